@@ -38,7 +38,7 @@ if ABI3:
 
 extensions = [
     Extension(
-        f"nri_policy.{source.stem}",
+        f"nri_policy.native.{source.stem}",
         [str(source)],
         include_dirs=[str(NATIVE)],
         depends=[str(header) for header in NATIVE.glob("*.h")],
@@ -47,7 +47,7 @@ extensions = [
         extra_compile_args=compile_args,
         extra_link_args=link_args,
     )
-    for source in sorted(NATIVE.glob("nri_policy/*.pyx"))
+    for source in sorted(NATIVE.glob("nri_policy/native/*.pyx"))
 ]
 
 setup(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import yaml
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.affinity import Affinity, affinities_of

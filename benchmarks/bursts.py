@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from nri_policy.cluster.extender import Verbs
-from nri_policy.cluster.node import read_node
-from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.promises import ZONE_ANNOTATION, LiveZones, NoRoomError
-from nri_policy.cluster.service_spread import ServiceSpread
-from nri_policy.cluster.settings import Extender
-from nri_policy.cluster.zone import read_zones
+from nri_policy.cluster.numa.extender import Verbs
+from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones, NoRoomError
+from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.objects.zone import read_zones
 from tests.support.burst import ALLOCATABLE, BurstNode, BurstPod, bursts, daemons
 
 BURSTS, PODS, SEEDS = 10, 140, 2

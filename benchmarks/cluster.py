@@ -18,12 +18,12 @@ from statistics import median
 import msgspec
 
 from benchmarks import curves
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.pod import Container, PodSpec, Template
-from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.settings import ClusterSettings, Topology
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import Container, PodSpec, Template
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from tests.support import packing_twin as twin
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)

@@ -11,16 +11,16 @@ import time
 from collections.abc import Iterator
 from statistics import mean
 
-from nri_policy.cluster import synthetic
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.figures import Figures, KindFigures
-from nri_policy.cluster.membership import Key
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.queue import Queue
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import engine_of
-from nri_policy.cluster.queue import Queue
-from nri_policy.cluster.settings import read_settings
-from nri_policy.cluster.simulation import Simulation
-from nri_policy.cluster.snapshot import read_snapshot
-from nri_policy.cluster.synthetic_jobs import make_jobs
+from nri_policy.cluster.simulation import synthetic
+from nri_policy.cluster.simulation.figures import Figures, KindFigures
+from nri_policy.cluster.simulation.playback import Simulation
+from nri_policy.cluster.simulation.synthetic_jobs import make_jobs
 
 SEEDS = 8
 CLUSTER = "block:2 rack:4 host:16 cpu:128 memory:1Ti gpu:8"

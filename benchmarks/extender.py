@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import bursts
-from nri_policy.cluster.extender import Verbs
-from nri_policy.cluster.node import read_node
-from nri_policy.cluster.numa_fit import NumaFit
-from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.promises import LiveZones
-from nri_policy.cluster.server import Answers, Listen, server
-from nri_policy.cluster.service_spread import ServiceSpread
-from nri_policy.cluster.settings import Extender
-from nri_policy.cluster.zone import NodeZones, Zone
-from nri_policy.units import BILLIONTHS
+from nri_policy.cluster.numa.extender import Verbs
+from nri_policy.cluster.numa.fit import NumaFit
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.objects.zone import NodeZones, Zone
+from nri_policy.cluster.service.server import Answers, Listen, server
+from nri_policy.foundation.units import BILLIONTHS
 from tests.property import test_numa_fit
 from tests.support import numa_fit_twin
 

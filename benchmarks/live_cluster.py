@@ -26,7 +26,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nri_policy.cluster.watch import PODS, ZONES
+from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import NODES, Client, decode
 from nri_policy.kube.connection import access
 from tests.cluster.control_plane import ADMIN, ControlPlane

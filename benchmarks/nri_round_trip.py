@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from google.protobuf.message import Message
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import Identity

@@ -19,14 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cluster
-from nri_policy.cluster.controller import Controller
-from nri_policy.cluster.group import API_VERSION, KIND, read_group
-from nri_policy.cluster.membership import read_job
-from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.service import Service
-from nri_policy.cluster.sources import OF_GROUPS
-from nri_policy.cluster.writes import (
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.writes import (
     CreateGroup,
     DeletePod,
     FailPod,
@@ -34,6 +28,12 @@ from nri_policy.cluster.writes import (
     OpenGate,
     WriteStatus,
 )
+from nri_policy.cluster.objects.group import API_VERSION, KIND, read_group
+from nri_policy.cluster.objects.membership import read_job
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.service.service import Service
+from nri_policy.cluster.service.sources import OF_GROUPS
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.cluster_api import ClusterAPI

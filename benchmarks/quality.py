@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from benchmarks.table import Section
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Resized, Stopped
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Level
 from nri_policy.workload.pod import Container, QoS

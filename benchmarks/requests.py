@@ -18,8 +18,8 @@ from unittest.mock import patch
 
 from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.plugin import Identity

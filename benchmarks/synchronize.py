@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nri_policy.clock import Clock
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb

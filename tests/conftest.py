@@ -15,8 +15,8 @@ from hypothesis.internal.constants_ast import Constants
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from nri_policy.foundation.wording import counted
 from nri_policy.observability.logs import Warnings
-from nri_policy.wording import counted
 from tests.support.patience import HANGS
 
 MEMORY = "/dev/shm"

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nri_policy.cluster.explanation import Explanation
-from nri_policy.cluster.group_rows import GroupRow
-from nri_policy.cluster.moves import MovePlan
-from nri_policy.cluster.simulation import Report
-from nri_policy.cluster.tree_report import TreeReport
-from nri_policy.cluster.trial import Tried
+from nri_policy.cluster.engine.explanation import Explanation
+from nri_policy.cluster.engine.trial import Tried
+from nri_policy.cluster.groups.moves import MovePlan
+from nri_policy.cluster.report.group_rows import GroupRow
+from nri_policy.cluster.report.tree_report import TreeReport
+from nri_policy.cluster.simulation.playback import Report
 from nri_policy.control.client import Explanations
 from nri_policy.doctor.finding import Finding
 from nri_policy.report import (

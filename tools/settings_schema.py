@@ -23,7 +23,7 @@ import yaml
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
-from nri_policy.cluster import settings as cluster
+from nri_policy.cluster.objects import settings as cluster
 from nri_policy.settings import Section, Settings, rdt, values
 from nri_policy.settings.document import of_sections
 

@@ -23,7 +23,7 @@ from nri_policy.audit.presence import Presence
 from nri_policy.audit.presence import Reader as ProcessReader
 from nri_policy.audit.presence import Source as Books
 from nri_policy.audit.report import Drift, Report, document
-from nri_policy.cpuset import EMPTY
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.report import AuditReport
 from nri_policy.settings import Audit
 

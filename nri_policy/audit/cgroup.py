@@ -23,8 +23,8 @@ from msgspec import Struct
 
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
 from nri_policy.plugin.cpuset_files import Change, Confined, CpusetFiles

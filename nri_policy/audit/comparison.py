@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Scheduling, parse_limits
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 
 _MOST_NAMED = 8  # threads
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nri_policy.classes.equipment import Equipment
+from nri_policy.foundation.wording import some
 from nri_policy.hardware.disks import Disk
 from nri_policy.settings import DeviceLimits
-from nri_policy.wording import some
 
 RATES = ("rbps", "wbps", "riops", "wiops")
 MAX, WEIGHT, BFQ_WEIGHT = "io.max", "io.weight", "io.bfq.weight"

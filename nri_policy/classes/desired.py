@@ -13,9 +13,9 @@ from nri_policy.classes.blockio import limits_of
 from nri_policy.classes.equipment import Equipment
 from nri_policy.classes.membership import BlockIO, Classes, Origin, Scheduling
 from nri_policy.classes.scheduling import impossible, io_priority_of, scheduler_of
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.wording import did_you_mean
 from nri_policy.settings import REALTIME, SchedulingClass, Settings, Unsupported
-from nri_policy.wording import did_you_mean
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort

@@ -17,7 +17,7 @@ import click
 
 from nri_policy.cli.examples import show
 from nri_policy.cli.failure import Failure
-from nri_policy.wording import did_you_mean, printable, quoted
+from nri_policy.foundation.wording import did_you_mean, printable, quoted
 
 _COMMANDS = (  # in the order of --help
     "run",

@@ -18,8 +18,8 @@ import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment, Segments
 
+from nri_policy.foundation.wording import printable
 from nri_policy.report import plain
-from nri_policy.wording import printable
 
 _PIPED_WIDTH = 120  # columns
 # What we draw with, for terminals whose encoding has none of it

@@ -16,15 +16,15 @@ adapters around it. It knows nothing of the node's engine, and nothing of the no
 
 from __future__ import annotations
 
-from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.explanation import Explanation, explain
-from nri_policy.cluster.group import PlacementGroup, Status, read_group
-from nri_policy.cluster.node import ClusterNode, read_node
-from nri_policy.cluster.pod import Pod, read_pod
-from nri_policy.cluster.settings import ClusterSettings, Topology, read_settings
-from nri_policy.cluster.snapshot import Snapshot, read_snapshot
-from nri_policy.cluster.tree import Tree
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.explanation import Explanation, explain
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup, Status, read_group
+from nri_policy.cluster.objects.node import ClusterNode, read_node
+from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology, read_settings
+from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
 
 __all__ = [
     "ClusterNode",

@@ -24,14 +24,14 @@ from typing import Any
 
 import msgspec
 
-from nri_policy.cluster import numa_fit
-from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import read_group
-from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import ClusterSettings, read_settings, with_topologies
-from nri_policy.cluster.snapshot import Snapshot, read_snapshot
-from nri_policy.wording import quoted
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.numa import fit as numa_fit
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
+from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.foundation.wording import quoted
 
 Object = dict[str, Any]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import did_you_mean, quoted
 
 DEFAULT = "default/"
 

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.client import NODES, Client, Kind, Object
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
@@ -20,7 +21,6 @@ from nri_policy.kube.readiness import NAMESPACE, condition_of, has_taint
 from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
-from nri_policy.units import parse_bytes, parse_cpu
 
 # What configs/kubernetes/rbac.yaml gives: namespace, group, resource, verbs
 NEEDED = (

@@ -19,7 +19,6 @@ from msgspec.structs import fields
 
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
-from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.host import Host
@@ -27,6 +26,8 @@ from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
 from nri_policy.doctor.processes import Process, find_named, own_affinity, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
@@ -36,7 +37,6 @@ from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
 from nri_policy.systemd.scopes import socket_of
-from nri_policy.yamltext import MAX_SIZE
 
 PATIENCE = 8.0  # seconds for everything
 

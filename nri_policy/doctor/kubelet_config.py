@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.processes import Process, find_named
-from nri_policy.yamltext import YAMLTextError, read
+from nri_policy.foundation.yamltext import YAMLTextError, read
 
 FILE = "/var/lib/kubelet/config.yaml"
 _STATE = "/var/lib/kubelet/cpu_manager_state"

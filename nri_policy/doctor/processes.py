@@ -12,8 +12,8 @@ from pathlib import PurePosixPath
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.host import Host
+from nri_policy.foundation.cpuset import CPUSet
 
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.processes import Process, find_named
+from nri_policy.foundation.units import parse_duration
 from nri_policy.nri.versions import DEFAULT_REGISTRATION_TIMEOUT_MS, DEFAULT_REQUEST_TIMEOUT_MS
-from nri_policy.units import parse_duration
 
 CONTAINERD = "/etc/containerd/config.toml"
 CRIO = "/etc/crio/crio.conf"

@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from msgspec import Raw
 
-from nri_policy.backoff import backoff
 from nri_policy.dra.objects import ObjectError, Slice, Where, read_name, read_slice
+from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow

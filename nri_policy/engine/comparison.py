@@ -10,10 +10,10 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
 from nri_policy.engine.zone_hint import has_room
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Column, Table
 from nri_policy.settings import FullCores, Packing

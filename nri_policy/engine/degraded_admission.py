@@ -14,7 +14,7 @@ from nri_policy.engine.placement import Choice, book, place
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
-from nri_policy.units import format_cpu
+from nri_policy.foundation.units import format_cpu
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Isolation, Request
 

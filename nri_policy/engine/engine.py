@@ -17,7 +17,6 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.classification import (
     add_classes,
     check_supported,
@@ -75,6 +74,7 @@ from nri_policy.engine.synchronization import (
     with_entitlement,
     with_stored_grant,
 )
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier
 from nri_policy.settings import Settings

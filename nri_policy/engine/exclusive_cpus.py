@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.picker import Picker
 from nri_policy.pools.supply import Slack
 from nri_policy.settings import FullCores

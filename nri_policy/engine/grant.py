@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from nri_policy.classes import Classes
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
-from nri_policy.refusal import Refused
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.refusal import Refused
 from nri_policy.workload.request import Request, Sort
 
 

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.degraded_admission import add_notes, keep
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.recognition import Candidate, claimed_once, read_grant
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort
 
 

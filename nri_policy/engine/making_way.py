@@ -11,14 +11,14 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import counted
 from nri_policy.pools.supply import Column, Search, Table
 from nri_policy.pools.tree import Pool
 from nri_policy.pools.width import Width
-from nri_policy.wording import counted
 from nri_policy.workload.request import Isolation, Request
 
 # narrow, few movers, to a narrow pool, small ones, the first

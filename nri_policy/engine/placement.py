@@ -12,7 +12,6 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.comparison import Comparison, Found
 from nri_policy.engine.exclusive_cpus import cut
 from nri_policy.engine.explanation import DecisionKind, Explanation
@@ -31,10 +30,11 @@ from nri_policy.engine.shortage import Lack, PlacementError, shortage
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.zone_hint import zone_note
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_cpu
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import Pool
-from nri_policy.units import format_cpu
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort

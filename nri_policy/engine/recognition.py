@@ -11,11 +11,11 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.placement import plain_grant
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import FullCores
 from nri_policy.workload.pod import Container

@@ -9,13 +9,13 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.layout import Layout, layout_of, successors
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_request
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.synchronization import same_entitlement, with_entitlement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.capacity import Earlier
 from nri_policy.settings import Settings
 from nri_policy.workload.request import Sort

@@ -7,11 +7,11 @@ from enum import StrEnum
 from nri_policy.engine.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.units import format_bytes, format_cpu
 from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Table
-from nri_policy.refusal import Refused
 from nri_policy.settings import FullCores
-from nri_policy.units import format_bytes, format_cpu
 from nri_policy.workload.request import Isolation, Request
 
 

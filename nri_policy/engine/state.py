@@ -15,11 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.classes import Classes, Equipment
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.quota import NO_QUOTA, quota_of
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Books, Move, Offer
 from nri_policy.pools.supply import supply_of

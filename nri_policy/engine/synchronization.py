@@ -14,7 +14,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import Grant, Held
@@ -27,8 +26,9 @@ from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import some
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
-from nri_policy.wording import some
 from nri_policy.workload.amounts import Source, resized_requirements
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.request import Isolation, Request

@@ -15,7 +15,7 @@ from math import prod
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.tree import PoolTree
 from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind

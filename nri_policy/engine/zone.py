@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory_offer import MemoryRequest, Offer, Rank
 from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Request

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import quoted
 from nri_policy.pools.supply import Table
-from nri_policy.wording import quoted
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotations import ZONE
 from nri_policy.workload.hints import Hint

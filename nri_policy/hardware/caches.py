@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER
 from nri_policy.hardware.machine import Cache, Frequency
 from nri_policy.hardware.notes import quote

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER, CPUINFO_LIMIT
 from nri_policy.hardware.machine import Cache, CoreKind, Frequency
 from nri_policy.hardware.sysfs import Tree

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
 
 CPU_FOLDER = "sys/devices/system/cpu"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.caches import read_caches, read_frequencies
 from nri_policy.hardware.core_kinds import core_kinds
 from nri_policy.hardware.cpus import read_cpus, read_sets

@@ -20,11 +20,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_bytes
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
-from nri_policy.units import format_bytes
 
 log = logging.getLogger(__name__)
 

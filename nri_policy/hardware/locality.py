@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.devices import ADDRESS, place_of
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes

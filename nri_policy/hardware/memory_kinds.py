@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPUINFO_LIMIT
 from nri_policy.hardware.machine import Device, Distances, MemoryKind, Package
 from nri_policy.hardware.numa import NUMANode

@@ -6,7 +6,7 @@ number of things, so that no input makes it large.
 
 from __future__ import annotations
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 
 _MOST = 200  # distinct notes
 _QUOTED = 60  # characters of foreign text

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER, HIGHEST, CPUSets
 from nri_policy.hardware.machine import AccessClass, Distances
 from nri_policy.hardware.notes import Notes, quote

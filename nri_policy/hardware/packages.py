@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU, CPUPosition
 from nri_policy.hardware.machine import Cluster, Core, CoreKind, Die, Group, Package
 from nri_policy.hardware.notes import Notes

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.synthetic_layout import Core, Layout, NodeLayout, lay_out
 from nri_policy.hardware.synthetic_spec import Spec, parse
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.synthetic_spec import MemoryOnly, Spec
 
 _UNITS = ("package", "die", "numa", "l3", "cluster", "l2")  # levels whose sets of CPUs are needed

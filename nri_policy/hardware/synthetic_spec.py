@@ -36,7 +36,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
 LEVELS = ("package", "die", "numa", "l3", "cluster", "l2", "core", "pu")
 MOST_CPUS = 8192

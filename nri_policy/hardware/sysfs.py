@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.notes import Notes, quote
 
 _LIMIT = 1 << 16  # bytes; the longest list of 8192 CPUs, every second one, is 19 KiB

@@ -16,9 +16,9 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw, Struct
 
+from nri_policy.foundation.wording import json_problem
 from nri_policy.kube.connection import Connect
 from nri_policy.kube.errors import APIError, connection_problem
-from nri_policy.wording import json_problem
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from nri_policy.backoff import backoff
+from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Object
 from nri_policy.kube.errors import APIError
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from nri_policy.wording import did_you_mean
+from nri_policy.foundation.wording import did_you_mean
 
 _RESOURCES = ("requests", "limits", "claims")
 _NAMES = {

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nri_policy import yamltext
+from nri_policy.foundation import yamltext
+from nri_policy.foundation.wording import quoted
 from nri_policy.kube.pod_fields import mistyped_workload
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import (
@@ -28,7 +29,6 @@ from nri_policy.kubelet.manifest import (
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.node import Start, Wanted
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.wording import quoted
 from nri_policy.workload.amounts import described
 from nri_policy.workload.pod import Container
 from nri_policy.workload.requirements import PodRequirements, Requirements

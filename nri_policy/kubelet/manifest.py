@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
+from nri_policy.foundation.units import parse_bytes, parse_cpu
+from nri_policy.foundation.wording import quoted
 from nri_policy.kube.pod_fields import mistyped
-from nri_policy.units import parse_bytes, parse_cpu
-from nri_policy.wording import quoted
 
 Part = TypeVar("Part")
 

@@ -18,9 +18,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import PodReader
-from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.pod import Pod, QoS
 from nri_policy.workload.requirements import PodRequirements, Requirements
 

@@ -26,7 +26,8 @@ from typing import Any, Self, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import quoted
 from nri_policy.proto.podresources_pb2 import (
     AllocatableResourcesRequest,
     ContainerDevices,
@@ -35,7 +36,6 @@ from nri_policy.proto.podresources_pb2 import (
     PodResources,
 )
 from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
-from nri_policy.wording import quoted
 from nri_policy.workload.pod import Pod
 
 log = logging.getLogger(__name__)

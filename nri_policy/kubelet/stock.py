@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.podresources import Assignments, Device
 
 AGAIN = 60.0  # seconds until the kubelet is asked again

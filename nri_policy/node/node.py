@@ -15,8 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.engine.grant import Decision, Outcome, Placement
+from nri_policy.foundation.refusal import Refused
 from nri_policy.node.view import NodeView, view_of
-from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container
 
 Observer = Callable[[Event, Outcome, NodeView], None]  # the view is the one after the event

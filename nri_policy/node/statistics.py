@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Event, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.state import Placed
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.alignment import asks_for_cpu, spans, spills
 from nri_policy.node.view import NodeView
 

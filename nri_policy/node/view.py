@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct
 
 from nri_policy.classes import Classes, Equipment
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.classification import updatable_limits
 from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
@@ -21,6 +20,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.state import Placed, Resizing
 from nri_policy.engine.synchronization import entitlement
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, Books
 from nri_policy.pools.supply import Supply, supply_of

@@ -14,14 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.classes import Classes
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import misfit
 from nri_policy.node.view import Holding, NodeView, view_of
-from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
 

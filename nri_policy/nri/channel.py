@@ -14,7 +14,7 @@ from typing import cast
 
 from google.protobuf.message import Message
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError, RemoteProtocolError
 from nri_policy.nri.mux import Conn

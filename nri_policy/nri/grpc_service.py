@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import grpc
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.mux import Conn

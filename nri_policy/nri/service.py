@@ -21,7 +21,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.plugin import CALL, Call, Plugin
 from nri_policy.nri.versions import Runtime

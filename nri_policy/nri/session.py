@@ -17,8 +17,8 @@ from typing import NoReturn
 
 from google.protobuf.message import DecodeError
 
-from nri_policy.backoff import backoff
-from nri_policy.clock import Clock
+from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.errors import (
     CallRefused,

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.foundation.wording import quoted
 from nri_policy.kube.client import NODES, Client, Kind
 from nri_policy.kube.errors import APIError
 from nri_policy.nrt.publisher import PublishError, Trouble, Written
 from nri_policy.nrt.reading import GROUP, KIND, VERSION, Object
-from nri_policy.wording import quoted
 
 MANAGER = "nri-policy"
 _PLURAL = "noderesourcetopologies"

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
+from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node, NodeView, view_of
-from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 
 PodName = tuple[str, str]  # namespace and name

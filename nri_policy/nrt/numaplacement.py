@@ -19,7 +19,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import NodeView
 from nri_policy.nrt.coming import PodName
 from nri_policy.nrt.fingerprint import xxh64

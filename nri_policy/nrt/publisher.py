@@ -21,7 +21,7 @@ from typing import NoReturn, Protocol
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from nri_policy.backoff import backoff
+from nri_policy.foundation.backoff import backoff
 from nri_policy.nrt.reading import Feed, Object, Reading
 from nri_policy.proto import control_pb2 as pb
 

@@ -31,15 +31,15 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_cpu
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView
 from nri_policy.pools.supply import cuttable
 from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
 from nri_policy.report import Cost, NamedValue, Zone, ZoneResource
 from nri_policy.settings import Level
-from nri_policy.units import format_cpu
 from nri_policy.workload.request import Sort
 
 Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left

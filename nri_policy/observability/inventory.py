@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement_notes import confined_by
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import NodeView, Placed
 from nri_policy.observability import families
 from nri_policy.pools.memory_offer import Booking

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from nri_policy.wording import one_line
+from nri_policy.foundation.wording import one_line
 
 log = logging.getLogger(__name__)
 

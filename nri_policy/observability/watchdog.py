@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 
 INTERVAL = 1.0  # seconds between two beats, at most
 STILL = 10.0  # seconds without a beat after which it is dead

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_bytes, format_cpu
+from nri_policy.foundation.wording import natural
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.picture.detail import details_of
 from nri_policy.picture.occupant import Occupant
 from nri_policy.report import MachineReport, PoolReport, format_cpus
-from nri_policy.units import format_bytes, format_cpu
-from nri_policy.wording import natural
 from nri_policy.workload.request import Sort
 
 

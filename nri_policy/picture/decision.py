@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from nri_policy.foundation.wording import natural
 from nri_policy.picture.markup import Element
 from nri_policy.picture.svg import draw
 from nri_policy.picture.svg_parts import LETTER, Drawn, cut, group, line, stack
 from nri_policy.report import PoolReport
-from nri_policy.wording import natural
 
 _STEP = 26  # pixels to the right, from a pool to its children
 _ROW = 30

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_bytes
+from nri_policy.foundation.wording import counted
 from nri_policy.report import DeviceReport, MachineReport, NodeReport, PoolReport
-from nri_policy.units import format_bytes
-from nri_policy.wording import counted
 
 _MOST_DEVICES = 12
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_bytes
+from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Cache, CoreKind
 from nri_policy.picture.markup import Element
 from nri_policy.picture.page import heat_map, render_list, section, table
 from nri_policy.report import DeviceReport, MachineReport, PoolReport
-from nri_policy.units import format_bytes
-from nri_policy.wording import counted
 
 
 def machine_sections(machine: MachineReport, pools: Sequence[PoolReport]) -> Iterator[Element]:

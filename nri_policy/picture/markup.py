@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 from importlib.resources import files
 
-from nri_policy.wording import printable
+from nri_policy.foundation.wording import printable
 
 _CHILDLESS = {
     "circle",

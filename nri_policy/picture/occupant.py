@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.wording import counted
 from nri_policy.report import ContainerReport, cpu_amount
-from nri_policy.units import format_cpu
-from nri_policy.wording import counted
 from nri_policy.workload.request import Sort
 
 _LONGEST_LIST = 20  # characters of CPUs in a change

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from nri_policy.foundation.wording import counted
 from nri_policy.picture.mark import COLOURS
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.svg_parts import LETTER, cut, group
-from nri_policy.wording import counted
 
 _CELL = 22  # pixels, with the gap
 _SIZE = _CELL - 2

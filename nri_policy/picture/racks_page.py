@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from nri_policy.foundation.wording import counted
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.page import (
     PLAY,
@@ -19,7 +20,6 @@ from nri_policy.picture.page import (
     table,
 )
 from nri_policy.picture.racks import Legend, Map, Path, anchor, figure
-from nri_policy.wording import counted
 
 _WIDTH, _HIGH, _TOP = 358, 100, 22  # pixels of a curve
 _MOST_LINKS = 4

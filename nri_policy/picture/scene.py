@@ -13,13 +13,13 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_bytes
+from nri_policy.foundation.wording import counted, printable
 from nri_policy.picture.area import Area, areas_of
 from nri_policy.picture.mark import Mark, assign_marks
 from nri_policy.picture.occupant import Occupant, changes, occupant
 from nri_policy.report import ContainerReport, MachineReport, PoolReport
-from nri_policy.units import format_bytes
-from nri_policy.wording import counted, printable
 from nri_policy.workload.request import Sort
 
 

@@ -11,13 +11,13 @@ from functools import partial
 
 from nri_policy.engine.event import Created, Event, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
+from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.plugin.writing import Writing
-from nri_policy.refusal import Refused
 
 log = logging.getLogger(__name__)
 

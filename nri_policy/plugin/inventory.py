@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.synchronization import in_force
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.convert import pod_of, resources_of

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import NoReturn, Protocol
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.update_queue import UpdateQueue

@@ -16,8 +16,8 @@ from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
-from nri_policy.clock import Clock
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin.enforcement import Enforcement
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.quota import as_granted
 from nri_policy.engine.requested import overlay
 from nri_policy.engine.synchronization import NO_LIMIT
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.node import Node
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of

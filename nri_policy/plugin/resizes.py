@@ -18,13 +18,13 @@ from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.synchronization import has, in_force, parse_cpus
+from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node, Placed
 from nri_policy.nri.errors import CallRefused
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
-from nri_policy.refusal import Refused
 from nri_policy.workload.pod import Container, Resources
 
 log = logging.getLogger(__name__)

@@ -32,9 +32,9 @@ from typing import NoReturn
 from msgspec.structs import replace
 
 from nri_policy.classes import join_changes
-from nri_policy.clock import Clock
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node, NodeView
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import overdue

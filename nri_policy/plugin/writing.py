@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NoReturn, Protocol
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.cpuset_files import Change, Confined

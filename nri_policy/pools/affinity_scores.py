@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from nri_policy._affinity import scores
+from nri_policy.native._affinity import scores
 from nri_policy.pools.tree import PoolTree
 
 

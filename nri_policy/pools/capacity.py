@@ -9,12 +9,12 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
-from nri_policy.refusal import Refused
 from nri_policy.settings import CPUAmount, Listed, Quantity, Settings
-from nri_policy.wording import counted
 
 
 class CapacityError(Refused):

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_bytes
 from nri_policy.pools.memory_flow import Flow
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.memory_offer import (
@@ -27,7 +28,6 @@ from nri_policy.pools.memory_offer import (
     Shortage,
     StaleOfferError,
 )
-from nri_policy.units import format_bytes
 
 
 class MemorySupply:

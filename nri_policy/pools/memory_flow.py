@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 
 # Who gives way to whom: the first zone gets bytes on its node, the second moves as many off that
 # node onto its own, and so on.

@@ -21,12 +21,12 @@ from math import inf
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_bytes
 from nri_policy.hardware.machine import REQUESTABLE, Machine, MemoryKind, MemoryNode
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
 from nri_policy.settings import Settings
-from nri_policy.units import format_bytes
 
 Kinds = frozenset[MemoryKind]
 

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_bytes
 from nri_policy.pools.memory_flow import Flow
 from nri_policy.pools.memory_map import Home, Kinds, MemoryMap
-from nri_policy.units import format_bytes
 
 
 class Rank(IntEnum):

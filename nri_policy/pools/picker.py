@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nri_policy._cpu_domains import Domains
-from nri_policy._picker import Picker
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.native._cpu_domains import Domains
+from nri_policy.native._picker import Picker
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.settings import Level
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nri_policy import _pools
-from nri_policy._making_way import Search
-from nri_policy._pools import Slack, Supply
-from nri_policy._table import Column, Table
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.native import _pools
+from nri_policy.native._making_way import Search
+from nri_policy.native._pools import Slack, Supply
+from nri_policy.native._table import Column, Table
 from nri_policy.pools.tree import Pool, PoolTree
 
 __all__ = ["Column", "Search", "Slack", "Supply", "Table", "cuttable", "supply_of", "width_cost"]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import REQUESTABLE, Machine, MemoryKind, MemoryNode
 from nri_policy.settings import Level
 

@@ -11,7 +11,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.picker import Picker, domain_tree
 from nri_policy.pools.tree import PoolTree
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from nri_policy.cpuset import CPUSet
-from nri_policy.units import format_cpu
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_cpu
 from nri_policy.workload.request import Sort
 
 _SHORTEST_STRIDE = 3  # ids; the list of fewer is as short

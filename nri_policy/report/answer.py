@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.wording import counted
 from nri_policy.node import NodeView, Placed, misfit
 from nri_policy.pools.tree import Pool
 from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
-from nri_policy.units import format_cpu
-from nri_policy.wording import counted
 from nri_policy.workload.amounts import Source
 from nri_policy.workload.request import Request, Sort
 

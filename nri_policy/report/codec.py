@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 
 _T = TypeVar("_T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Holding
 from nri_policy.report.classes import ClassesReport, classes_report
 from nri_policy.workload.pod import QoS, shares_of

@@ -9,16 +9,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import DecisionKind, Explanation
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_cpu
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
 from nri_policy.report.answer import AnswerReport
 from nri_policy.report.classes import ClassItemReport
 from nri_policy.report.hint import HintReport
-from nri_policy.units import format_cpu
 from nri_policy.workload.amounts import Source
 from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint

@@ -6,8 +6,8 @@ from collections import Counter
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.topology_hints import TopologyHints
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Holding
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.node import NodeView
 from nri_policy.pools.capacity import Capacity

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
 from nri_policy.settings import values
 from nri_policy.settings.section import Section
 

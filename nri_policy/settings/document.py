@@ -17,12 +17,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields, replace
 
+from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.foundation.yamltext import Mark, Marks, YAMLTextError, read
 from nri_policy.settings.mistaken import find_mistake
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
-from nri_policy.wording import did_you_mean, quoted
-from nri_policy.yamltext import Mark, Marks, YAMLTextError, read
 
 API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nri_policy.wording import some
+from nri_policy.foundation.wording import some
 
 _CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "turnNRIOn"}
 

@@ -10,9 +10,9 @@ from typing import Annotated
 
 from msgspec import field
 
+from nri_policy.foundation.wording import quoted
 from nri_policy.settings import values
 from nri_policy.settings.section import Section
-from nri_policy.wording import quoted
 
 _PERCENT = re.compile(r"([0-9]{1,3})%")
 _PERCENTS = re.compile(r"([0-9]{1,3})-([0-9]{1,3})%")

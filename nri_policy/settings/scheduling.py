@@ -21,10 +21,10 @@ from typing import Annotated
 
 from msgspec import field
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.wording import quoted
 from nri_policy.settings import values
 from nri_policy.settings.section import Section
-from nri_policy.wording import quoted
 
 
 class SchedulingPolicy(StrEnum):

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from msgspec import field
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import values
 from nri_policy.settings.blockio import BlockIO
@@ -36,7 +37,6 @@ from nri_policy.settings.values import (
     Rebalance,
     Unsupported,
 )
-from nri_policy.wording import did_you_mean, quoted
 
 Flag = Annotated[bool, values.flag]
 Bytes = Annotated[int, values.memory]

@@ -13,11 +13,17 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from nri_policy.cpuset import CPUSet
-from nri_policy.glob import Glob
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.units import (
+    MAX_AMOUNT,
+    format_cpu,
+    parse_bytes,
+    parse_cpu,
+    parse_duration,
+)
+from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
-from nri_policy.units import MAX_AMOUNT, format_cpu, parse_bytes, parse_cpu, parse_duration
-from nri_policy.wording import did_you_mean, quoted
 
 
 class Level(StrEnum):

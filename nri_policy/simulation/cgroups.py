@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
 from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.plugin.pod_quotas import Limited

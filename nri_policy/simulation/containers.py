@@ -13,13 +13,13 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import quoted
 from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import overlay
 from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back
-from nri_policy.wording import quoted
 
 _MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
 _MIN_QUOTA = 1000  # microseconds; kernel/sched/core.c, tg_set_cfs_bandwidth

@@ -34,7 +34,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.manifest import ContainerManifest, PodManifest, ResourceChange, read_pod
 from nri_policy.kubelet.resizing import ContainerStep, PodStep, resize_steps

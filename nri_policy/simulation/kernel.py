@@ -25,7 +25,7 @@ import re
 from collections.abc import Collection
 
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.settings import IOClass, SchedulingPolicy
 

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
 
+from nri_policy.foundation.wording import quoted
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.errors import CallRefused, Code, ProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import ttrpc_pb2
 from nri_policy.simulation.goreader import GoTrunk, Message
-from nri_policy.wording import quoted
 
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"

@@ -14,8 +14,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.devices import read_devices
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -26,7 +27,6 @@ from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.plugin import Sources
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.refusal import Refused
 from nri_policy.report import container_report, occupied_pools
 from nri_policy.settings import Settings, SettingsError, from_spec
 from nri_policy.simulation.adaptation import Timeouts

@@ -24,7 +24,7 @@ from typing import Any, Protocol, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import ManifestError, PodManifest
 from nri_policy.report import Containers, OccupiedPoolReport, plain, refused_report
 from nri_policy.simulation.containers import Container, CRIError, Pod

@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from nri_policy import yamltext
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation import yamltext
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import parse_duration
+from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.kubelet.manifest import (
     ManifestError,
     PodManifest,
@@ -25,8 +27,6 @@ from nri_policy.kubelet.manifest import (
     read_pod,
 )
 from nri_policy.simulation.device_manager import DriverDevice, PluginDevice
-from nri_policy.units import parse_duration
-from nri_policy.wording import did_you_mean, quoted
 
 # What can be expected of a container: the fields of a result.
 FIELDS = (

@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import StoredGrant
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Earlier
 from nri_policy.store.errors import DamagedStoreError, StoreError

@@ -20,11 +20,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.classes import Classes
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Event, Reconfigured, StoredGrant, Synchronized
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant, Moved, Placement
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.supply import Table
 from nri_policy.settings import Settings, from_spec, to_spec

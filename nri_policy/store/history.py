@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nri_policy.engine.event import Created, PodStopped, Resized, ResizeEnded, Stopped, kind
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.units import format_time
 from nri_policy.report import (
     ChangeReport,
     ExplanationReport,
@@ -28,7 +29,6 @@ from nri_policy.report import (
 from nri_policy.store.database import Link
 from nri_policy.store.errors import StoreError
 from nri_policy.store.journal import Journal, Record, open_journal
-from nri_policy.units import format_time
 
 log = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome, Statistics, view_of
-from nri_policy.refusal import Refused
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record

@@ -18,8 +18,8 @@ import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 
-from nri_policy.clock import Clock
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.message import (
     PREFIX,
     Call,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from nri_policy.foundation.wording import quoted
 from nri_policy.settings import Settings
-from nri_policy.wording import quoted
 from nri_policy.workload.annotations import DOMAIN, ValuePath, yaml_map
 from nri_policy.workload.expression import (
     ALWAYS,

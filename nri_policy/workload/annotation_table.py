@@ -12,9 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
-from nri_policy.wording import did_you_mean, quoted
 from nri_policy.workload.annotation_values import (
     USUAL_HINTS,
     Asked,

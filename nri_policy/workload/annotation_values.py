@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.units import parse_duration
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, class_name
-from nri_policy.units import parse_duration
 from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from nri_policy.refusal import Refused
-from nri_policy.wording import quoted
-from nri_policy.yamltext import YAMLTextError, read
+from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.wording import quoted
+from nri_policy.foundation.yamltext import YAMLTextError, read
 
 DOMAIN = "resource-policy.nri.io"
 RESOURCES = "noderesource.dev/resources"

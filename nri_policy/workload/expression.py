@@ -15,8 +15,8 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from nri_policy.glob import Glob
-from nri_policy.wording import did_you_mean
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.wording import did_you_mean
 from nri_policy.workload.annotations import ValuePath
 from nri_policy.workload.pod import Container
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import CLAIM, POD_RESOURCE, HintKind

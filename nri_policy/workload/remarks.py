@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
-from nri_policy.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.workload.annotation_table import AFFINITIES, DEPRECATED, warnings
 from nri_policy.workload.annotations import DOMAIN, AnnotationError, yaml_map
 from nri_policy.workload.preferences import preferences

@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 
 from msgspec import Struct
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, Settings
 from nri_policy.workload.affinity import Affinity

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nri_policy.units import parse_bytes, parse_cpu
+from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.workload.annotations import RESOURCES, AnnotationError
 
 _ALLOWED = (

@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.promises import ZONE_ANNOTATION
-from nri_policy.cluster.watch import PODS, ZONES
+from nri_policy.cluster.numa.promises import ZONE_ANNOTATION
+from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import Client, Page, decode
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from tests.cluster.control_plane import ControlPlane, kubelet
 from tests.cluster.installation import daemon_token

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nri_policy.cluster.server import Listen, server
-from nri_policy.cluster.service import Service
-from nri_policy.cluster.settings import ClusterSettings, Extender
+from nri_policy.cluster.objects.settings import ClusterSettings, Extender
+from nri_policy.cluster.service.server import Listen, server
+from nri_policy.cluster.service.service import Service
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.cluster.control_plane import ADMIN, ControlPlane

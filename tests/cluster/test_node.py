@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from tests.cluster.node import NAME, Node, pod
 from tests.e2e import image, packages
 from tests.e2e.cgroup import Amounts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.cluster.node import Node, pod
 from tests.e2e import cgroup, image
 from tests.e2e.cgroup import Amounts

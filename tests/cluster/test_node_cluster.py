@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.cluster.installation import CONFIGS
 from tests.cluster.node import NAME, Node, pod
 from tests.cluster.schedulers import configuration

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.cluster.device_plugin import DevicePlugin
 from tests.cluster.node import NAME, Node, pod
 from tests.e2e.daemon import Daemon

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from nri_policy.cluster.service import Service
-from nri_policy.cluster.settings import read_settings
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.service.service import Service
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.cluster.control_plane import ADMIN, ControlPlane, require

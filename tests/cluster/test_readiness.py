@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from nri_policy.clock import Clock
-from nri_policy.cluster.silence import PERIOD, Silence
+from nri_policy.cluster.groups.silence import PERIOD, Silence
+from nri_policy.daemon.readiness import Readiness
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.readiness import CONDITION, NAMESPACE, SILENT, TAINT
-from nri_policy.readiness import Readiness
 from nri_policy.settings import Readiness as Wanted
 from tests.cluster.control_plane import ControlPlane, require
 from tests.cluster.installation import daemon_token, install_readiness, register

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import Scopes
 
 root, scope, cpus = sys.argv[1:]

@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import resources as model
 from nri_policy.kubelet.manifest import (
     Amounts,

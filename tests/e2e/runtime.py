@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import cgroup, oci_hook, oci_wrapper
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.process import Process

@@ -11,7 +11,7 @@ import time
 import traceback
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.patience import HANGS
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.capture import open_capture
 from tests.e2e.cgroup import CpusetFiles
 from tests.e2e.daemon import Daemon

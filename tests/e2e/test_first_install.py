@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed

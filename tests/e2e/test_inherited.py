@@ -26,7 +26,7 @@ SETTINGS = {
 PROGRAM = f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from nri_policy import singleton
+from nri_policy.foundation import singleton
 singleton.SUCCESSION = {PATIENCE}
 from nri_policy.cli import main
 sys.exit(main())

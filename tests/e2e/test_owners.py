@@ -20,7 +20,7 @@ import grpc
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import cgroup
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed

@@ -14,7 +14,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity, Plugin
 from nri_policy.nri.session import Session

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.waiting import eventually

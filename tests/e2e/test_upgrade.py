@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import nri_policy
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.store.journal import open_journal
 from tests.e2e.conftest import unavailable
 from tests.e2e.daemon import Daemon

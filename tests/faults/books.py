@@ -11,15 +11,15 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from nri_policy.control.client import connected
-from nri_policy.cpuset import CPUSet
+from nri_policy.daemon.process import LOCK
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.requested import read_admitted
 from nri_policy.engine.synchronization import same_entitlement
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of
 from nri_policy.pools.capacity import Earlier
-from nri_policy.process import LOCK
 from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT

@@ -19,8 +19,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import StoredGrant
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
 from nri_policy.simulation.containers import Container, CRIError, RuntimeState
 from nri_policy.workload.request import Sort

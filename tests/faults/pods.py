@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from nri_policy.foundation.units import format_cpu
 from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
 from nri_policy.simulation.containers import CRIError, Pod, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from nri_policy.units import format_cpu
 
 MOST_PODS = 14
 DOMAIN = "resource-policy.nri.io"

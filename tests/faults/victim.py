@@ -27,7 +27,7 @@ _time = time.time
 time.time = lambda: _time() + levers.clock  # before anyone has taken the name
 
 from nri_policy import cli  # noqa: E402
-from nri_policy.cli import run  # noqa: E402, F401 - with all that it needs, before any fork
+from nri_policy.cli.node import run  # noqa: E402, F401 - with all that it needs, before any fork
 from nri_policy.engine.engine import Engine  # noqa: E402
 from nri_policy.nri import session  # noqa: E402
 from nri_policy.nri.channel import Channel  # noqa: E402

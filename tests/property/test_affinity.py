@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import build
 from nri_policy.workload.affinity import MAX_WEIGHT, Affinity, affinities_of

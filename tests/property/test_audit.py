@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nri_policy.audit.cgroup import folder_of
 from nri_policy.audit.comparison import Cpuset, Decided, Kind, Observed, compare
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 
 PARTS = st.sampled_from(["/", "..", ".", ":", "-", ".slice", "a", "kubepods", "\0", "\n", "é"])
 SETS = st.builds(CPUSet, st.sets(st.integers(0, 20)))

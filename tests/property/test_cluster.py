@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Slice, Status
-from nri_policy.cluster.node import HOSTNAME, ClusterNode, Taint
-from nri_policy.cluster.pod import Container, Pod, PodSpec, Template
-from nri_policy.cluster.settings import ClusterSettings, Topology
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice, Status
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
+from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from tests.property.seeds import seeds
 
 STEPS = 3000

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cluster.writes import CreateGroup, OpenGate, WriteStatus
+from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, WriteStatus
 from tests.property.seeds import seeds
 from tests.support.placement_world import Play, RefusedError, notify
-from tests.unit.cluster.objects import HOSTNAME
+from tests.unit.cluster.written import HOSTNAME
 
 
 @seeds(15)

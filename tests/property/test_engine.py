@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -27,6 +26,7 @@ from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed
 from nri_policy.engine.synchronization import same_entitlement
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier

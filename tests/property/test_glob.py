@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
 
 
 def twin(pattern: str, text: str) -> bool:

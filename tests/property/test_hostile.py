@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from nri_policy.clock import Clock
 from nri_policy.control.name import UnknownNameError, find
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.dra.objects import ObjectError, read_claim, read_pod, read_slice
+from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError

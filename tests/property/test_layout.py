@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture import svg_parts, terminal
 from nri_policy.picture.layout import Box, Metrics, plan
 from nri_policy.picture.scene import scene

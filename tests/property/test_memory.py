@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, MemoryRequest, MemoryShortageError, Offer, Rank
 from tests.property.seeds import seeds

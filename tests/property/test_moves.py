@@ -6,15 +6,15 @@ import random
 from collections import Counter
 from typing import Any
 
-from nri_policy.cluster.document import PODS
-from nri_policy.cluster.group import PlacementGroup, hosts_of, read_group
-from nri_policy.cluster.host_fit import host_reason
-from nri_policy.cluster.moves import MovePlan, plan_moves
+from nri_policy.cluster.groups.moves import MovePlan, plan_moves
+from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.objects.document import PODS
+from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
+from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
+from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
 from nri_policy.cluster.offline import engine_of
-from nri_policy.cluster.settings import ClusterSettings, read_settings
-from nri_policy.cluster.snapshot import Snapshot, read_snapshot
 from tests.property.seeds import seeds
-from tests.unit.cluster.objects import HOSTNAME, group, node, pod_set, pod_spec, settings
+from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec, settings
 
 RACK = "example.com/rack"
 TAINT = {"key": "mine", "effect": "NoSchedule"}

@@ -7,7 +7,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.proto import nri_pb2 as pb

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.connection import Connection

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.cluster.numa_fit import NumaFit, reason
-from nri_policy.cluster.numa_request import numa_request
-from nri_policy.cluster.pod import Container, PodSpec
-from nri_policy.cluster.settings import Extender
-from nri_policy.cluster.zone import NodeZones, Zone
+from nri_policy.cluster.numa.fit import NumaFit, reason
+from nri_policy.cluster.objects.numa_request import numa_request
+from nri_policy.cluster.objects.pod import Container, PodSpec
+from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.objects.zone import NodeZones, Zone
 from tests.support import numa_fit_twin as twin
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "ephemeral-storage", "a.com/gpu", "b.com/nic")

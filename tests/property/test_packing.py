@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nri_policy._counts import Counts
-from nri_policy._domains import Domains, Mask, Rows, Vector
-from nri_policy._packing import Refusal, pack
+from nri_policy.native._counts import Counts
+from nri_policy.native._domains import Domains, Mask, Rows, Vector
+from nri_policy.native._packing import Refusal, pack
 from tests.support import packing_twin as twin
 
 EXAMPLES = 150

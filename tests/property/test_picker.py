@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.picker import Domains, Picker, picker_of
 from nri_policy.pools.supply import Slack, Supply
 from tests.support import nodes

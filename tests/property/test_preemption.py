@@ -8,12 +8,12 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.pod import Container, PodSpec, Template
-from nri_policy.cluster.preemption import victims
-from nri_policy.cluster.settings import ClusterSettings, Topology
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import Container, PodSpec, Template
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 
 EXAMPLES = 60
 SETTINGS = ClusterSettings(topologies=[Topology(levels=["rack", HOSTNAME])])

@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nri_policy.cluster.service import Service
-from nri_policy.cluster.settings import ClusterSettings, read_settings
-from nri_policy.cluster.sources import OF_GROUPS
+from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
+from nri_policy.cluster.service.service import Service
+from nri_policy.cluster.service.sources import OF_GROUPS
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.property.seeds import seeds
 from tests.support.simulated_cluster import RACK, SimulatedCluster
-from tests.unit.cluster.objects import HOSTNAME, settings
+from tests.unit.cluster.written import HOSTNAME, settings
 
 ROUNDS = 12
 

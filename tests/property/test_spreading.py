@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy._counts import Counts
-from nri_policy._domains import Domains, Mask, Rows, Vector
-from nri_policy._spreading import spread
+from nri_policy.native._counts import Counts
+from nri_policy.native._domains import Domains, Mask, Rows, Vector
+from nri_policy.native._spreading import spread
 from tests.support import spreading_twin as twin
 
 WEIGHTS = st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), max_size=3)

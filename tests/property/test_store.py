@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     KINDS,
@@ -36,6 +35,7 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import layout_of
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.supply import Table
 from nri_policy.store import forms
 from nri_policy.workload.peers import Pull

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.units import (
+from nri_policy.foundation.units import (
     MAX_AMOUNT,
     format_cpu,
     parse_bytes,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -30,6 +29,7 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotation_values import HintKind

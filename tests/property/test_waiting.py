@@ -6,12 +6,18 @@ import random
 
 import msgspec
 
-from nri_policy.cluster.engine import Engine
-from nri_policy.cluster.group import PlacementGroup, PlacementRequest, PodSet, Status, hosts_of
-from nri_policy.cluster.membership import Key
-from nri_policy.cluster.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.settings import ClusterSettings, Topology
-from nri_policy.cluster.waiting import WaitingGroups
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.waiting import WaitingGroups
+from nri_policy.cluster.objects.group import (
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Status,
+    hosts_of,
+)
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from tests.property.seeds import seeds
 from tests.property.test_cluster import template
 

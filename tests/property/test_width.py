@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, ResizeEnded, Stopped, Synchronized
 from nri_policy.engine.grant import Decision
@@ -24,6 +23,7 @@ from nri_policy.engine.rebooking import move_up
 from nri_policy.engine.requested import read_request
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.pools.supply import Column

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.yamltext import YAMLTextError, read
+from nri_policy.foundation.yamltext import YAMLTextError, read
 
 scalars = (
     st.none()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy import yamltext
+from nri_policy.foundation import yamltext
 from nri_policy.simulation.scenario import read_scenario, read_step
 from tests.scenarios.test_scenarios import complaints, played
 from tests.support import nodes

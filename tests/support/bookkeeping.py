@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort

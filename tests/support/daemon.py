@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import ContainerCgroups, Daemon, Environment
+from nri_policy.daemon.build import ContainerCgroups, Daemon, Environment
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.events import Event
 from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.kubelet.resources import Kubelet

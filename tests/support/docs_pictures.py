@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nri_policy.cli import main
-from nri_policy.cli.live import DaemonWatcher, Frame
+from nri_policy.cli.node.live import DaemonWatcher, Frame
 from tests.support import docs_diagrams
 from tests.support.architecture_picture import picture
 from tests.support.daemon import Served, pod, served

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Resized, Stopped, Synchronized
 from nri_policy.engine.grant import Decision, Grant
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, nodes

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_map import MemoryMap

@@ -9,13 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from nri_policy.cluster.controller import Controller
-from nri_policy.cluster.group import PlacementGroup, read_group
-from nri_policy.cluster.membership import read_job, read_pod_group
-from nri_policy.cluster.node import read_node
-from nri_policy.cluster.pod import read_pod
-from nri_policy.cluster.settings import ClusterSettings, read_settings
-from nri_policy.cluster.writes import (
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.writes import (
     CreateGroup,
     DeletePod,
     FailPod,
@@ -25,7 +20,12 @@ from nri_policy.cluster.writes import (
     WriteSpec,
     WriteStatus,
 )
-from tests.unit.cluster.objects import HOSTNAME, node, pod_spec, settings
+from nri_policy.cluster.objects.group import PlacementGroup, read_group
+from nri_policy.cluster.objects.membership import read_job, read_pod_group
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
+from tests.unit.cluster.written import HOSTNAME, node, pod_spec, settings
 
 GATE = "placement.nri/group"
 INDEX = "batch.kubernetes.io/job-completion-index"

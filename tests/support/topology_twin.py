@@ -8,10 +8,10 @@ from __future__ import annotations
 from itertools import chain, combinations
 from typing import Any
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.node import NodeView
 from nri_policy.pools.tree import Pool, numa_cpus
-from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.request import Sort
 
 KINDS = ("capacity", "allocatable", "available")

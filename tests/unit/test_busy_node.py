@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.event import Synchronized
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.simulation.embedded import EmbeddedRuntime

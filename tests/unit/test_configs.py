@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cli import run
+from nri_policy.cli.node import run
 from nri_policy.settings import API_VERSION, KIND
 from tests.support import manifests as rules
 

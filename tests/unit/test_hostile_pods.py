@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.clock import Clock
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb

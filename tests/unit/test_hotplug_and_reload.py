@@ -55,7 +55,7 @@ def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
         assert unplugged.wait(10)
         return before
 
-    monkeypatch.setattr("nri_policy.reload.discover", discover)
+    monkeypatch.setattr("nri_policy.daemon.reload.discover", discover)
     new = nodes.settings(memoryKinds={"3": "pmem"})
 
     async def run() -> None:

@@ -11,17 +11,6 @@ import nri_policy
 
 ROOT = Path(nri_policy.__file__).parent
 
-CLUSTER_KERNELS = (
-    "_counts",
-    "_domains",
-    "_numa_fit",
-    "_numa_node",
-    "_numa_request",
-    "_numa_score",
-    "_packing",
-    "_spreading",
-)
-
 # Each row knows the rows after it, and itself only where it is one name. Cross-imports within a row
 # are listed: settings name the kinds of memory that hardware tells apart.
 LAYERS = (
@@ -30,10 +19,7 @@ LAYERS = (
     ("simulation",),
     ("cluster",),
     ("doctor",),
-    ("process",),
     ("daemon",),
-    ("status", "what_if"),
-    ("reload",),
     (
         "plugin",
         "nri",
@@ -45,8 +31,6 @@ LAYERS = (
         "observability",
         "audit",
         "settings.sources",
-        "singleton",
-        "readiness",
     ),
     ("picture",),
     ("report",),
@@ -55,19 +39,17 @@ LAYERS = (
     ("classes",),
     ("workload", "pools"),
     ("hardware", "settings"),
-    ("refusal",),
-    ("backoff", "clock", "cpuset", "units", "glob", "yamltext", "proto"),
-    ("wording",),
-    (
-        "_affinity",
-        "_cpu_domains",
-        "_cpuset",
-        "_making_way",
-        "_picker",
-        "_pools",
-        "_table",
-        *CLUSTER_KERNELS,
-    ),
+    ("foundation", "proto"),
+    ("native",),
+)
+
+# The rooms of the cluster side, in the same way; what is in none of them knows them all.
+CLUSTER_LAYERS = (
+    ("service", "simulation", "report"),
+    ("groups",),
+    ("numa",),
+    ("engine",),
+    ("objects",),
 )
 ALLOWED = {
     ("settings", "hardware"),
@@ -84,11 +66,10 @@ FACED = {"node", "report", "classes", "settings"}  # rooms whose face has names
 SOURCES = "settings.sources"  # where settings come from while the daemon runs
 
 CLUSTER_MAY_IMPORT = {
-    *("backoff", "units", "glob", "wording", "yamltext"),
+    *("foundation", "native"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
     *("settings", "settings.sources"),  # what reads documents of settings, and follows their file
     "cluster",
-    *CLUSTER_KERNELS,
 }
 
 
@@ -140,6 +121,19 @@ def test_the_cluster_side_and_the_nodes_know_nothing_of_each_other() -> None:
             assert "cluster" not in imports(path), path
 
 
+def test_the_rooms_of_the_cluster_side_know_those_below() -> None:
+    rooms = {name: number for number, row in enumerate(CLUSTER_LAYERS) for name in row}
+    for path in (ROOT / "cluster").rglob("*.py"):
+        own = path.relative_to(ROOT / "cluster").parts[0]
+        if own not in rooms:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = (isinstance(node, ast.ImportFrom) and node.module) or ""
+            if module.startswith("nri_policy.cluster."):
+                other = module.split(".")[2]
+                assert other == own or rooms[other] > rooms[own], f"{path} imports {module}"
+
+
 def test_who_reads_the_node_reads_a_view() -> None:
     """The engine's state is for the engine and for `node`, which makes views of it."""
     for path in ROOT.rglob("*.py"):
@@ -171,7 +165,7 @@ def test_others_import_from_a_room_what_its_face_offers() -> None:
     offered = {}
     for init in ROOT.rglob("__init__.py"):
         own = room_of(init.parent)
-        if own in {"", "proto", "cli", "cluster"}:
+        if own in {"", "proto", "native", "cli", "cluster"}:
             continue
         if init.parent == ROOT.joinpath(*own.split(".")):
             text = ast.get_docstring(ast.parse(init.read_text())) or ""

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import parse_cpu
 from nri_policy.hardware import synthetic
 from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
 from nri_policy.nri.service import LATE
 from nri_policy.settings import Settings
 from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.containers import CRIError, RuntimeState
-from nri_policy.units import parse_cpu
 from tests.support import bookkeeping, nodes, stores
 from tests.support.daemon import Served, pod, served
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from nri_policy.classes import Equipment
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.foundation.wording import some
 from nri_policy.settings import REALTIME, SchedulingClass, SchedulingPolicy, Settings
-from nri_policy.wording import some
 
 _UNORDERED = ("none", "kyber")  # schedulers of disks that look at no priority
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.facts import Facts, Kernel
 from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Listed, Settings
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_bytes, format_cpu
+from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Settings
-from nri_policy.units import format_bytes, format_cpu
-from nri_policy.wording import counted
 
 _CONSEQUENCE = "a scheduler may send a pod that is refused here"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.engine.layout import layout_of
+from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import SettingsError
-from nri_policy.wording import counted
 
 
 def check(facts: Facts) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.backoff import backoff
+from nri_policy.foundation.backoff import backoff
 from nri_policy.settings import Reload, Settings, from_spec
 from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name_of
 

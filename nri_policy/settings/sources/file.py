@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NoReturn
 
+from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.settings import Problem, Settings, SettingsError, load
-from nri_policy.yamltext import MAX_SIZE
 
 PERIOD = 5.0  # seconds between two looks
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.embedded import EmbeddedRuntime
 
 UNIT = "nri-policy.service"

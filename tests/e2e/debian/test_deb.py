@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import SYNCHRONIZED

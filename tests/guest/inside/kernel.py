@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Resources
 from tests.e2e import cgroup
 from tests.e2e.kubelet import Container, Kubelet, Pod

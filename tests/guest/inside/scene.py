@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nri_policy.control.client import connected
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.kubelet.manifest import Resources
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
 from nri_policy.workload.request import Sort

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e.kubelet import guaranteed
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.processes import find_named, own_affinity, processes
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed

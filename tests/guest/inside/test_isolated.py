@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e.kubelet import BEST_EFFORT, guaranteed
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective

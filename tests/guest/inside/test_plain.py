@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, guaranteed, resources
 from tests.e2e.waiting import eventually

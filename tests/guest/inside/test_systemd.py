@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import Scopes, scope_of
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed, resources

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e.kubelet import guaranteed
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel

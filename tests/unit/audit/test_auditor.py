@@ -13,7 +13,7 @@ from nri_policy.audit.comparison import Cpuset, Decided, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import Books
 from nri_policy.classes import Origin, Scheduler, Scheduling
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import Audit, SchedulingPolicy
 from tests.support.patience import HANGS
 

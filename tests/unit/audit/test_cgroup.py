@@ -7,8 +7,8 @@ import pytest
 
 from nri_policy.audit.cgroup import MOST_THREADS, Cgroups, folder_of
 from nri_policy.audit.comparison import Observed
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.workload.pod import Resources

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.audit.comparison import Cpuset, Decided, Deviation, Kind, Observed, compare
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 
 DECIDED = Decided(
     container_id="1",

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit.cgroup import folder_of
 from nri_policy.cli import asking, main
-from nri_policy.cli.audit import _draw
+from nri_policy.cli.node.audit import _draw
 from nri_policy.control.client import connected
 from nri_policy.kubelet.manifest import PodManifest, read_pod
 from nri_policy.report import AuditReport
@@ -684,7 +684,7 @@ def test_what_is_watched_is_shown_again_every_second(
             raise KeyboardInterrupt
 
     rounds = iter(range(3))
-    monkeypatch.setattr("nri_policy.cli.watching.time.sleep", sleep)
+    monkeypatch.setattr("nri_policy.cli.terminal.watching.time.sleep", sleep)
 
     def check(control: Path) -> None:
         result = run(control, "status", "--watch")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nri_policy.cli import cluster_source, main
+from nri_policy.cli import main
+from nri_policy.cli.cluster import source as cluster_source
 
 SYNTHETIC = ["--synthetic", "rack:2 host:2"]
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000

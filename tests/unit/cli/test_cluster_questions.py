@@ -13,10 +13,10 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.cluster.sources import OF_GROUPS
+from nri_policy.cluster.service.sources import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
-from tests.unit.cluster.objects import group, node, pod, pod_set, pod_spec
-from tests.unit.cluster.test_extender import replica
+from tests.unit.cluster.numa.test_extender import replica
+from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec
 
 RACK = "example.com/rack"
 HOST = "kubernetes.io/hostname"

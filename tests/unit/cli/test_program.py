@@ -57,7 +57,7 @@ def test_a_command_can_answer_no(monkeypatch: pytest.MonkeyPatch) -> None:
     def no(context: click.Context) -> None:
         context.exit(1)
 
-    monkeypatch.setattr("nri_policy.cli.topology.command", no)
+    monkeypatch.setattr("nri_policy.cli.node.topology.command", no)
     assert ended("topology") == (1, "", "")
 
 
@@ -66,7 +66,7 @@ def test_an_interrupt_is_code_130_without_a_traceback(monkeypatch: pytest.Monkey
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nri_policy.cli.topology.command", interrupted)
+    monkeypatch.setattr("nri_policy.cli.node.topology.command", interrupted)
     code, out, err = ended("topology")
     assert (code, out, err.strip()) == (130, "", "")
 
@@ -143,7 +143,7 @@ def test_without_a_daemon_a_shell_is_offered_nothing_at_once(
     with socket.socket(socket.AF_UNIX) as deaf:  # it listens, and never answers
         deaf.bind(f"{tmp_path}/deaf.sock")
         deaf.listen()
-        monkeypatch.setattr("nri_policy.cli.names._PATIENCE", 0.05)
+        monkeypatch.setattr("nri_policy.cli.node.names._PATIENCE", 0.05)
         assert completed(words.replace("none", "deaf"), monkeypatch) == []
 
 

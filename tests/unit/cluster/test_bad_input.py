@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.settings import read_settings
-from nri_policy.cluster.snapshot import read_snapshot
-from nri_policy.cluster.tree_report import tree_report
-from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod_set, settings
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.report.tree_report import tree_report
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = "example.com/rack"
 GOOD = [node("n1", RACK="a"), node("n2", RACK="a")]

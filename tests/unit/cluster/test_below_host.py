@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from nri_policy.cluster import offline, synthetic
-from nri_policy.cluster.engine import Engine as ClusterEngine
-from nri_policy.cluster.group import read_group
-from nri_policy.cluster.node import read_node
-from nri_policy.cluster.settings import read_settings
-from nri_policy.cluster.zone import read_zones
+from nri_policy.cluster import offline
+from nri_policy.cluster.engine.engine import Engine as ClusterEngine
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.simulation import synthetic
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from tests.support import nodes
 from tests.support.daemon_report import daemon_report
-from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
 
 USING = settings("rack", HOSTNAME, topology={"belowHost": ["socket", "Node"]})
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cli.cluster_run import run
-from nri_policy.cluster.settings import ClusterSettings
+from nri_policy.cli.cluster.run import run
+from nri_policy.cluster.objects.settings import ClusterSettings
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "kustomize" / "cluster-groups"
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import yaml
 
-from nri_policy.cluster.lease import LASTS, LeaseName
-from nri_policy.cluster.node import HOSTNAME
-from nri_policy.cluster.sources import OF_GROUPS
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.service.lease import LASTS, LeaseName
+from nri_policy.cluster.service.sources import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
-from tests.unit.cluster import objects
-from tests.unit.cluster.objects import Object, pod_spec
-from tests.unit.cluster.test_extender import replica
+from tests.unit.cluster import written as objects
+from tests.unit.cluster.numa.test_extender import replica
+from tests.unit.cluster.written import Object, pod_spec
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 CONFIGS = Path(__file__).parents[3] / "configs" / "cluster"

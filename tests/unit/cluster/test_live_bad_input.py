@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.writes import OpenGate, WriteStatus
+from nri_policy.cluster.groups.writes import OpenGate, WriteStatus
 from tests.support.placement_world import Object, Play
-from tests.unit.cluster.objects import HOSTNAME
+from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
 SIZE = "placement.nri/group-size"

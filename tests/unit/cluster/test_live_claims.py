@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.writes import WriteSpec, WriteStatus
+from nri_policy.cluster.groups.writes import WriteSpec, WriteStatus
 from tests.support.placement_world import GATE, OTHER, Object, Play
-from tests.unit.cluster.objects import HOSTNAME, pod_spec
+from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
 SIZE = "placement.nri/group-size"

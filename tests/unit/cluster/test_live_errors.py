@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.group import PlacementGroup, Status
-from nri_policy.cluster.membership import MAX_NAME, object_name
-from nri_policy.cluster.writes import CreateGroup, OpenGate, Write
+from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, Write
+from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.membership import MAX_NAME, object_name
 from tests.support.placement_world import Play
-from tests.unit.cluster.test_extender import replica
+from tests.unit.cluster.numa.test_extender import replica
 from tests.unit.cluster.test_groups_service import gone, job_of_three
 
 GATE, RACK = "placement.nri/group", "example.com/rack"

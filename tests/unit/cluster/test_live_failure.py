@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.writes import CreateGroup, DeletePod, OpenGate, WriteStatus
+from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, OpenGate, WriteStatus
 from tests.support.placement_world import Object, Play, notify
-from tests.unit.cluster.objects import HOSTNAME
+from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
 EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}

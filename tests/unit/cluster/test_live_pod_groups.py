@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.membership import read_pod_group
-from nri_policy.cluster.workload import read_groups
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.membership import read_pod_group
+from nri_policy.cluster.objects.workload import read_groups
 from tests.support.placement_world import GATE, OTHER, Object, Play
-from tests.unit.cluster.objects import HOSTNAME, pod_spec
+from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
 REQUIRED = {"kueue.x-k8s.io/podset-required-topology": RACK}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cluster import controller
-from nri_policy.cluster.reservation import Reservations
+from nri_policy.cluster.engine.reservation import Reservations
+from nri_policy.cluster.groups import controller
 from tests.support.placement_world import Play
 
 RACK = "example.com/rack"

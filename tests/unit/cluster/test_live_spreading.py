@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tests.support.placement_world import Play
-from tests.unit.cluster.objects import HOSTNAME
+from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
 

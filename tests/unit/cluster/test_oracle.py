@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.cluster import offline
 from tests.support.shared_data import NOT_HERE
-from tests.unit.cluster.objects import HOSTNAME
+from tests.unit.cluster.written import HOSTNAME
 
 SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
 RECORDED = SHARED / "oracles" / "packing.json.gz"

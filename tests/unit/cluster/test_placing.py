@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.document import DocumentError
-from tests.unit.cluster.objects import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
+from nri_policy.cluster.objects.document import DocumentError
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod, pod_set, settings
 
 RACKS = settings("rack", HOSTNAME)
 NODES = [node(f"{rack}{number}", RACK=rack) for rack in "ab" for number in (1, 2, 3)]

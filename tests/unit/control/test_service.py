@@ -15,9 +15,9 @@ import pytest
 
 from nri_policy.control import service
 from nri_policy.control.decision_log import MOST_WAITING
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.node import Newcomer, WhatIf

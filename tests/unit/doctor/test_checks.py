@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY
 from nri_policy.doctor.access import Access
 from nri_policy.doctor.checks import examine
 from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.hardware.machine import Machine
 from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.exclusive_cpus import pick_near
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.supply import supply_of
 from nri_policy.pools.tree import build

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import (
     Created,
     Reconfigured,
@@ -18,6 +17,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Moved
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.annotation_values import HintKind

@@ -6,8 +6,8 @@ import json
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.event import Synchronized
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container

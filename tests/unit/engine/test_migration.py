@@ -8,8 +8,8 @@ from pathlib import Path
 import yaml
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Synchronized
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import from_spec
 from nri_policy.workload.pod import Container
 from tests.support import nodes

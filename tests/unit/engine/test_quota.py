@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -17,6 +16,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.synchronization import has, in_force
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.view import view_of
 from nri_policy.workload.pod import Container, QoS, Resources
 from tests.support import nodes

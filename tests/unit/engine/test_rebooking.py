@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Resized, ResizeEnded
 from nri_policy.engine.explanation import DecisionKind
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 
 from .conftest import Change, Read

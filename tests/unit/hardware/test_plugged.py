@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import IDENTITY
+from nri_policy.daemon.build import IDENTITY
+from nri_policy.daemon.process import Options, run
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import hotplug
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import QUIET, Hotplug, Notify
@@ -25,7 +26,6 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.observability.logs import Warnings
 from nri_policy.plugin.plugin import Sources
-from nri_policy.process import Options, run
 from nri_policy.report import StatusReport
 from nri_policy.settings.sources.file import SettingsFile
 from tests.support import nodes

@@ -81,7 +81,8 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str | N
 def test_lightkube_is_not_imported_where_there_is_no_cluster() -> None:
     """It is large, and most commands have no use for it."""
     program = (
-        "import sys, nri_policy.process as p; p.access(None); sys.exit('lightkube' in sys.modules)"
+        "import sys, nri_policy.daemon.process as p; p.access(None); "
+        "sys.exit('lightkube' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.document import DocumentError
-from nri_policy.cluster.workload import pod_document, read_groups
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.workload import pod_document, read_groups
 from nri_policy.kube.pod_fields import mistyped, mistyped_workload
 from nri_policy.kubelet.manifest import ManifestError, read_pod
 

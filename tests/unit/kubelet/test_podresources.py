@@ -10,7 +10,7 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.podresources import BACKOFF, DEADLINE, PATIENCE, Assignments
 from nri_policy.proto.podresources_pb2 import DynamicResource, GetPodResourcesResponse
 from nri_policy.workload.pod import Pod, QoS

@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import CALL

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri import channel as channel_module
 from nri_policy.nri import ttrpc
 from nri_policy.nri.channel import Channel

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.grpc_service import plugin_handler
 from nri_policy.nri.service import Service

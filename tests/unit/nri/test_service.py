@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri import service as service_module
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.plugin import overdue

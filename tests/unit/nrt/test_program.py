@@ -9,7 +9,7 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.control.client import connected
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import PATIENCE, Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt import publisher

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.daemon import PATIENT, pod

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.observability.watchdog import Watchdog
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.picture.detail import details_of
 from nri_policy.report import DeviceReport, machine_report, pool_reports
 from tests.support import nodes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture.scene import scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.pools.capacity import Capacity

@@ -12,8 +12,8 @@ from xml.etree import ElementTree as ET
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture.machine_page import machine_sections
 from nri_policy.picture.page import (
     containers,

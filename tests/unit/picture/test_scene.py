@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture.mark import COLOURS
 from nri_policy.picture.scene import CPUUse, Scene, Use
 from nri_policy.workload.pod import QoS

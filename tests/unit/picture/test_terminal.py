@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console, Group
 
-from nri_policy.cli.occupants import occupants
+from nri_policy.cli.node.occupants import occupants
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.picture.terminal import Drawing, Rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.plugin.enforcement import Case, enforce
 from nri_policy.workload.pod import Resources

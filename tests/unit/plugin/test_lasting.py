@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.lasting import Lasting
 from nri_policy.simulation.cgroups import SimulatedCgroups

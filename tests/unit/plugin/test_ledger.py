@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nri_policy.cpuset import EMPTY, CPUSet
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.plugin.ledger import Cpuset, Ledger
 
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from nri_policy.clock import Clock
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.events import Event
 from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.simulation.cgroups import SimulatedCgroups

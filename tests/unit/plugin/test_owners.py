@@ -14,9 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.audit import presence
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon, Environment
+from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.events import Event, Subject
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
@@ -27,7 +28,6 @@ from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.history import History
-from nri_policy.units import parse_bytes, parse_cpu
 from nri_policy.workload.pod import ContainerState
 from tests.support import nodes
 from tests.support.daemon import PATIENT, Served, pod, served

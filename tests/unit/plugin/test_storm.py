@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.units import parse_cpu
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.nri.errors import CallRefused
 from nri_policy.settings import OnExit
 from nri_policy.simulation.containers import CRIError
-from nri_policy.units import parse_cpu
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 from tests.unit.simulation.scripted import ScriptedPlugin

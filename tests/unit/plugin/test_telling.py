@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.clock import Clock
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.session import Session
 from nri_policy.plugin import telling, update_queue, writing

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code
 from nri_policy.nri.plugin import CALL, Call, Identity

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.clock import Clock
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import parse_cpu
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, telling, update_queue, writing
 from nri_policy.plugin.confirmation import Phase
@@ -20,7 +21,6 @@ from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from nri_policy.units import parse_cpu
 from tests.support.daemon import Served, pod, served
 from tests.support.gate import Gate
 from tests.support.patience import HANGS

@@ -6,8 +6,8 @@ from array import array
 
 import pytest
 
-from nri_policy._affinity import scores
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.native._affinity import scores
 from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import build
 from tests.support.affinity_twin import scores as formula

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.capacity import (
     NOTHING,
     Capacity,

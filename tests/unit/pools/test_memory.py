@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cpuset import EMPTY
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Rank, StaleOfferError
 from tests.support import nodes

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import EMPTY
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine, MemoryKind

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from nri_policy.audit.comparison import Cpuset, Observed
 from nri_policy.cli import main
 from nri_policy.control.client import connected
-from nri_policy.cpuset import CPUSet
-from nri_policy.daemon import Daemon
+from nri_policy.daemon.build import Daemon
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.plugin.plugin import Sources
 from nri_policy.report import encode

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.report import cpu_amount, format_cpus
 from nri_policy.workload.request import Sort
 from tests.support.daemon import pod, served

@@ -6,9 +6,9 @@ from io import StringIO
 
 from msgspec.structs import replace
 
-from nri_policy.cli.criteria_table import explain
+from nri_policy.cli.node.criteria_table import explain
 from nri_policy.cli.output import Paper
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.report import (
     ExplanationReport,

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from nri_policy.cpuset import CPUSet
-from nri_policy.glob import Glob
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.yamltext import read
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import (
     Agent,
@@ -51,7 +52,6 @@ from nri_policy.settings import (
 )
 from nri_policy.settings.document import _fields
 from nri_policy.settings.schema import Control
-from nri_policy.yamltext import read
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
 WANTED = "it has to be a document with apiVersion, kind, metadata, spec"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.mux import Conn

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import PodManifest, read_pod
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.plugin.convert import devices_of

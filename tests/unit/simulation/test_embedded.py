@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import ManifestError, ResourceChange, read_part
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.errors import CallRefused, Code

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.settings import IOClass, SchedulingPolicy
 from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import ResourceChange, read_part
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.simulation.embedded import EmbeddedRuntime

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.report import plain

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.mux import Conn

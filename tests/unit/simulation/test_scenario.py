@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cpuset import CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.simulation.scenario import (
     Advance,

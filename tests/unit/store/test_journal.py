@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.event import Created, Reconfigured, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import explanation_report

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cpuset import CPUSet
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -24,6 +23,7 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.store import database, forms, writer
 from nri_policy.store import store as store_module

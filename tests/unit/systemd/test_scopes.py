@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nri_policy.clock import Clock
-from nri_policy.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.systemd.scopes import (
     BUS_SOCKET,
     MAX_WAIT,

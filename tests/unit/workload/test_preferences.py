@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.glob import Glob
+from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_table import Preferences

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.settings import SettingsError
 from nri_policy.settings.sources.file import PERIOD, SettingsFile, watch
-from nri_policy.yamltext import MAX_SIZE
 
 TEXT = """\
 apiVersion: config.nri/v1alpha1

@@ -1,4 +1,0 @@
-from nri_policy._numa_node cimport NumaNode
-from nri_policy._numa_request cimport Request, Work
-
-cdef int fewest_zones(NumaNode node, Request request, Work work) noexcept

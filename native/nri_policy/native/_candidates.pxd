@@ -1,0 +1,29 @@
+from libc.stdint cimport int32_t, int64_t
+
+from nri_policy.native._counts cimport Counts
+
+cdef struct Candidate:
+    int32_t domain
+    int32_t pods        # that fit; once chosen: that go there
+    int32_t slices
+    int32_t pods_l      # with the leader
+    int32_t slices_l
+    int32_t leaders     # 1 if it can host the leader; once chosen: if it does
+    int64_t score
+
+
+cdef struct Order:
+    bint with_leader    # until the leader has its domain
+    bint ascending      # LeastFree
+    bint scored         # preferred affinity counts
+
+
+cdef class Row:
+    cdef Candidate *at
+    cdef int size, room
+    cdef reserve(self, int room)
+    cdef push(self, Candidate each)
+
+
+cdef load(Counts counts, Row row, int low, int high)
+cdef sort(Row row, Order order)

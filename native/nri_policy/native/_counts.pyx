@@ -1,0 +1,261 @@
+"""How many pods of one kind fit into every domain: spec cluster.md §4 and the roll-up of §5.
+
+Owns the counts of leaves and what follows from them above. Whoever needs them brings them up to date: all at first,
+then only the leaves that changed, and the domains that these are in.
+"""
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from nri_policy.native._domains cimport Domains, Mask, Rows, Vector
+
+
+@cython.final
+cdef class Counts:
+    """How many pods of one kind, and slices of them, fit into every domain."""
+
+    def __cinit__(self, Rows rows not None, Vector pod not None, Mask mask not None, *, int size=1, int slice_level=-1,
+                  dict inner=None, Vector leader=None, Mask leader_mask=None, low=0, high=None, Counts hosts=None,
+                  list host_of=None, list most=None):
+        """Take a pod and where it may go; slices of *size* at *slice_level* (-1: the last), *inner* layers by level.
+
+        Only leaves from *low* to before *high* are used. A *leader* is one more pod that comes along. Where leaves are
+        zones of hosts, *hosts* counts the same pod on those, *host_of* has the leaf there of every leaf. *most* is how many
+        pods each leaf takes at most.
+        """
+        cdef Domains domains = rows.domains
+        cdef int n = domains.count + 1
+        self.domains, self.rows, self.pod, self.mask = domains, rows, pod, mask
+        self.leader, self.leader_mask = leader, leader_mask if leader_mask is not None else mask
+        self.size = size
+        self.slice_level = domains.levels - 1 if slice_level < 0 else slice_level
+        self.low, self.high = low, domains.leaves if high is None else high
+        self.epoch = -1
+        if size < 1 or self.slice_level >= domains.levels or mask.leaves != domains.leaves:
+            raise ValueError("slices need a size and a level, a mask one entry a leaf")
+        self.inner = <int *> PyMem_Calloc(domains.levels, sizeof(int))
+        self.pods = <int32_t *> PyMem_Calloc(n, sizeof(int32_t))
+        plain = size == 1 and self.slice_level == domains.levels - 1
+        self.slices = self.pods if plain else <int32_t *> PyMem_Calloc(n, sizeof(int32_t))
+        if leader is None:
+            self.pods_l, self.slices_l = self.pods, self.slices
+        else:
+            self.pods_l = <int32_t *> PyMem_Calloc(n, sizeof(int32_t))
+            self.slices_l = self.pods_l if plain else <int32_t *> PyMem_Calloc(n, sizeof(int32_t))
+            self.leaders = <uint8_t *> PyMem_Calloc(n, 1)
+        if mask.score:
+            self.score = <int64_t *> PyMem_Calloc(n, sizeof(int64_t))
+        if not (self.inner and self.pods and self.slices and self.pods_l and self.slices_l) or (
+            (leader is not None and not self.leaders) or (mask.score and not self.score)
+        ):
+            raise MemoryError
+        for level, each in (inner or {}).items():
+            self.inner[<int> level] = each
+        if most is not None:
+            self.most = <int32_t *> PyMem_Calloc(domains.leaves + 1, sizeof(int32_t))
+            if not self.most:
+                raise MemoryError
+            for leaf in range(domains.leaves):
+                self.most[<int> leaf] = most[leaf]
+        if hosts is not None:
+            self.hosts = hosts
+            self.host_level = hosts.domains.levels - 1
+            self.host_of = <int *> PyMem_Calloc(domains.leaves + 1, sizeof(int))
+            if not self.host_of:
+                raise MemoryError
+            for leaf in range(domains.leaves):
+                self.host_of[<int> leaf] = hosts.domains.offset[self.host_level] + <int> host_of[leaf]
+
+    def __dealloc__(self):
+        if self.slices_l != self.pods_l and self.slices_l != self.slices:
+            PyMem_Free(self.slices_l)
+        if self.pods_l != self.pods:
+            PyMem_Free(self.pods_l)
+        if self.slices != self.pods:
+            PyMem_Free(self.slices)
+        PyMem_Free(self.pods)
+        PyMem_Free(self.inner)
+        PyMem_Free(self.leaders)
+        PyMem_Free(self.score)
+        PyMem_Free(self.host_of)
+        PyMem_Free(self.most)
+
+    def of(self, int domain):
+        """Return pods, slices, both with the leader, leaders and score of a domain."""
+        self.domains._check(domain)
+        self.refresh()
+        leaders = self.leaders[domain] if self.leaders else 0
+        score = self.score[domain] if self.score else 0
+        return (self.pods[domain], self.slices[domain], self.pods_l[domain], self.slices_l[domain], leaders, score)
+
+    def exclusions(self):
+        """Return how many leaves take part, how many each code excludes, how many are outside, and each resource."""
+        cdef int leaf, at, total = 0, outside = 0, base = self.domains.offset[self.domains.levels - 1]
+        cdef int codes[256]
+        cdef dict resources = {}
+        self.refresh()
+        memset(codes, 0, sizeof(codes))
+        for leaf in range(self.domains.leaves):
+            if not self.rows.nodes[leaf]:
+                continue
+            total += 1
+            if self.mask.code[leaf]:
+                codes[self.mask.code[leaf]] += 1
+            elif not self.low <= leaf < self.high:
+                outside += 1
+            elif not self.pods[base + leaf]:
+                for at in range(self.pod.size):
+                    if self.rows.free[self.pod.resource[at]][leaf] < self.pod.amount[at]:
+                        name = self.rows.names[self.pod.resource[at]]
+                        resources[name] = resources.get(name, 0) + 1
+                        break
+        return total, {code: codes[code] for code in range(1, 256) if codes[code]}, outside, resources
+
+    def best_of_level(self, int level):
+        """Return the first domain of *level*, with nodes, that holds the most slices; -1 if none has nodes."""
+        cdef int domain, best = -1
+        self.refresh()
+        for domain in self.domains.of_level(level):
+            if best < 0 or self.slices[domain] > self.slices[best]:
+                if any([self.rows.nodes[<int> leaf] for leaf in self.domains.leaves_below(domain)]):
+                    best = domain
+        return best
+
+    def whole_below(self, int domain, int level, int size):
+        """Return how many slices of *size* pods the domains of *level* below *domain* hold, each by itself."""
+        cdef int each
+        cdef int64_t total = 0
+        self.refresh()
+        low = high = domain
+        while self.level_of(low) < level:
+            low, high = self.domains.low[<int> low], self.domains.high[<int> high] - 1
+        for each in range(low, high + 1):
+            total += self.pods[each] // size
+        return total
+
+    cdef int level_of(self, int domain):
+        cdef int level = 0
+        while domain >= self.domains.offset[level + 1]:
+            level += 1
+        return level
+
+    cdef refresh(self):
+        """Bring the counts up to date: all of them, or what has changed since."""
+        cdef int level, domain, leaf, at
+        cdef Domains domains = self.domains
+        cdef Rows rows = self.rows
+        if self.hosts is not None:
+            self.hosts.refresh()
+        if self.epoch == rows.epoch:
+            for at in range(self.seen, rows.changes):
+                leaf = rows.changed[at]
+                self.count_leaf(leaf)
+                domain = domains.parent[domains.offset[domains.levels - 1] + leaf]
+                for level in range(domains.levels - 2, -1, -1):
+                    self.roll_up(domain, level)
+                    domain = domains.parent[domain]
+        else:
+            with nogil:
+                for leaf in range(domains.leaves):
+                    self.count_leaf(leaf)
+                for level in range(domains.levels - 2, -1, -1):
+                    for domain in range(domains.offset[level], domains.offset[level + 1]):
+                        self.roll_up(domain, level)
+        self.epoch, self.seen = rows.epoch, rows.changes
+
+    cdef void count_leaf(self, int leaf) noexcept nogil:
+        cdef int domain = self.domains.offset[self.domains.levels - 1] + leaf, at
+        cdef bint used = self.rows.nodes[leaf] > 0 and self.low <= leaf < self.high
+        cdef bint last = self.slice_level == self.domains.levels - 1
+        cdef bint led = False
+        self.pods[domain] = _fit(self, leaf, False) if used and not self.mask.code[leaf] else 0
+        if self.host_of:
+            self.pods[domain] = min(self.pods[domain], self.hosts.pods[self.host_of[leaf]])
+        if self.slices != self.pods:
+            self.slices[domain] = self.pods[domain] // self.size if last else 0
+        if self.score:
+            self.score[domain] = self.mask.score[leaf] if used else 0
+        if self.leaders:
+            if used and not self.leader_mask.code[leaf]:
+                led = True
+                for at in range(self.leader.size):
+                    if self.rows.free[self.leader.resource[at]][leaf] < self.leader.amount[at]:
+                        led = False
+                        break
+            if self.host_of and not self.hosts.leaders[self.host_of[leaf]]:
+                led = False
+            self.leaders[domain] = led
+            self.pods_l[domain] = _fit(self, leaf, True) if led and self.pods[domain] else self.pods[domain]
+            if self.slices_l != self.pods_l:
+                self.slices_l[domain] = self.pods_l[domain] // self.size if last else 0
+
+    cdef void roll_up(self, int domain, int level) noexcept nogil:
+        cdef int64_t pods = 0, slices = 0, score = 0, loss = INT32_MAX, slice_loss = INT32_MAX, own, own_l, cap
+        cdef int child, inner = self.inner[level + 1]
+        cdef bint led = False
+        for child in range(self.domains.low[domain], self.domains.high[domain]):
+            own = self.pods[child]
+            if inner:
+                own -= own % inner
+            pods += own
+            slices += self.slices[child]
+            if self.score:
+                score += self.score[child]
+            if self.leaders and self.leaders[child]:
+                led = True
+                own_l = self.pods_l[child]
+                if inner:
+                    own_l -= own_l % inner
+                loss = min(loss, own - own_l)
+                slice_loss = min(slice_loss, <int64_t> self.slices[child] - self.slices_l[child])
+        if self.host_of and level == self.host_level:
+            cap = self.hosts.pods[self.host_of[self._first_leaf(domain)]]
+            pods = min(pods, cap)
+            slices = min(slices, cap // self.size)
+        self.pods[domain] = <int32_t> min(pods, INT32_MAX)
+        if level == self.slice_level:
+            slices = self.pods[domain] // self.size
+        if self.slices != self.pods:
+            self.slices[domain] = <int32_t> min(slices, INT32_MAX)
+        if self.score:
+            self.score[domain] = score
+        if self.leaders:
+            self.leaders[domain] = led
+            pods = min(pods - loss, INT32_MAX) if led else 0
+            self.pods_l[domain] = <int32_t> pods
+            slices = min(slices - slice_loss, INT32_MAX) if led else 0
+            if self.host_of and level == self.host_level:
+                cap = self.hosts.pods_l[self.host_of[self._first_leaf(domain)]]
+                self.pods_l[domain] = <int32_t> min(pods, cap)
+                slices = min(slices, cap // self.size)
+            if level == self.slice_level:
+                slices = self.pods_l[domain] // self.size
+            if self.slices_l != self.pods_l:
+                self.slices_l[domain] = <int32_t> slices
+
+
+    cdef int _first_leaf(self, int domain) noexcept nogil:
+        while self.domains.low[domain] != self.domains.high[domain]:
+            domain = self.domains.low[domain]
+        return domain - self.domains.offset[self.domains.levels - 1]
+
+
+cdef int32_t _fit(Counts counts, int leaf, bint beside_leader) noexcept nogil:
+    """Return how many pods fit into a leaf, the leader taken out first if wanted."""
+    cdef int64_t least = INT32_MAX, free
+    cdef int at, each, resource
+    if counts.most:
+        least = counts.most[leaf]
+    for at in range(counts.pod.size):
+        resource = counts.pod.resource[at]
+        free = counts.rows.free[resource][leaf]
+        if beside_leader:
+            for each in range(counts.leader.size):
+                if counts.leader.resource[each] == resource:
+                    free -= counts.leader.amount[each]
+        if free < counts.pod.amount[at]:
+            return 0
+        least = min(least, free // counts.pod.amount[at])
+    return <int32_t> least

@@ -1,0 +1,220 @@
+"""The table of criteria of one decision, spec placement.md §4: comparing it, keeping it, reading it back.
+
+Owns which columns there are and in which order they decide; what is in them comes from the supply, the memory and
+whoever else has a say.
+"""
+
+import struct
+
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy
+
+from nri_policy.native._cpuset cimport LIMIT
+
+cdef enum:
+    MARK = 1 << 20  # no number of pools, with which tables of the first version begin
+    VERSION = 3     # of packed tables: since the third they name their columns
+
+_COLUMNS = (*(column.name for column in Column), "SHORTFALL", "EXCLUDED")  # all that is known of a pool
+_AT = {name: at for at, name in enumerate(_COLUMNS)}
+_HEAD = struct.Struct("=QQ")  # MARK + VERSION, and how many bytes of names follow
+_NAMES = ",".join(_COLUMNS).encode()
+_PACKED_NAMES = _HEAD.pack(MARK + VERSION, len(_NAMES)) + _NAMES
+
+# The columns of tables that do not name them: MARK + 2 begins the second, nothing the first.
+_SECOND = struct.pack("=Q", MARK + 2)
+_UNNAMED = {
+    b"": (
+        "ISOLATED_FIT AFFINITY HINTS HINTS_NONZERO HINT_DEPTH MEMORY_KIND MEMORY_BURST BURST_LEVEL BURST_ROOM"
+        " MEMORY_TIGHTNESS CPU_CLASS DEPTH CAPACITY CAPACITY_SECOND ID SHORTFALL EXCLUDED"
+    ).split(),
+    _SECOND: (
+        "ISOLATED_FIT AFFINITY HINTS HINTS_NONZERO HINT_DEPTH MEMORY_KIND MEMORY_BURST BURST_LEVEL BURST_ROOM"
+        " MEMORY_TIGHTNESS CPU_CLASS UNDISTURBED_MEMORY DEPTH PACKAGES NODES L3S QUIET CAPACITY CAPACITY_SECOND ID"
+        " SHORTFALL EXCLUDED"
+    ).split(),
+}
+
+
+@cython.final
+cdef class Table:
+    """The criteria of one decision: a row a pool; see Column, higher is better."""
+
+    def __cinit__(self, int count):
+        self.count = count
+        self.values = <double *> PyMem_Calloc(count * WIDTH, sizeof(double))
+        self.shortfall = <int64_t *> PyMem_Calloc(count, sizeof(int64_t))
+        self.excluded = <char *> PyMem_Calloc(count, 1)
+        if not (self.values and self.shortfall and self.excluded):
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.values)
+        PyMem_Free(self.shortfall)
+        PyMem_Free(self.excluded)
+
+    def row(self, int pool):
+        """Return the values of a pool's criteria."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return tuple([self.values[pool * WIDTH + column] for column in range(WIDTH)])
+
+    def fits(self, int pool):
+        """Return whether *pool* can hold the request and is in the comparison."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return not self.excluded[pool] and not self.shortfall[pool]
+
+    def missing(self, int pool):
+        """Return the milli-CPU that *pool* lacks to hold the request, 0 where it has enough."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        return self.shortfall[pool]
+
+    def exclude(self, int pool):
+        """Take *pool* out of the comparison, whatever it has."""
+        if not 0 <= pool < self.count:
+            raise IndexError(f"no pool {pool}")
+        self.excluded[pool] = True
+
+    def fill(self, int column, const double[:] values not None):
+        """Set a Column of all rows to *values*, one a pool; ValueError for another number of them."""
+        cdef int pool
+        if not 0 <= column < WIDTH:
+            raise IndexError(f"no column {column}")
+        if values.shape[0] != self.count:
+            raise ValueError(f"{values.shape[0]} values for {self.count} pools")
+        for pool in range(self.count):
+            self.values[pool * WIDTH + column] = values[pool]
+
+    def best(self, int first=0, int last=-1):
+        """Return the pool with the lexicographically highest row of those that can hold the request, else None.
+
+        Of the pools from *first* to *last* only; -1: to the top.
+        """
+        cdef int pool, best = -1
+        if last < 0:
+            last = self.count - 1
+        if not 0 <= first <= last < self.count:
+            raise IndexError(f"no pools {first} to {last}")
+        for pool in range(first, last + 1):
+            if not (self.excluded[pool] or self.shortfall[pool]):
+                if best < 0 or self._higher(pool, best, WIDTH):
+                    best = pool
+        return best if best >= 0 else None
+
+    def outranks(self, int pool, int other):
+        """Return whether *pool* is better than *other* by the criteria down to and including depth."""
+        if not (0 <= pool < self.count and 0 <= other < self.count):
+            raise IndexError(f"no pool {pool} or {other}")
+        return self._higher(pool, other, DEPTH + 1)
+
+    cdef bint _higher(self, int pool, int other, int columns) noexcept:
+        """Whether the row of *pool* is the higher one in the first *columns*."""
+        cdef double *a = self.values + pool * WIDTH
+        cdef double *b = self.values + other * WIDTH
+        cdef int column
+        for column in range(columns):
+            if a[column] != b[column]:
+                return a[column] > b[column]
+        return False
+
+    def closest(self):
+        """Return the pool in the comparison that lacks least, the highest id (the widest) among equals.
+
+        The top, if none is in the comparison.
+        """
+        cdef int pool, closest = -1
+        for pool in range(self.count):
+            if not self.excluded[pool]:
+                if closest < 0 or self.shortfall[pool] <= self.shortfall[closest]:
+                    closest = pool
+        return closest if closest >= 0 else self.count - 1
+
+    def pack(self):
+        """Return the table as bytes for `unpack`: the names of the columns, then their cells.
+
+        A column whose cells are all equal takes one of them.
+        """
+        cdef int pool, column
+        cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(CELLS * (self.count + 1) * sizeof(uint64_t))
+        cdef uint64_t *end = packed  # of each column: the number of its cells that follow, then these
+        if packed == NULL:
+            raise MemoryError
+        for column in range(CELLS):
+            end[0] = 1
+            for pool in range(self.count):
+                end[1 + pool] = self._cell(pool, column)
+                if end[1 + pool] != end[1]:
+                    end[0] = self.count
+            end += 1 + end[0]
+        try:
+            return _PACKED_NAMES + (<const char *> packed)[:(end - packed) * sizeof(uint64_t)]
+        finally:
+            PyMem_Free(packed)
+
+    @staticmethod
+    def unpack(bytes packed not None, int count):
+        """Return the table of *count* pools that `pack` made these bytes of, in this version or another.
+
+        ValueError if it did not. Columns that it did not have are 0, those that are unknown here are left out.
+        """
+        cdef Table table
+        cdef const char *at = packed
+        cdef const char *end = at + len(packed)
+        cdef uint64_t cells, cell = 0
+        cdef int pool, column
+        if not 0 < count <= 2 * LIMIT:
+            raise ValueError(f"{count} is no number of pools")
+        table = Table(count)
+        names, start = _columns_of(packed)
+        at += <Py_ssize_t> start
+        for name in names:
+            column = _AT.get(name, -1)
+            cells = 0
+            if end - at >= <Py_ssize_t> sizeof(uint64_t):
+                memcpy(&cells, at, sizeof(uint64_t))
+                at += sizeof(uint64_t)
+            if cells not in (1, count) or end - at < <Py_ssize_t> (cells * sizeof(uint64_t)):
+                raise ValueError("not a table of criteria")
+            for pool in range(count):
+                if cells > 1 or pool == 0:
+                    memcpy(&cell, at, sizeof(uint64_t))
+                    at += sizeof(uint64_t)
+                if column >= 0:
+                    table._set_cell(pool, column, cell)
+        if at != end:
+            raise ValueError("not a table of criteria")
+        return table
+
+    cdef uint64_t _cell(self, int pool, int column) noexcept:
+        """Return the bits of a value: of a criterion, else of the shortfall, else whether it is excluded."""
+        cdef uint64_t cell = 0
+        if column < WIDTH:
+            memcpy(&cell, &self.values[pool * WIDTH + column], sizeof(uint64_t))
+        elif column == WIDTH:
+            cell = <uint64_t> self.shortfall[pool]
+        else:
+            cell = self.excluded[pool]
+        return cell
+
+    cdef void _set_cell(self, int pool, int column, uint64_t cell) noexcept:
+        if column < WIDTH:
+            memcpy(&self.values[pool * WIDTH + column], &cell, sizeof(uint64_t))
+        elif column == WIDTH:
+            self.shortfall[pool] = <int64_t> cell
+        else:
+            self.excluded[pool] = cell != 0
+
+
+def _columns_of(bytes packed):
+    """Return the names of a packed table's columns, and where their cells begin; ValueError."""
+    if len(packed) >= _HEAD.size:
+        mark, length = _HEAD.unpack_from(packed)
+        start = _HEAD.size + length
+        if mark == MARK + VERSION and start <= len(packed):
+            return packed[_HEAD.size:start].decode("ascii").split(","), start
+    mark = _SECOND if packed.startswith(_SECOND) else b""
+    return _UNNAMED[mark], len(mark)

@@ -1,0 +1,180 @@
+"""`nri-policy cluster explain`: what fits where, what limits, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
+from nri_policy.cli.cluster.service import Service
+from nri_policy.cli.cluster.source import (
+    ClusterSource,
+    cluster_options,
+    document_errors,
+    documents_of,
+    documents_option,
+    group_of,
+    require,
+    require_one,
+    service_option,
+    the_group,
+)
+from nri_policy.cli.cluster.tree import topology_name
+from nri_policy.cli.failure import Exit
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.explanation import Change, Explanation, explain
+from nri_policy.cluster.engine.standing import Standing
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.foundation.wording import counted
+from nri_policy.picture.racks import document, legend_of
+from nri_policy.picture.racks_page import Parts, cluster_page
+
+
+@click.command("explain")
+@click.argument("name", required=False)
+@documents_option
+@cluster_options
+@picture_form_option
+@service_option
+@click.pass_context
+def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    context: click.Context,
+    source: ClusterSource,
+    name: str | None,
+    asked: tuple[Path, ...],
+    service: Service | None,
+    form: str,
+) -> None:
+    """Show how much of a group fits where, and what limits it.
+
+    Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
+    or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit.
+    """
+    require_one(name, asked)
+    if service is not None:
+        question = name if name is not None else require(documents_of(asked), asked)
+        explanation = service.ask("explain", question, Explanation)
+        _print(name or f"{group_of(asked).namespace}/{group_of(asked).name}", explanation, form)
+    else:
+        engine, _ = source.load()
+        with document_errors():
+            group = the_group(engine, name, asked)
+            explanation = explain(engine, group)
+        if form in ("svg", "html"):
+            _print_picture(engine, group, explanation, form)
+        else:
+            _print(f"{group.namespace}/{group.name}", explanation, form)
+    context.exit(Exit.NO if explanation.status.state == "Unplaceable" else 0)
+
+
+def _print(name: str, explanation: Explanation, form: str) -> None:
+    if form == "table":
+        print_drawing(*_draw(name, explanation))
+    else:
+        print_document(explanation, form)
+
+
+def _print_picture(
+    engine: Engine, group: PlacementGroup, explanation: Explanation, form: str
+) -> None:
+    named = next((each.request.topology for each in group.pod_sets if each.request), None)
+    report = tree_report(engine, topology_name(engine, named))
+    groups = [(f"{group.namespace}/{group.name}", explanation.status)]
+    cluster = cluster_map(report, groups)
+    legend = legend_of(pods_of(groups))
+    if form == "svg":
+        print_page(document(cluster, legend))
+        return
+    parts = Parts(
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=[*_notes(explanation)],
+    )
+    print_page(cluster_page(f"Group {group.name}", legend, parts))
+
+
+def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
+    yield Text(f"{name}: {explanation.status.message or 'it fits'}")
+    yield from (Text(each) for each in _queued(explanation.standing))
+    for each in explanation.pod_sets:
+        yield Text("")
+        yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")
+        table = Table(box=None, pad_edge=False)
+        unit = each.unit
+        heads = (
+            "level",
+            "domains",
+            "that fit the whole group",
+            f"most {unit} in one domain",
+            f"{unit} in all domains",
+        )
+        for head in heads:
+            table.add_column(head, justify="left" if head == "level" else "right")
+        for at in each.levels:
+            numbers = (at.domains, at.holding_all, at.most, at.in_all)
+            table.add_row(at.level, *map(str, numbers))
+        yield table
+        if each.in_no_slice:
+            yield Text(f"room for {counted(each.in_no_slice, 'pod')} is in no whole slice")
+        for reason, count in each.excluded.items():
+            yield Text(f"no room for one pod: {count} of {counted(each.nodes, 'host')}: {reason}")
+    if explanation.changes:
+        yield Text("")
+        yield Text("It would fit with:")
+        for change in explanation.changes:
+            yield Text(f"  {_change(change)}")
+
+
+def _notes(explanation: Explanation) -> Iterator[str]:
+    """Return what the page says below its picture: the table's numbers as lines."""
+    yield explanation.status.message or "it fits"
+    yield from _queued(explanation.standing)
+    for each in explanation.pod_sets:
+        for at in each.levels:
+            yield (
+                f"{each.pod_set}: {each.wanted} {each.unit}; {at.level}: {at.holding_all} of"
+                f" {counted(at.domains, 'domain')} fit the whole group, at most {at.most} in one"
+                f" domain, {at.in_all} in all domains"
+            )
+        for reason, count in each.excluded.items():
+            yield (
+                f"{each.pod_set}: no room for one pod: {count} of {counted(each.nodes, 'host')}:"
+                f" {reason}"
+            )
+    for change in explanation.changes:
+        yield f"it would fit with {_change(change)}"
+
+
+def _queued(standing: Standing | None) -> Iterator[str]:
+    """Return where the group stands in the queue, and what is set aside."""
+    if standing is None:
+        return
+    if standing.waiting > 1:
+        yield f"in the queue: {counted(standing.ahead, 'group')} ahead, {standing.waiting} in all"
+    if standing.reserved:
+        yield (
+            f"set aside for it: {', '.join(standing.reserved)};"
+            f" {standing.fitting} of {counted(standing.pods, 'pod')} fit there now"
+        )
+    for name, hosts in standing.set_aside.items():
+        yield f"set aside for {name}: {', '.join(hosts)}"
+
+
+def _change(change: Change) -> str:
+    if change.count is not None:
+        return f"{change.count} pods in {change.pod_set}"
+    if change.level is not None:
+        return f"{change.pod_set} within {change.level}"
+    if change.slice_level is not None:
+        return f"slices of {change.pod_set} within {change.slice_level}"
+    if change.max_per_host is not None:
+        return f"up to {counted(change.max_per_host, 'pod')} of {change.pod_set} on a host"
+    return f"{', '.join(change.leaving)} removed"

@@ -1,0 +1,104 @@
+"""What pictures of a cluster show, from the tree of a topology and the groups in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from nri_policy.cli.cluster.amounts import fullest, quantities
+from nri_policy.cluster.objects.group import Status
+from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
+from nri_policy.foundation.wording import counted, some
+from nri_policy.picture.racks import Map, Path, Place
+from nri_policy.picture.racks_page import GroupLine
+
+Groups = Iterable[tuple[str, Status]]  # by namespace/name
+
+
+def cluster_map(
+    report: TreeReport,
+    groups: Groups,
+    failed: Collection[str] = frozenset(),
+    changed: Collection[str] = frozenset(),
+) -> Map:
+    """Return a topology with the pods of *groups*; hosts *failed* or *changed*, by name."""
+    placed = placed_on_hosts(groups)
+    known = quantities(report)
+    return Map(
+        name=report.topology,
+        levels=[each.rpartition("/")[2] for each in report.levels],
+        places=[
+            Place(
+                path=(*each.values,),
+                share=fullest(each)[1],
+                detail="; ".join([*_fullest(each), *(one.sentence(each) for one in known)]),
+                pods=(pods := _pods(each, placed) if each.level == report.levels[-1] else {}),
+                others=max(0, each.used("pods") - sum(pods.values())),
+                failed=each.values[-1] in failed,
+                changed=each.values[-1] in changed,
+            )
+            for each in report.domains
+        ],
+    )
+
+
+def _fullest(domain: Domain) -> Iterator[str]:
+    name, share = fullest(domain)
+    if share > 0:
+        yield f"{share:.0%} of {name}"
+
+
+def _pods(host: Domain, placed: Mapping[Path, Mapping[str, int]]) -> Mapping[str, int]:
+    path = (*host.values,)
+    return placed.get(path[-1:], placed.get(path, {}))
+
+
+def pods_of(groups: Groups) -> Counter[str]:
+    """Return how many pods groups have."""
+    pods: Counter[str] = Counter()
+    for each in placed_on_hosts(groups).values():
+        pods.update(each)
+    return pods
+
+
+def group_lines(cluster: Map, groups: Groups) -> list[GroupLine]:
+    """Return a line for each group, with the domains above hosts where its pods are."""
+    domains: dict[str, Counter[Path]] = {}
+    for host in cluster.hosts():
+        for name, pods in host.pods.items():
+            domains.setdefault(name, Counter())[host.path[:-1] or host.path] += pods
+    return [
+        GroupLine(
+            name=name,
+            state=status.state,
+            domains=domains.get(name, {}),
+            message=status.message,
+        )
+        for name, status in groups
+    ]
+
+
+def totals(report: TreeReport) -> list[list[str]]:
+    """Return a row for each resource: in use, of how much, and the share."""
+    whole: Counter[str] = Counter()
+    free: Counter[str] = Counter()
+    for each in report.domains:
+        if each.level == report.levels[0]:
+            whole.update(each.total)
+            free.update(each.free)
+    cluster = Domain(level="", values=[], nodes=0, total=whole, free=free, groups=[])
+    rows = []
+    for quantity in quantities(report):
+        if all_of_it := whole.get(quantity.resource):
+            used, _, total = quantity.use(cluster).partition(" of ")
+            share = f"{cluster.used(quantity.resource) / all_of_it:.1%}"
+            rows.append([quantity.resource, used, f"{total} {quantity.unit}".rstrip(), share])
+    return rows
+
+
+def left(report: TreeReport) -> list[str]:
+    """Return a line for each reason for which nodes are left out."""
+    return [
+        f"{counted(len(each.nodes), 'node')} left out: {each.reason} ({some(each.nodes)})"
+        for each in report.left_out
+    ]

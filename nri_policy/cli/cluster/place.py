@@ -1,0 +1,129 @@
+"""`nri-policy cluster place`: where groups would go, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from nri_policy.cli.cluster.picture import cluster_map, group_lines, left, pods_of, totals
+from nri_policy.cli.cluster.service import Service
+from nri_policy.cli.cluster.source import (
+    ClusterSource,
+    cluster_options,
+    document_errors,
+    documents_of,
+    documents_option,
+    groups_of,
+    require,
+    service_option,
+)
+from nri_policy.cli.cluster.tree import topology_name
+from nri_policy.cli.failure import Exit
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.trial import Part, Tried, try_group
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.foundation.wording import counted, some
+from nri_policy.picture.racks import document, legend_of
+from nri_policy.picture.racks_page import Parts, cluster_page
+
+
+@click.command
+@documents_option
+@click.option("--hosts", is_flag=True, help="Show the pods on each host.")
+@cluster_options
+@picture_form_option
+@service_option
+@click.pass_context
+def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    context: click.Context,
+    source: ClusterSource,
+    asked: tuple[Path, ...],
+    hosts: bool,
+    service: Service | None,
+    form: str,
+) -> None:
+    """Show where groups of pods would go, or why they would not.
+
+    Several are placed one after another; each sees those before it. Nothing is changed in any
+    cluster. Exits with 1 if one of them does not fit.
+    """
+    if not asked:
+        raise click.UsageError("nothing to place: give -f FILE")
+    if service is not None:
+        tried = service.ask("place", require(documents_of(asked), asked), list[Tried])
+    else:
+        engine, snapshot = source.load()
+        with document_errors():
+            tried = [try_group(engine, group, snapshot.failures) for group in groups_of(asked)]
+        if form in ("svg", "html"):
+            _print_picture(engine, tried, form)
+    if form == "table":
+        print_drawing(drawn(tried, hosts=hosts))
+    elif form in ("json", "yaml"):
+        print_document(tried, form)
+    context.exit(Exit.NO if any(each.status.state != "Placed" for each in tried) else 0)
+
+
+def _print_picture(engine: Engine, tried: Sequence[Tried], form: str) -> None:
+    report = tree_report(engine, topology_name(engine, None))
+    groups = [(_name(each), each.status) for each in tried]
+    cluster = cluster_map(report, groups)
+    legend = legend_of(pods_of(groups))
+    if form == "svg":
+        print_page(document(cluster, legend))
+        return
+    refused = sum(not each.parts for each in tried)
+    parts = Parts(
+        problems=[f"{counted(refused, 'group')} of {len(tried)} cannot be placed"] * bool(refused),
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=left(report),
+    )
+    title = f"Placement of {some(name for name, _ in groups)}"
+    print_page(cluster_page(title, legend, parts))
+
+
+def drawn(tried: Sequence[Tried], *, hosts: bool = False) -> Table:
+    """Return a table of where groups went, with a row for each host if *hosts*."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("group", "pod set", "where", *(("host", "pods") if hosts else ())):
+        table.add_column(name, justify="right" if name == "pods" else "left")
+    for each in tried:
+        if not each.parts:
+            table.add_row(_name(each), "", each.status.message or "no pods")
+        for part in each.parts:
+            if hosts:
+                place = _place(each, part)
+                for host, pods in part.hosts.items():
+                    table.add_row(_name(each), part.pod_set, place, host, str(pods))
+            else:
+                table.add_row(_name(each), part.pod_set, where(each, part))
+    return table
+
+
+def where(tried: Tried, part: Part) -> str:
+    """Return where pods are: `rack r1: 16 pods on 8 hosts`."""
+    place, pods = _place(tried, part), counted(part.pods, "pod")
+    if tried.levels[-1] == HOSTNAME or all(
+        each.levels[0] != HOSTNAME for each in tried.status.assignments
+    ):
+        return f"{place}: {pods}"
+    return f"{place}: {pods} on {counted(part.leaves, 'host')}"
+
+
+def _place(tried: Tried, part: Part) -> str:
+    return ", ".join(
+        f"{level.rpartition('/')[2]} {value or '-'}"
+        for level, value in zip(tried.levels, part.values, strict=True)
+    )
+
+
+def _name(tried: Tried) -> str:
+    return f"{tried.namespace}/{tried.name}"

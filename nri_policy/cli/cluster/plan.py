@@ -1,0 +1,84 @@
+"""`nri-policy cluster plan`: which pods would have to move so that a group that waits fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.cluster.source import (
+    ClusterSource,
+    cluster_options,
+    document_errors,
+    documents_option,
+    require_one,
+    the_group,
+)
+from nri_policy.cli.failure import Exit
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cluster.groups.moves import MOST_MOVES, MovePlan, plan_moves
+from nri_policy.foundation.wording import counted
+
+
+@click.command
+@click.argument("name", required=False)
+@documents_option
+@click.option(
+    "--moves",
+    "most",
+    type=click.IntRange(1, 100),
+    default=MOST_MOVES,
+    show_default=True,
+    help="How many pods may move at most.",
+)
+@cluster_options
+@form_option
+@click.pass_context
+def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    context: click.Context,
+    source: ClusterSource,
+    name: str | None,
+    asked: tuple[Path, ...],
+    most: int,
+    form: str,
+) -> None:
+    """Show which pods would have to move so that a group fits.
+
+    Pods with the annotation placement.nri/movable: "true" may move if a node elsewhere has room for
+    them, and as far as PodDisruptionBudgets allow. Nothing is moved. The group is in a file, or in
+    the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if there is no such plan.
+    """
+    require_one(name, asked)
+    engine, snapshot = source.load(budgets=True)
+    with document_errors():
+        group = the_group(engine, name, asked)
+        found = plan_moves(engine, group, snapshot, most)
+    if form == "table":
+        print_drawing(*_draw(found, most))
+    else:
+        print_document(found, form)
+    context.exit(0 if found.status.assignments else Exit.NO)
+
+
+def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
+    group = f"{found.namespace}/{found.name}"
+    if found.moves:
+        yield Text(f"{counted(len(found.moves), 'pod')} to move would let {group} start:")
+        table = Table(box=None, pad_edge=False)
+        for head in ("pod", "of", "from", "to"):
+            table.add_column(head)
+        for each in found.moves:
+            table.add_row(f"{each.namespace}/{each.name}", each.owner, each.source, each.to)
+        yield table
+    elif found.status.assignments:
+        yield Text(f"{group} fits without any move")
+    else:
+        yield Text(f"{group}: no {counted(most, 'move')} would let it start")
+        yield Text(found.status.message)
+        yield Text(f"{counted(found.movable, 'pod')} could move")
+    for why, number in found.staying.items():
+        yield Text(f"{counted(number, 'movable pod')} must stay: {why}")

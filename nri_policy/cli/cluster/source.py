@@ -1,0 +1,295 @@
+"""Options that name a cluster: files of one, one that does not exist, or one that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cli.cluster.run import read_cluster_settings
+from nri_policy.cli.cluster.service import Service, service_options
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.trial import find_group
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.files import Files, read_documents
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
+from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.service.listing import list_cluster
+from nri_policy.cluster.simulation import synthetic
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.kube.errors import APIError, KubeconfigError
+
+MAX_SIZE = 1 << 30  # bytes of a file; 100,000 pods as kubectl prints them take half of it
+_CHUNK = 1 << 20
+
+Object = dict[str, Any]
+
+_Command = Callable[..., Any]
+_Kind = TypeVar("_Kind")
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+documents_option = click.option(
+    "-f",
+    "--file",
+    "asked",
+    type=_FILE,
+    multiple=True,
+    help="Pods, Jobs, JobSets, LeaderWorkerSets, Deployments, StatefulSets, ReplicaSets or"
+    " PlacementGroups; - for stdin.",
+)
+
+
+class ClusterSource(Struct, frozen=True):
+    """Where to read a cluster from."""
+
+    files: tuple[Path, ...]
+    synthetic: str | None
+    settings: Path | None
+    kubeconfig: Path | None
+    levels: list[str] | None  # of the first topology, instead of the settings'
+
+    @property
+    def is_given(self) -> bool:
+        """Whether an option names a cluster or settings."""
+        given = (self.files, self.synthetic, self.settings, self.kubeconfig, self.levels)
+        return any(given)
+
+    def load(self, *, budgets: bool = False) -> tuple[Engine, Snapshot]:
+        """Return an engine that knows the cluster; raises Failure or UsageError.
+
+        A live one is asked for its PodDisruptionBudgets only where they matter.
+        """
+        given = Files()
+        with document_errors():
+            if self.synthetic is not None:
+                made = synthetic.make(self.synthetic)
+                given = Files(cluster=made.cluster, settings=made.settings)
+            elif not self.files:
+                given = self._ask(budgets=budgets)
+            for path in self.files:
+                given.add(text_of(path), str(path))
+            snapshot = read_snapshot(given.cluster)
+            if self.settings is not None:
+                settings = read_cluster_settings(self.settings)
+            else:
+                settings = read_settings(given.settings)
+            return engine_of(snapshot, self._with_levels(settings)), snapshot
+
+    def _with_levels(self, settings: ClusterSettings) -> ClusterSettings:
+        """Return *settings* with the levels that an option names."""
+        if self.levels is None:
+            return settings
+        first, *others = settings.topologies
+        below = first.below_host if self.levels[-1] == HOSTNAME else []
+        first = replace(first, levels=self.levels, below_host=below)
+        return replace(settings, topologies=[first, *others])
+
+    def _ask(self, *, budgets: bool) -> Files:
+        """Return what the live cluster has now."""
+        try:
+            connect = access(self.kubeconfig or usual_kubeconfig())
+            if connect is None:
+                raise click.UsageError(
+                    "no cluster is named: give --cluster, --synthetic or --kubeconfig"
+                )
+            return asyncio.run(_list(Client(connect), budgets=budgets))
+        except (APIError, KubeconfigError) as error:
+            raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+
+
+def usual_kubeconfig() -> Path | None:
+    """Return the kubeconfig that kubectl finds by itself: in KUBECONFIG, else at home."""
+    named = os.environ.get("KUBECONFIG")
+    home = [Path.home() / ".kube" / "config"]
+    paths = map(Path, filter(None, named.split(os.pathsep))) if named else home
+    return next((path for path in paths if path.is_file()), None)
+
+
+async def _list(client: Client, *, budgets: bool) -> Files:
+    try:
+        return await list_cluster(client, budgets=budgets)
+    finally:
+        await client.close()
+
+
+def _read_levels(
+    _context: click.Context, _option: click.Parameter, text: str | None
+) -> list[str] | None:
+    try:
+        return None if text is None else read_levels(text.split(","))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Give *command* the options that name a cluster; it gets them as `source`."""
+
+    @click.option(
+        "--cluster",
+        "files",
+        metavar="FILE",
+        type=_FILE,
+        multiple=True,
+        help="Output of `kubectl get nodes,pods,noderesourcetopologies,placementgroups -A -o json`;"
+        " - for stdin.",
+    )
+    @click.option(
+        "--synthetic",
+        "made",
+        metavar="SPEC",
+        help='A cluster that does not exist, such as "zone:2 rack:4 host:16 cpu:64 memory:256Gi'
+        ' numa:2".',
+    )
+    @click.option(
+        "--settings",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A ClusterPlacement document.",
+    )
+    @click.option(
+        "--levels",
+        metavar="LABEL,…",
+        callback=_read_levels,
+        help="Labels of nodes, coarse to fine: the levels of the first topology, instead of those"
+        " of the settings.",
+    )
+    @click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="How to reach a live cluster, if no file is given.  [default: as kubectl finds it; in"
+        " a pod, its service account]",
+    )
+    @wraps(command)
+    def with_source(
+        *args: Any,
+        files: tuple[Path, ...],
+        made: str | None,
+        settings: Path | None,
+        levels: list[str] | None,
+        kubeconfig: Path | None,
+        **named: Any,
+    ) -> Any:
+        source = ClusterSource(files, made, settings, kubeconfig, levels)
+        return command(*args, source=source, **named)
+
+    return with_source
+
+
+def service_option(command: _Command) -> _Command:
+    """Give *command*, which has a `source` and a `form`, the service that is asked instead."""
+
+    @service_options
+    @wraps(command)
+    def with_service(  # noqa: PLR0913 - click names them; one for each option
+        *args: Any,
+        source: ClusterSource,
+        form: str,
+        service: str | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **named: Any,
+    ) -> Any:
+        if service is not None and source.is_given:
+            raise click.UsageError(
+                "--service takes no cluster and no settings: the service has its own"
+            )
+        if service is not None and form in ("svg", "html"):
+            raise click.UsageError("the service draws no pictures: -o table, json or yaml")
+        asked = None if service is None else Service(service, ca, cert, key)
+        return command(*args, source=source, form=form, service=asked, **named)
+
+    return with_service
+
+
+@contextmanager
+def document_errors() -> Iterator[None]:
+    """Make a DocumentError within the context the program's: one line, with its path."""
+    try:
+        yield
+    except DocumentError as error:
+        raise Failure(str(error), Exit.USAGE) from error
+    except RecursionError:
+        raise Failure("a document is nested too deep", Exit.USAGE) from None
+
+
+def text_of(path: Path) -> bytes:
+    """Return what a file holds, or stdin for `-`; raises Failure, also where it has no end."""
+    text = bytearray()
+    try:
+        with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
+            while chunk := file.read(_CHUNK):
+                text += chunk
+                if b"\0" in chunk or len(text) > MAX_SIZE:
+                    wrong = (
+                        "it is not text"
+                        if b"\0" in chunk
+                        else f"it is longer than {MAX_SIZE} bytes"
+                    )
+                    raise Failure(f"{path}: {wrong}", Exit.USAGE)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", Exit.USAGE) from error
+    return bytes(text)
+
+
+def documents_of(paths: Iterable[Path]) -> list[Object]:
+    """Return the objects in files; raises Failure."""
+    with document_errors():
+        return [each for path in paths for each in read_documents(text_of(path), str(path))]
+
+
+def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
+    """Return the groups in files; raises Failure, which names the file."""
+    groups = []
+    for path in paths:
+        with document_errors():
+            documents = [*read_documents(text_of(path), str(path))]
+        try:
+            groups += read_groups(documents)
+        except DocumentError as error:
+            raise Failure(f"{path}: {error}", Exit.USAGE) from error
+    return require(groups, paths)
+
+
+def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
+    """Raise UsageError unless one group is named: one of the cluster, or one in files."""
+    if (name is None) == (not asked):
+        raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
+
+
+def the_group(engine: Engine, name: str | None, asked: tuple[Path, ...]) -> PlacementGroup:
+    """Return the group of that name that *engine* knows, or without one that in the files."""
+    return find_group(engine, name) if name is not None else group_of(asked)
+
+
+def group_of(asked: tuple[Path, ...]) -> PlacementGroup:
+    """Return the only group in files; raises Failure."""
+    groups = groups_of(asked)
+    if len(groups) != 1:
+        problem = f"{asked[0]}: {len(groups)} groups; one can be explained at a time"
+        raise Failure(problem, Exit.USAGE)
+    return groups[0]
+
+
+def require(found: list[_Kind], paths: Iterable[Path]) -> list[_Kind]:
+    """Return what was *found* in files; raises Failure if that is nothing."""
+    if not found:
+        names = ", ".join(map(str, paths))
+        raise Failure(f"{names}: there is no object to place in it", Exit.USAGE)
+    return found

@@ -1,0 +1,109 @@
+"""`nri-policy cluster tree`: levels, domains, what is free and used, nodes that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.cluster.amounts import quantities
+from nri_policy.cli.cluster.picture import cluster_map, group_lines, left, pods_of, totals
+from nri_policy.cli.cluster.source import ClusterSource, cluster_options
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.report.tree_report import TreeReport, tree_report
+from nri_policy.foundation.wording import counted, did_you_mean, quoted, some
+from nri_policy.picture.racks import document, legend_of
+from nri_policy.picture.racks_page import Parts, cluster_page
+
+_MOST_ROWS = 60
+
+
+@click.command
+@cluster_options
+@click.option("--topology", help="The topology's name.  [default: the first of the settings]")
+@click.option(
+    "--zones", is_flag=True, help="Show the zones in each host, too (`belowHost` of the settings)."
+)
+@click.option("--all", "every", is_flag=True, help="Show every domain, however many there are.")
+@picture_form_option
+def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, form: str) -> None:
+    """Show a topology's domains, and what is used of each.
+
+    The table goes only as deep as a person can read. Nodes outside the tree are listed with the
+    reason, most often a missing label.
+    """
+    engine, _ = source.load()
+    pictured = form in ("svg", "html")  # whose cells are hosts
+    report = tree_report(engine, topology_name(engine, topology), zones=zones and not pictured)
+    match form:
+        case "table":
+            print_drawing(*_draw(report, every=every))
+        case "svg" | "html":
+            _print_picture(engine, report, form)
+        case _:
+            print_document(report, form)
+
+
+def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
+    groups = [(f"{each.namespace}/{each.name}", each.status) for each in engine.groups.values()]
+    cluster = cluster_map(report, groups)
+    legend = legend_of(pods_of(groups))
+    if form == "svg":
+        print_page(document(cluster, legend))
+        return
+    parts = Parts(
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=left(report),
+    )
+    print_page(cluster_page(f"Topology {report.topology}", legend, parts))
+
+
+def topology_name(engine: Engine, name: str | None) -> str:
+    """Return the name of a topology that there is; raises Failure."""
+    known = [each.name for each in engine.settings.topologies]
+    if name is not None and name not in known:
+        hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
+        raise Failure(f"there is no topology {quoted(name)}{hint}", Exit.USAGE)
+    return name or known[0]
+
+
+def _depth(report: TreeReport) -> int:
+    """Return how many levels a person can read; the first one always."""
+    rows = 0
+    for depth, level in enumerate(report.levels):
+        rows += sum(each.level == level for each in report.domains)
+        if rows > _MOST_ROWS:
+            return max(1, depth)
+    return len(report.levels)
+
+
+def _draw(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
+    depth = len(report.levels) if every else _depth(report)
+    shown = report.levels[:depth]
+    resources = quantities(report)
+    yield Text(f"topology {report.topology}: {' > '.join(report.levels)}")
+    table = Table(box=None, pad_edge=False)
+    for name in ("domain", "nodes", *(each.heading for each in resources), "groups"):
+        table.add_column(name, justify="left" if name in ("domain", "groups") else "right")
+    for each in report.domains:
+        if each.level in shown:
+            indent = "  " * (len(each.values) - 1)
+            uses = [resource.use(each) for resource in resources]
+            table.add_row(indent + each.values[-1], str(each.nodes), *uses, _short(each.groups))
+    yield table
+    if depth < len(report.levels):
+        hidden = sum(each.level not in shown for each in report.domains)
+        yield Text(f"{counted(hidden, 'domain')} below {shown[-1]} not shown: --all shows them")
+    for line in left(report):
+        yield Text(line)
+
+
+def _short(groups: Sequence[str]) -> str:
+    return some(groups)

@@ -1,0 +1,1 @@
+"""Commands about one node: its daemon, its machine, its containers."""

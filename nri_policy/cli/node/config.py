@@ -1,0 +1,220 @@
+"""`nri-policy config`: what settings say, before they are used and while they are in force."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.options import Source, form_option, machine_options, read_settings
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.terminal.fitting import Columns
+from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.foundation.units import format_time
+from nri_policy.foundation.yamltext import Mark
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
+from nri_policy.settings import (
+    EffectiveSetting,
+    Listed,
+    Problem,
+    Settings,
+    SettingsError,
+    effective,
+    place_of,
+)
+
+_NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
+
+
+_all_option = click.option("--all", "every", is_flag=True, help="Show every field, also defaults.")
+
+
+@click.group
+def command() -> None:
+    """Check, show or reload settings."""
+
+
+@command.command
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@machine_options
+@_all_option
+@form_option
+@click.pass_context
+def check(context: click.Context, file: Path, source: Source, every: bool, form: str) -> None:
+    """Check a settings file, and show what differs from the defaults.
+
+    All errors are reported at once. If you name a machine, also says whether the daemon would start
+    on it. Exits with 78 if anything is wrong.
+    """
+    report = _check(file, source)
+    if form == "table":
+        print_drawing(*_render_check(file, report, every=every))
+    else:
+        print_document(report, form)
+    context.exit(0 if report.valid else Exit.SETTINGS)
+
+
+@command.command
+@_all_option
+@socket_option
+@form_option
+def show(every: bool, control_socket: Path, form: str) -> None:
+    """Show the settings in force, and who set each."""
+    with asking(control_socket) as client:
+        report = client.settings()
+    if form == "table":
+        print_drawing(*_render_settings(report, every=every))
+    else:
+        print_document(report, form)
+
+
+@command.command
+@socket_option
+def reload(control_socket: Path) -> None:
+    """Reload the daemon's settings, as SIGHUP does.
+
+    Exits with 1 if they are refused; the old ones then stay in force.
+    """
+    with asking(control_socket) as client:
+        outcome = client.reload()
+    if not outcome.accepted:
+        raise Failure(f"{outcome.origin}: refused, the old settings stay: {outcome.reason}")
+    click.echo(f"{outcome.origin}: in force")
+
+
+def _check(file: Path, source: Source) -> CheckReport:
+    """Return what is wrong with the settings in *file*, or what they come to on the machine."""
+    report = CheckReport(valid=False, errors=(), notices=(), settings=())
+    try:
+        settings = read_settings(file)
+        notices = (*settings.notices, *settings.unreferenced())
+        report = replace(report, notices=notices, settings=effective(settings))
+        _agree(settings)
+        layout = _build_layout(settings, source)
+    except SettingsError as error:
+        return replace(report, errors=tuple(map(_error, error.problems)))
+    except CapacityError as error:
+        return replace(report, errors=(_error(_capacity_problem(error, file)),))
+    return replace(report, valid=True, machine=None if layout is None else _machine(layout))
+
+
+def _build_layout(settings: Settings, source: Source) -> Layout | None:
+    """Return what a daemon would start with on the machine, None where none is given."""
+    if source == Source():
+        return None
+    return layout_of(source.machine(settings.memory_kinds), settings)
+
+
+def _agree(settings: Settings) -> None:
+    """CapacityError where CPUs are reserved that are not available, on whatever machine."""
+    reserved, available = settings.reserved.cpu, settings.available.cpu
+    if not isinstance(reserved, Listed) or available is None or reserved.excluded:
+        return
+    beyond = (
+        reserved.cpus & available.cpus if available.excluded else reserved.cpus - available.cpus
+    )
+    if beyond:
+        raise CapacityError(
+            f"reservedResources.cpu: {beyond} is not in the CPUs of availableResources.cpu"
+        )
+
+
+def _capacity_problem(error: CapacityError, file: Path) -> Problem:
+    """Return an error of the settings on a machine, whose text begins with the field's path."""
+    path, _, text = str(error).partition(": ")
+    return Problem(f"spec.{path}", text, place_of(f"spec.{path}", file.read_bytes()))
+
+
+def _error(problem: Problem) -> ErrorReport:
+    line, column = problem.mark or (None, None)
+    return ErrorReport(path=problem.path, text=problem.text, line=line, column=column)
+
+
+def _machine(layout: Layout) -> NodeCapacity:
+    capacity = layout.capacity
+    return NodeCapacity(
+        online=layout.machine.online,
+        reserved=capacity.reserved,
+        isolated=capacity.isolated,
+        sharable=capacity.sharable,
+        pools=len(layout.tree.pools),
+        notes=(*layout.machine.notes, *layout.tree.notes),
+    )
+
+
+def _render_check(file: Path, report: CheckReport, *, every: bool) -> Iterator[RenderableType]:
+    errors = report.errors
+    if errors:
+        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+        yield Text(f"{file}: {count}", style="bold red")
+        for error in errors:
+            mark = None if error.line is None else Mark(error.line, error.column or 0)
+            yield Text(f"  {Problem(error.path, error.text, mark)}")
+    else:
+        yield Text(f"{file}: these settings are good", style="bold")
+    yield from _remarks(report.notices)
+    if machine := report.machine:
+        yield ""
+        yield Text("The daemon would start on this machine:", style="bold cyan")
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, cpus in (
+            ("online", machine.online),
+            ("reserved", machine.reserved),
+            ("isolated", machine.isolated),
+            ("sharable", machine.sharable),
+        ):
+            table.add_row(f"CPUs {name}", Text(str(cpus) or "-"))
+        table.add_row("pools", str(machine.pools))
+        yield table
+        yield from _remarks(machine.notes)
+    elif not errors:
+        yield Text(
+            "not checked against a machine: --host-root / checks against this one", style="dim"
+        )
+    if report.settings and not errors:
+        yield ""
+        yield from _table(report.settings, every=every)
+
+
+def _render_settings(report: SettingsReport, *, every: bool) -> Iterator[RenderableType]:
+    yield Text(f"from {report.origin}", style="bold")
+    latest = report.latest_reload
+    if latest is not None and not latest.accepted:
+        when = format_time(latest.time)
+        yield Text(f"reload of {when} refused: {latest.reason}", style="red")
+    yield from _remarks(report.notices)
+    yield ""
+    yield from _table(report.settings, every=every)
+
+
+def _remarks(texts: Sequence[str]) -> Iterator[RenderableType]:
+    for text in texts:
+        yield Text(f"note: {text}")
+
+
+def _table(settings: Sequence[EffectiveSetting], *, every: bool) -> Iterator[RenderableType]:
+    """Yield the table of what differs from the defaults, or of *every* field."""
+    table = Columns("field", "value", *(["set by"] if every else []))
+    shown_settings = [each for each in settings if every or not each.is_default]
+    for each in shown_settings:
+        value = each.value
+        shown = value if isinstance(value, str) and value else json.dumps(value)
+        table.add_row(
+            Text(each.field),
+            Text(_NONE.get(each.field, "all") if value is None else shown),
+            *([Text(each.origin)] if every else []),
+            style="dim" if each.is_default else "",
+        )
+    if shown_settings:
+        yield table
+    if left := len(settings) - len(shown_settings):
+        yield Text(f"{left} other fields have their defaults: --all shows them", style="dim")

@@ -1,0 +1,118 @@
+"""`nri-policy containers`: what every container of the node holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.failure import Failure
+from nri_policy.cli.node.holdings import HEADINGS, cells, short
+from nri_policy.cli.node.names import complete
+from nri_policy.cli.node.pinning import left_alone
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.terminal.fitting import Columns
+from nri_policy.cli.terminal.watching import repeat, watch_option
+from nri_policy.foundation.wording import natural
+from nri_policy.picture.mark import Mark, assign_marks
+from nri_policy.picture.terminal import letter
+from nri_policy.report import ContainerReport, Containers
+
+_KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
+    "name": lambda named: named[0],
+    "class": lambda named: (named[1].qos or "", named[0]),
+    "cpu": lambda named: (-_milli(named[1]), named[0]),
+    "pool": lambda named: (natural(named[1].pool or ""), named[0]),
+}
+
+
+@click.command
+@click.argument("name", metavar="[POD]", required=False, shell_complete=complete)
+@click.option("-n", "--namespace", help="Only the containers of this namespace.")
+@click.option(
+    "--sort",
+    "key",
+    type=click.Choice(["placed", *_KEYS]),
+    default="placed",
+    show_default=True,
+    help="Order: by time of placement, name, QoS class or pool, or most CPU first.",
+)
+@watch_option
+@socket_option
+@form_option
+def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    name: str | None,
+    namespace: str | None,
+    key: str,
+    watch: bool,
+    control_socket: Path,
+    form: str,
+) -> None:
+    """Show what each container has, and which were refused.
+
+    With [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER only those of this pod.
+    """
+    wanted = _prefix(name, namespace)
+    repeat(lambda: _show(wanted, key, control_socket, form), watch=watch)
+
+
+def _prefix(name: str | None, namespace: str | None) -> str:
+    """Return how the names of those that are shown begin, up to a slash."""
+    if name is None:
+        return f"{namespace}/" if namespace else ""
+    if namespace is not None:
+        name = f"{namespace}/{name}"
+    return f"{name if '/' in name else f'default/{name}'}/"
+
+
+def _show(wanted: str, key: str, control_socket: Path, form: str) -> None:
+    with asking(control_socket) as client:
+        every, note = client.containers(), left_alone(client.settings())
+    marks = assign_marks(name for name, each in every.items() if each.exclusive)
+    named = every.items() if key == "placed" else sorted(every.items(), key=_KEYS[key])
+    containers = {name: each for name, each in named if f"{name}/".startswith(wanted)}
+    if wanted.count("/") > 1 and not containers:
+        raise Failure(f"no container of pod {short(wanted.rstrip('/'))} is known here")
+    if form == "table":
+        placed = {name: each for name, each in containers.items() if each.sort is not None}
+        problems = [
+            Text(f"{'error' if name in placed else 'refused'}: {short(name)}: {each.error}", "red")
+            for name, each in containers.items()
+            if each.error
+        ]
+        notes = [Text(f"\nnote: {note}")] if note else []
+        print_drawing(_table(placed, marks), *problems, *notes)
+    else:
+        print_document(containers, form)
+
+
+def _milli(container: ContainerReport) -> int:
+    return 1000 * len(container.exclusive or ()) + (container.shared_milli or 0)
+
+
+def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
+    if not containers:
+        return Text("no containers")
+    in_classes = any(each.classes for each in containers.values())
+    table = Columns(
+        "",
+        *HEADINGS,
+        *(["classes"] if in_classes else []),
+        "state",
+        "last changed because",
+        dispensable=("class", "mems", "pool", "last changed because", "amount"),
+    )
+    for name, each in containers.items():
+        table.add_row(
+            letter(marks, name),
+            *cells(name, each),
+            *([Text(str(each.classes or ""))] if in_classes else []),
+            Text(each.state),
+            Text("; ".join(map(short, each.updated_by or ()))),
+        )
+    return table

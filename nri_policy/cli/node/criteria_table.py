@@ -1,0 +1,330 @@
+"""The table of criteria: how the pools compared when a container was placed.
+
+Made from an explanation's document. The best pool comes first; criteria on which all pools that fit
+are equal are only named, the cell that decided is in brackets. A value of which less is better is
+negative in the document, and shown without the sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.node.holdings import short
+from nri_policy.cli.terminal.breakable_text import cpu_list, path
+from nri_policy.cli.terminal.fitting import Columns
+from nri_policy.engine.criteria import CRITERIA, LACKS
+from nri_policy.engine.explanation import DecisionKind
+from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.wording import counted
+from nri_policy.report import (
+    AnswerReport,
+    CandidateReport,
+    ChangeReport,
+    ClassItemReport,
+    ExplanationReport,
+    HintReport,
+    Value,
+    format_cpus,
+)
+
+_MOST_ROWS = 5
+_CRITERIA = {criterion.name: criterion for criterion in CRITERIA}
+_YES_OR_NO = {"isolated_fit", "memory_kind", "cpu_class", "undisturbed_memory"}
+_ASKED_AGAIN = (
+    "The kubelet asks again every second, until there is room or the pod asks for another size."
+    " Until then the pod's allocatedResources have the refused size;"
+    " its memory limit and its pod's cgroup can have it, too."
+)
+_HOW = {  # how a container came to what it has now
+    DecisionKind.PLACED: "placed on {pool}",
+    DecisionKind.MADE_ROOM: "placed on {pool}, others made room",
+    DecisionKind.SPILLED: "placed on the reserved CPUs: no other is left",
+    DecisionKind.RESERVED: "on the reserved CPUs",
+    DecisionKind.PRESERVED: "left as it is",
+    DecisionKind.KEPT: "kept its place on {pool}",
+    DecisionKind.RESIZED: "resized where it was, on {pool}",
+}
+
+
+def explain(
+    explanation: ExplanationReport, *, why: bool = False, all_pools: bool = False
+) -> Iterator[RenderableType]:
+    """Yield what there is to say of one container: what it has, and with *why* the tables."""
+    yield from _open(explanation, why=why)
+    if why:
+        yield from _tables(explanation, all_pools=all_pools)
+    if explanation.classes:
+        yield ""
+        yield Text("Classes", style="bold cyan")
+        yield Padding(_classes(explanation.classes), (0, 0, 0, 2))
+    for title, lines in (
+        ("Drawn", explanation.affinity),
+        ("Notes", explanation.notes),
+        ("Annotations", explanation.annotations),
+    ):
+        if lines and lines != (explanation.summary,):  # a refusal's note is its summary
+            yield from _title(title, *map(Text, lines))
+    if explanation.changes:
+        yield from _title("Changed by others, the latest first", _changes(explanation.changes))
+    for title, note, other in (
+        ("How it came there", "", explanation.placed_before),
+        ("A later resize was refused", _ASKED_AGAIN, explanation.refused_resize),
+    ):
+        if other is not None:
+            yield ""
+            yield Text(title, style="bold cyan")
+            if note:
+                yield Text(note)
+            yield from explain(other, why=why, all_pools=all_pools)
+
+
+def _tables(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
+    if explanation.devices:
+        yield from _title("Devices", *_devices(explanation))
+    if explanation.candidates:
+        yield ""
+        yield from _comparison(explanation, all_pools=all_pools)
+
+
+def how(explanation: ExplanationReport) -> str:
+    """Return in a few words how a container came to its place; of one that has none, the reason."""
+    if explanation.answer is None:
+        return explanation.summary
+    return _HOW[explanation.outcome].format(pool=explanation.pool)
+
+
+def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:
+    """Yield the answer, or the sentence of a decision about somebody who has nothing now."""
+    name, summary, answer = short(explanation.container), explanation.summary, explanation.answer
+    if answer is not None:
+        yield Text.assemble((name, "bold"), f": {how(explanation)}")
+        lines = Table.grid(padding=(0, 2))
+        for label, line in _lines(explanation, answer, why=why):
+            lines.add_row(Text(label, style="cyan"), Text(line))
+        yield Padding(lines, (0, 0, 0, 2))
+        return
+    if explanation.outcome is DecisionKind.REFUSED and not summary.startswith("refused"):
+        summary = f"refused: {summary}"
+    yield Text.assemble((name, "bold"), f": {summary}")
+    if explanation.because:
+        yield Text(explanation.because)
+    if explanation.decided_at is not None:
+        yield Text(_past(explanation), style="yellow")
+
+
+def _lines(
+    explanation: ExplanationReport, answer: AnswerReport, *, why: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield the lines that open an explanation, in their fixed order."""
+    yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
+    nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
+    yield "memory", f"{nodes}{answer.memory_is}"
+    if explanation.devices:
+        yield "devices", "; ".join(map(_near, explanation.devices))
+    yield "asked", f"{answer.asked} → got {answer.got}"
+    if answer.quota:
+        yield "quota", answer.quota
+    if explanation.why:
+        yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
+    for each in answer.better:
+        yield "better", each
+
+
+def _near(device: HintReport) -> str:
+    source = device.source.rpartition("/")[2] if device.source.startswith("/") else device.source
+    node = f"NUMA node {device.nodes}" if device.nodes else f"CPUs {device.cpus}"
+    return (
+        f"{_which(device, source)}: {device.granted} of {device.granted_of} CPUs near it ({node})"
+    )
+
+
+def _title(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
+    yield ""
+    yield Text(title, style="bold cyan")
+    for part in parts:
+        yield Padding(part, (0, 0, 0, 2))
+
+
+def _devices(explanation: ExplanationReport) -> Iterator[RenderableType]:
+    """Yield where each device and mount is, and how many of the container's CPUs are there."""
+    table = Columns("device or mount", "NUMA nodes", "CPUs near it", "CPUs granted near it")
+    for each in explanation.devices:
+        granted = f"{each.granted} of {each.granted_of}"
+        nodes, cpus = cpu_list(each.nodes), cpu_list(each.cpus)
+        table.add_row(Text(_which(each, each.source)), nodes, cpus, granted)
+    yield table
+
+
+def _which(device: HintReport, source: str) -> str:
+    """Return what is meant: how many of a source, or which one."""
+    times = f"{device.count} x " if device.count > 1 else ""
+    return f"{times}{source} {device.device}".rstrip()
+
+
+def _past(explanation: ExplanationReport) -> str:
+    """Say that and when it was."""
+    decided, ended = explanation.decided_at, explanation.ended_at
+    if explanation.outcome is DecisionKind.REFUSED:
+        return f"From the journal: it was refused at {decided}."
+    return f"From the journal: it was decided at {decided}, and the container " + (
+        f"stopped at {ended}." if ended else "is gone."
+    )
+
+
+def _classes(items: Sequence[ClassItemReport]) -> Columns:
+    table = Columns("class", "by", "what", "wanted", "found", "state")
+    for each in items:
+        table.add_row(
+            Text(f"{each.kind} {each.name}"),
+            Text(each.origin),
+            Text(each.item or "-"),
+            Text(each.wanted),
+            Text(each.found or "-"),
+            Text(each.state),
+        )
+    return table
+
+
+def _changes(changes: Sequence[ChangeReport]) -> Columns:
+    table = Columns("when", "cpuset", "mems", "because")
+    for each in changes:
+        held = (Text(str(each.cpus) or "-"), Text(str(each.mems) or "-"))
+        table.add_row(each.time, *held, Text(each.cause))
+    return table
+
+
+def _comparison(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[RenderableType]:
+    candidates = sorted(explanation.candidates, key=_rank)
+    winner = next((each for each in candidates if each.pool == explanation.pool), None)
+    if not all_pools and len(candidates) > _MOST_ROWS:
+        others = [each for each in candidates if each is not winner]
+        shown = [*([winner] if winner else []), *others][:_MOST_ROWS]
+    else:
+        shown = candidates
+    criteria = _different(explanation)
+    yield _table(explanation, shown, winner, criteria)
+    if more := len(candidates) - len(shown):
+        yield Text(f"and {counted(more, 'pool')} more: --all shows them", style="dim")
+    if criteria:
+        yield ""
+        yield Text("Compared from left to right; the cell in [ ] decided.", style="dim")
+        for name in criteria:
+            heading = _heading(name) if _heading(name) == name else f"{_heading(name)} ({name})"
+            yield Padding(Text(f"{heading}: {_CRITERIA[name].doc}", style="dim"), (0, 0, 0, 2))
+    equal = [_heading(name) for name in explanation.criteria if name not in {*criteria, "id"}]
+    if equal and any(each.fits for each in candidates):
+        yield Text(f"Equal in all pools with room: {', '.join(equal)}.", style="dim")
+
+
+def _heading(name: str) -> str:
+    return _CRITERIA[name].heading
+
+
+def _table(
+    explanation: ExplanationReport,
+    candidates: Sequence[CandidateReport],
+    winner: CandidateReport | None,
+    criteria: list[str],
+) -> Columns:
+    headings = [_heading(name) for name in criteria]
+    rest = [_heading(name) for name in criteria if name != explanation.decided_by]
+    table = Columns("", "pool", *headings, "why not", right=headings, dispensable=rest)
+    for each in candidates:
+        marks = {explanation.decided_by} if each is winner else {each.lost_on}
+        values = [", ".join(_values(explanation, each, name)) * each.fits for name in criteria]
+        table.add_row(
+            "*" if each is winner else "",
+            path(each.pool),
+            *(
+                Text(f"[{value}]" if each is winner else value, "bold")
+                if name in marks
+                else Text(value)
+                for name, value in zip(criteria, values, strict=True)
+            ),
+            Text(why_not(explanation, each)),
+            style="" if each.fits else "dim",
+        )
+    return table
+
+
+def _different(explanation: ExplanationReport) -> list[str]:
+    """Return the criteria on which pools that fit differ; the last resort only if it decided."""
+    fitting = [each for each in explanation.candidates if each.fits]
+    return [
+        name
+        for column, name in enumerate(explanation.criteria)
+        if name == explanation.decided_by
+        or (name != "id" and len({str(each.values[column]) for each in fitting}) > 1)
+    ]
+
+
+def _rank(candidate: CandidateReport) -> tuple[bool, int, list[float]]:
+    """Return a key that sorts the best first; those that do not fit last, the closest first."""
+    parts = [part for value in candidate.values for part in _parts(value)]
+    return (not candidate.fits, candidate.shortfall, [-part for part in parts])
+
+
+def why_not(explanation: ExplanationReport, candidate: CandidateReport) -> str:
+    """Return why a pool was not chosen; empty for the one that was, and where none was."""
+    if not candidate.fits:
+        missing = candidate.shortfall
+        return f"{format_cpu(missing)} CPU short" if missing else "no memory left, or too wide"
+    winner = next((each for each in explanation.candidates if each.pool == explanation.pool), None)
+    lost_on = candidate.lost_on
+    if lost_on is None or winner is None:
+        return ""
+    if lost_on == "id":
+        return LACKS[lost_on]
+    parts = (_values(explanation, each, lost_on) for each in (candidate, winner))
+    different = [pair for pair in zip(*parts, strict=True) if pair[0] != pair[1]]
+    return f"{LACKS[lost_on]}: " + ", ".join(f"{own}, not {best}" for own, best in different[:1])
+
+
+def _parts(value: Value) -> tuple[float, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _values(explanation: ExplanationReport, candidate: CandidateReport, name: str) -> list[str]:
+    """Return the parts of a candidate's value of a criterion, as people count."""
+    column, request = explanation.criteria.index(name), explanation.request
+    first, *rest = _parts(candidate.values[column])
+    assert request is not None, "pools were compared for it"
+    shown = [f"{abs(part):g}" for part in (first, *rest)]
+    match name:
+        case _ if name in _YES_OR_NO:
+            shown = ["yes" if first else "no"]
+        case "affinity":
+            shown = [f"{first:+g}"]
+        case "hints":
+            every = [_parts(each.values[column]) for each in explanation.candidates]
+            both = any(len({*parts}) > 1 for parts in every)
+            shown = [f"{part:.2f}" for part in ((first, *rest) if both else (first,))]
+        case "capacity" if request.exclusive:
+            shown = [f"{shown[0]} CPU"]
+        case "capacity":
+            shown = [counted(int(-first), "other"), *map(_milli, rest)]
+        case "cpu_burst" if request.cpu_limit_milli is not None:
+            shown = [f"{_milli(-part)} missing" for part in rest]
+        case "cpu_burst":
+            shown = [f"{counted(int(-first), 'level')} off", *map(_milli, rest)]
+        case "memory_burst":
+            shown = [_memory_burst(explanation, first, column)]
+        case _:
+            pass  # plain numbers
+    return shown
+
+
+def _memory_burst(explanation: ExplanationReport, value: float, column: int) -> str:
+    """Return whether memory can grow to its limit; without a limit, levels off the preferred."""
+    if any(part < 0 for each in explanation.candidates for part in _parts(each.values[column])):
+        return f"{counted(int(abs(value)), 'level')} off"
+    return "yes" if value else "no"
+
+
+def _milli(amount: float) -> str:
+    return format_cpu(int(amount))

@@ -1,0 +1,118 @@
+"""`nri-policy doctor`: what of this node stands in the daemon's way, and what to do about it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+from msgspec.structs import asdict
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from nri_policy.cli.asking import socket_option
+from nri_policy.cli.failure import Exit
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.doctor.checks import examine
+from nri_policy.doctor.facts import Where, gather
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.foundation.wording import counted
+
+_STYLES = {
+    Verdict.OK: "green",
+    Verdict.NOTE: "cyan",
+    Verdict.WARNING: "bold yellow",
+    Verdict.ERROR: "bold red",
+}
+_PATH = click.Path(path_type=Path)
+
+
+@click.command
+@click.option(
+    "--host-root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    help="Folder with the host's files: /etc, /proc, /sys, /var.",
+)
+@click.option(
+    "--config",
+    type=_PATH,
+    default=Path("/etc/nri-policy/config.yaml"),
+    show_default=True,
+    help="The daemon's settings; looked for below --host-root first.",
+)
+@click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
+@click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
+@socket_option
+@click.option(
+    "--kubeconfig", type=_PATH, help="How to reach the cluster; in a pod, by its service account."
+)
+@click.option(
+    "--node-name",
+    envvar="NODE_NAME",
+    default=lambda: platform.node().lower(),
+    show_default="NODE_NAME, or the host's name",
+    help="The node's name in the cluster.",
+)
+@form_option
+@click.pass_context
+def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
+    context: click.Context,
+    host_root: Path,
+    config: Path,
+    nri_socket: Path,
+    state_dir: Path,
+    control_socket: Path,
+    kubeconfig: Path | None,
+    node_name: str,
+    form: str,
+) -> None:
+    """Find what keeps the daemon from working on this node.
+
+    Give it the same options as the daemon. It changes nothing, and takes a few seconds at most.
+    Exits with 1 if it finds a warning or an error.
+    """
+    where = Where(
+        host_root=host_root,
+        config=_below(host_root, config),
+        nri_socket=nri_socket,
+        state_dir=state_dir,
+        control_socket=control_socket,
+        kubeconfig=kubeconfig,
+        node_name=node_name,
+    )
+    findings = examine(gather(where))
+    if form == "table":
+        print_drawing(*_draw(findings))
+    else:
+        print_document([{**asdict(each), "verdict": each.verdict.value} for each in findings], form)
+    context.exit(0 if all(each.passes for each in findings) else Exit.NO)
+
+
+def _below(host_root: Path, config: Path) -> Path:
+    """Return where *config* is: below *host_root* if it is there, else as it stands."""
+    below = host_root / config.relative_to("/") if config.is_absolute() else config
+    return below if below.exists() else config
+
+
+def _draw(findings: Sequence[Finding]) -> Iterator[RenderableType]:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for each in findings:
+        text = Text(each.found, overflow="fold")
+        if each.remedy:
+            text.append(f"\n{each.remedy}", style="italic")
+        table.add_row(Text(each.verdict.value, style=_STYLES[each.verdict]), Text(each.check), text)
+    yield table
+    yield ""
+    errors, warnings = (
+        sum(each.verdict is verdict for each in findings)
+        for verdict in (Verdict.ERROR, Verdict.WARNING)
+    )
+    if errors or warnings:
+        yield Text(f"{counted(errors, 'error')}, {counted(warnings, 'warning')}")
+    else:
+        yield Text("Nothing has to be done.")

@@ -1,0 +1,43 @@
+"""What containers hold, in the cells of tables; made from documents."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from nri_policy.cli.terminal.breakable_text import BreakableText, cpu_list, path
+from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.report import ContainerReport, cpu_amount
+
+
+def short(name: str) -> str:
+    """Return the name of a pod or container without the namespace `default`."""
+    return name.removeprefix("default/")
+
+
+def amount(container: ContainerReport) -> str:
+    """Return the amount of CPU of a container."""
+    if container.sort is None:
+        return "-"
+    return cpu_amount(
+        container.sort,
+        len(container.exclusive or ()),
+        container.shared_milli or 0,
+        isolated=bool(container.isolated),
+    )
+
+
+def cells(name: str, container: ContainerReport) -> tuple[BreakableText | Text, ...]:
+    """Return the cells below HEADINGS."""
+    return (
+        path(short(name)),
+        Text(container.qos or "-"),
+        Text(amount(container)),
+        cpu_list(container.exclusive or EMPTY),
+        cpu_list(container.cpus),
+        cpu_list(container.mems),
+        path(container.place or "-"),
+    )
+
+
+HEADINGS = ("container", "class", "amount", "exclusive", "cpuset", "mems", "pool")
+DISPENSABLE = ("class", "mems", "pool", "amount")  # the least important first

@@ -1,0 +1,30 @@
+"""Names of pods and containers, as a shell completes them: those that the running daemon has.
+
+Nobody waits for it: without a daemon that answers at once there are none, and nothing is said.
+"""
+
+from __future__ import annotations
+
+import click
+
+from nri_policy.cli.asking import DEFAULT_SOCKET
+from nri_policy.cli.node.holdings import short
+from nri_policy.control.client import DeclinedError, UnreachableError, connected
+
+_PATIENCE = 1.0  # seconds
+
+
+def complete(
+    context: click.Context,
+    parameter: click.Parameter,  # noqa: ARG001 - click's signature
+    incomplete: str,
+) -> list[str]:
+    """Return the pods and containers whose names begin with what is there."""
+    socket = context.params.get("control_socket") or DEFAULT_SOCKET
+    try:
+        with connected(socket, patience=_PATIENCE) as client:
+            containers = [short(name) for name in client.containers()]
+    except (UnreachableError, DeclinedError):
+        return []
+    pods = [name.rpartition("/")[0] for name in containers]
+    return [name for name in dict.fromkeys([*pods, *containers]) if name.startswith(incomplete)]

@@ -1,0 +1,55 @@
+"""`nri-policy nrt`: the NodeResourceTopology object as the running daemon would publish it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.options import form_option
+from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.terminal.fitting import Columns
+from nri_policy.foundation.units import format_bytes
+from nri_policy.report import ResourceTopology
+
+
+@click.command
+@socket_option
+@form_option
+def command(control_socket: Path, form: str) -> None:
+    """Show what schedulers are told about this node.
+
+    This is the NodeResourceTopology object as the daemon would publish it now. It works without a
+    cluster.
+    """
+    with asking(control_socket) as client:
+        topology = client.topology()
+    if form == "table":
+        print_drawing(_table(topology))
+    else:
+        print_document(topology, form)
+
+
+def _table(topology: ResourceTopology) -> Columns:
+    table = Columns(
+        *("zone", "type", "CPU", "allocatable", "available"),
+        *("memory", "allocatable", "available"),
+        right=("CPU", "allocatable", "available", "memory"),
+        whole=("zone", "memory"),
+        dispensable=("type",),
+    )
+    for zone in topology.zones:
+        amounts = {each.name: each for each in zone.resources}
+        cpu, memory = amounts["cpu"], amounts["memory"]
+        table.add_row(
+            Text(zone.name),
+            zone.type,
+            *(cpu.capacity, cpu.allocatable, cpu.available),
+            *(
+                format_bytes(int(amount))
+                for amount in (memory.capacity, memory.allocatable, memory.available)
+            ),
+        )
+    return table

@@ -1,0 +1,341 @@
+"""`nri-policy what-if`: where pods would go, and who would have to change for them or settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+import click
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.text import Text
+
+from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.node.holdings import HEADINGS, cells, short
+from nri_policy.cli.node.running import Running, ask_running
+from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cli.terminal.breakable_text import cpu_list, path
+from nri_policy.cli.terminal.fitting import Columns
+from nri_policy.control.client import DeclinedError
+from nri_policy.engine.explanation import DecisionKind
+from nri_policy.picture import svg
+from nri_policy.picture.markup import Element
+from nri_policy.picture.page import containers, page, picture_parts, render_list, section, table
+from nri_policy.picture.scene import Scene
+from nri_policy.picture.svg import Strip
+from nri_policy.picture.terminal import Drawing
+from nri_policy.report import (
+    Fit,
+    Held,
+    Misfit,
+    NewSettingsReport,
+    TriedReport,
+    TwoHoldings,
+    WhatIfReport,
+)
+from nri_policy.settings import SettingsError, load
+
+_LARGEST = 1 << 20  # characters; the daemon takes less, and says so
+
+_MOST_ROWS = 40
+
+_MAX = 0
+_HEADINGS = ("container", "amount", "cpuset", "mems", "pool")  # those of HEADINGS
+
+
+class _Replicas(click.ParamType[int]):
+    """A number of replicas; _MAX for `max`."""
+
+    name = "replicas"
+
+    def get_metavar(
+        self,
+        param: click.Parameter,  # noqa: ARG002 - click's signature
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+    ) -> str:
+        return "N|max"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if value == "max":
+            return _MAX
+        return click.IntRange(1, 1000).convert(value, param, ctx)
+
+
+@click.command
+@click.option(
+    "-f",
+    "--filename",
+    "file",
+    type=click.File(encoding="utf-8-sig", lazy=True),
+    help="Manifests of pods, Deployments, Jobs and so on; - for stdin.",
+)
+@click.option(
+    "--settings",
+    "settings_file",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
+    help="Try these settings first, a TopologyAwarePolicy document; - for stdin.",
+)
+@click.option(
+    "--replicas",
+    type=_Replicas(),
+    help="Replicas of each manifest, or as many as fit.  [default: as in the manifest]",
+)
+@socket_option
+@picture_form_option
+@click.pass_context
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    context: click.Context,
+    file: TextIO | None,
+    settings_file: str | None,
+    replicas: int | None,
+    control_socket: Path,
+    form: str,
+) -> None:
+    """Show where new pods would go, or what new settings would do.
+
+    The daemon tries it on a copy and changes nothing. Pods are tried in the order of the file, the
+    replicas of each until one does not fit.
+
+    With --settings, shows which containers would move under these settings. If the daemon does not
+    pin now (pinCPU, pinMemory), they are compared with where the kernel has the containers.
+
+    Exits with 1 if not all pods fit (--replicas max: if none fits), or if the settings would be
+    refused.
+    """
+    if file is None and settings_file is None:
+        raise click.UsageError("give pods by -f, settings by --settings, or both")
+    if file is None and replicas is not None:
+        raise click.UsageError("--replicas is about pods: give them by -f")
+    manifests = "" if file is None else _text(file, file.name)
+    settings = "" if settings_file is None else _settings(settings_file)
+    with asking(control_socket) as client, _blame(file):
+        now = None if form in {"json", "yaml"} else ask_running(client)
+        report = client.what_if(manifests, replicas or 0, most=replicas == _MAX, settings=settings)
+    if now is None:
+        print_document(report, form)
+    else:
+        _picture(now, report, form)
+    context.exit(0 if report.fits else Exit.NO)
+
+
+@contextmanager
+def _blame(file: IO[str] | None) -> Iterator[None]:
+    """Name the file of manifests in which the daemon finds no sense; the settings make some."""
+    try:
+        yield
+    except DeclinedError as error:
+        if file is None or not error.invalid:
+            raise
+        raise DeclinedError(f"{file.name}: {error}", invalid=True) from error
+
+
+def _text(file: IO[str], name: str) -> str:
+    try:
+        return file.read(_LARGEST)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name}: the text is not UTF-8") from error
+
+
+def _settings(path: str) -> str:
+    """Return a document of settings that makes sense; Failure says what is wrong with it."""
+    try:
+        with click.open_file(path, encoding="utf-8-sig") as file:
+            text = _text(file, path)
+        load(text, path)
+    except OSError as error:
+        raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
+    except SettingsError as error:
+        raise Failure(str(error), Exit.SETTINGS) from error
+    return text
+
+
+def _compare(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
+    """Return the pictures of now and of what would be, those CPUs marked that change hands."""
+    changed = {
+        name: replace(
+            now.containers[name],
+            pool=change.after.pool,
+            exclusive=change.after.exclusive,
+            shared_milli=change.after.shared_milli,
+            isolated=change.after.isolated,
+            cpus=change.after.cpus,
+            mems=change.after.mems,
+        )
+        for name, change in report.changes.items()
+        if name in now.containers  # it may have come since
+    }
+    new = {name: each for name, each in report.containers.items() if each.state != "removed"}
+    before = now.scene()
+    pools = now.pools if report.settings is None else report.settings.pools
+    containers = {**now.containers, **changed, **new}
+    after = replace(now, pools=pools, containers=containers).scene(before)
+    return replace(before, moved=after.moved), after
+
+
+def _picture(now: Running, report: WhatIfReport, form: str) -> None:
+    before, after = _compare(now, report)
+    match form:
+        case "svg":
+            sentences = " ".join(_sentences(report))
+            strips = (
+                Strip(heading=f"Before: {sentences}", scene=before),
+                Strip(heading="After", scene=after),
+            )
+            print_page(svg.document(strips))
+        case "html":
+            print_page(page("What if", *_sections(before, after, report)))
+        case _:
+            print_drawing(*_draw(before, after, report, len(now.placed)))
+
+
+def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
+    yield render_list(_sentences(report))
+    yield section("Before", *picture_parts(before, "before-"))
+    yield section("After", *picture_parts(after, "after-"), containers(after))
+    whys = [(short(name), "; ".join(_remarks(each))) for name, each in report.containers.items()]
+    if whys:
+        yield section("Why there", table(["container", "why"], whys))
+    if report.warnings:
+        yield section("Warnings", render_list(report.warnings))
+
+
+def _draw(
+    before: Scene, after: Scene, report: WhatIfReport, placed: int
+) -> Iterator[RenderableType]:
+    if report.settings is not None:
+        yield Text(_verdict(report.settings), style="bold")
+    for pod in report.pods:
+        yield Text(_sentence(pod), style="bold")
+        if pod.misfits:
+            yield Text(_misfits(pod, pod.misfits), style="yellow")
+    for warning in report.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+    if report.settings is not None:
+        yield from _consequences(report, placed)
+    if after.changes:
+        for title, scene in (("Before", before), ("After", after)):
+            yield Text(f"\n{title}", style="bold cyan")
+            yield Drawing(scene)
+    if report.containers:
+        yield ""
+        yield _containers(report.containers)
+    if report.settings is None:
+        yield ""
+        yield from _consequences(report, placed)
+
+
+def _consequences(report: WhatIfReport, placed: int) -> Iterator[RenderableType]:
+    yield Text(_consequence(report, placed), style="bold cyan" if report.changes else "")
+    if report.changes:
+        yield _changes(report.changes)
+
+
+def _sentences(report: WhatIfReport) -> Iterator[str]:
+    if report.settings is not None:
+        yield _verdict(report.settings)
+    yield from map(_sentence, report.pods)
+
+
+def _verdict(settings: NewSettingsReport) -> str:
+    if settings.accepted:
+        return "These settings would be accepted."
+    return f"These settings would be refused: {settings.reason}"
+
+
+def _consequence(report: WhatIfReport, placed: int) -> str:
+    """Say for how many others something would change, of those that are *placed* now."""
+    if report.settings is None:
+        return "Others would change:" if report.changes else "Nobody else would have to change."
+    if not report.settings.accepted:
+        return "Nobody would move."
+    moved = sum(
+        (each.before.cpus, each.before.mems) != (each.after.cpus, each.after.mems)
+        for each in report.changes.values()
+    )
+    limited = sum(_limits(each.before) != _limits(each.after) for each in report.changes.values())
+    also = f", {limited} other limits of I/O" if limited else ""
+    colon = ":" if report.changes else "."
+    return f"{moved} of {placed} containers would get other CPUs or memory nodes{also}{colon}"
+
+
+def _sentence(pod: Fit) -> str:
+    name = short(pod.pod)
+    if pod.replicas is None:
+        return f"{'At least ' * pod.more}{pod.fit} replicas of {name} would fit."
+    if pod.replicas == 1:
+        return f"{name} would {'fit' if pod.fit else 'be refused'}."
+    return f"{pod.fit} of {pod.replicas} replicas of {name} would fit."
+
+
+def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
+    """Say which replicas would be split, and why."""
+    first = misfits[0]
+    if pod.fit == 1:
+        return f"It would be split: {first.why}."
+    more = f" (and {len(misfits) - 1} after it)" if len(misfits) > 1 else ""
+    return f"Replica {first.replica}{more} would be split: {first.why}."
+
+
+def _containers(containers: Mapping[str, TriedReport]) -> Columns:
+    table = Columns(*_HEADINGS, "why", dispensable=("mems", "pool", "amount", "cpuset"))
+    left_out = len(containers) - _MOST_ROWS
+    for number, (name, each) in enumerate(containers.items()):
+        # the last is the one that was refused
+        if number >= _MOST_ROWS - 1 and number + 1 < len(containers):
+            if number == _MOST_ROWS - 1:
+                table.add_row(Text(f"… {left_out} more: see -o json", style="dim"))
+            continue
+        table.add_row(
+            *(
+                cell
+                for at, cell in zip(HEADINGS, cells(name, each), strict=True)
+                if at in _HEADINGS
+            ),
+            Text("; ".join(_remarks(each))),
+            style="red" if each.error else "yellow" if each.misfit else "",
+        )
+    return table
+
+
+def _remarks(container: TriedReport) -> Iterator[str]:
+    if container.error:
+        yield container.error
+        return
+    if container.outcome is not DecisionKind.PLACED:
+        yield container.outcome
+    if container.why:
+        yield container.why
+    if container.classes:
+        yield f"in classes {container.classes}"
+    if container.misfit:
+        yield container.misfit
+    if container.state == "removed":
+        yield "ends before the next one starts"
+
+
+def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
+    limited = any(_limits(each.before) != _limits(each.after) for each in changes.values())
+    more = ("I/O",) if limited else ()
+    headings = ("container", "", "cpuset", "mems", "pool", *more)
+    table = Columns(*headings, dispensable=("pool", "mems"))
+    for name, change in changes.items():
+        for when, whose, held in (
+            ("before", path(short(name)), change.before),
+            ("after", Text(), change.after),
+        ):
+            cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool)]
+            table.add_row(whose, when, *cells, *([_limits(held)] if limited else []))
+    return table
+
+
+def _limits(held: Held) -> str:
+    """Return a container's class of I/O and what that comes to, line by line."""
+    if held.blockio is None:
+        return ""
+    texts = (f"{file} {line}" for file, text in held.limits.items() for line in text.split("\n"))
+    return "\n".join([held.blockio, *texts])

@@ -1,0 +1,1 @@
+"""What the terminal needs: tables that fit, lines that move, keys."""

@@ -1,0 +1,296 @@
+"""The engine of the cluster side: where groups would go in a cluster as it is.
+
+A decision changes nothing: who carries it out tells the engine by the event of the group that has
+its assignments.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.cluster_state import ClusterState
+from nri_policy.cluster.engine.message import unknown_level
+from nri_policy.cluster.engine.placement import assign, assignment
+from nri_policy.cluster.engine.replacement import replace_failed
+from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
+from nri_policy.cluster.engine.spread_assignment import by_node, choose, not_placed, replace_spread
+from nri_policy.cluster.engine.spreading import read_preferences
+from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.engine.usage import Usage, undone, usages_of
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.document import Amounts, DocumentError, join
+from nri_policy.cluster.objects.group import (
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Status,
+)
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.request import (
+    Unit,
+    Unplaceable,
+    implied,
+    is_spread,
+    requested,
+    units,
+)
+from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+
+
+class Engine(ClusterState):
+    """The state of a cluster, and where groups would go in it."""
+
+    def kind_of(self, pod_set: PodSet) -> Amounts:
+        """Return what one pod of a pod set uses."""
+        return self.kind(pod_set.template.spec.effective())
+
+    def topology_of(self, pod_set: PodSet) -> Topology | None:
+        """Return the topology on which a pod set is placed; None if there is none of that name."""
+        try:
+            return self._topology((pod_set.request or PlacementRequest()).topology)
+        except Unplaceable:
+            return None
+
+    def place(
+        self,
+        group: PlacementGroup,
+        failures: Mapping[str, int] = MappingProxyType({}),
+        more: Mapping[str, int] = MappingProxyType({}),
+    ) -> Status:
+        """Return the status of *group* if it were placed now, or its failed nodes replaced.
+
+        Its pod sets go one after the other, each sees those before. Those that are spread have a
+        choice: with them, one that finds no room goes first in another try. *failures* are recent
+        ones of the group's pods, by node: those that are spread avoid them. *more* pods of a pod
+        set go where replaced ones would; what the group has stays. Nothing changes. Raises
+        DocumentError for a request that breaks a rule.
+        """
+        steps = [unit for unit in units(group) if unit.workers.count]
+        status, refused = first, _ = self._place(group, steps, failures, more)
+        moved: list[Unit] = []
+        while refused is not None and (steps := _reordered(steps, refused, moved)):
+            status, refused = self._place(group, steps, failures, more)
+        return first if refused is not None else status
+
+    def _place(
+        self,
+        group: PlacementGroup,
+        steps: Sequence[Unit],
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+    ) -> tuple[Status, Unit | None]:
+        """Place *group* in *steps*; return the one that found no room, too."""
+        own = (group.namespace, group.name)
+        replacing = bool(group.status.assignments and (group.status.unhealthy_nodes or more))
+        unit: Unit | None = None
+        assignments: dict[str, Assignment] = {}
+        placed = self._running_of(own)
+        with ExitStack() as stack:
+            try:
+                trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
+                stack.enter_context(self._as_given(group) if replacing else self._without(own))
+                for unit, tree in zip(steps, trees, strict=True):
+                    if replacing:
+                        new, whole = self._replace(group.status, unit, tree, implied(unit), more)
+                    else:
+                        new = whole = self._assign(unit, tree, placed, failures, implied(unit))
+                    assignments |= whole
+                    if unit is not steps[-1]:
+                        stack.enter_context(self._promised(new, unit))
+                        placed += by_node(new.values(), self.nodes)
+            except Unplaceable as refused:
+                found = None if replacing else unit
+                return Status(state="Unplaceable", message=str(refused)), found
+        ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
+        return Status(state="Placed", assignments=ordered), None
+
+    def _assign(
+        self,
+        unit: Unit,
+        tree: Tree,
+        placed: Counter[str],
+        failures: Mapping[str, int],
+        implied: bool,
+    ) -> dict[str, Assignment]:
+        """Return the assignments of a unit; *placed* are the group's pods, by node."""
+        held = tree.held(placed)
+        request = unit.workers.request
+        if not is_spread(unit.workers):
+            return assign(tree, unit, self.settings, held, implied=implied)
+        chosen = choose(tree, unit, self.settings, held, implied=implied)
+        out: dict[str, Assignment] = {}
+        if unit.leader is not None and chosen is not None:
+            out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
+        with self._promised(out, unit):
+            nodes = None if chosen is None else chosen.nodes
+            for pod_set in unit.pod_sets:
+                if pod_set.name not in out:
+                    asked = msgspec.structs.replace(pod_set, request=request)
+                    pods, left = self._spread(asked, placed, failures, nodes)
+                    if left:
+                        raise not_placed(pod_set.count, left)
+                    out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
+        return out
+
+    def _replace(
+        self,
+        status: Status,
+        unit: Unit,
+        tree: Tree,
+        implied: bool,
+        more: Mapping[str, int],
+    ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
+        """Return the assignments of new pods, those of failed nodes' and *more*; and the whole."""
+        if is_spread(unit.workers):
+
+            def spread(
+                pod_set: PodSet, own: Mapping[str, int], within: Collection[str]
+            ) -> tuple[dict[str, int], int]:
+                return self._spread(pod_set, own, {}, within)
+
+            return replace_spread(tree, unit, status, spread, self.nodes, more=more)
+        paths = self._paths(tree, status.unhealthy_nodes)
+        return replace_failed(
+            tree, unit, status, self.settings, implied=implied, paths=paths, more=more
+        )
+
+    def spread(
+        self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
+        """Return how many new pods of *group* each node would get; under "" those without a place.
+
+        Its pod sets go one after the other, each sees those before. Balance counts the group's
+        running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
+        Raises DocumentError for a request that breaks a rule.
+        """
+        own = self._running_of((group.namespace, group.name))
+        placed: Counter[str] = Counter()
+        taken: list[tuple[str, Amounts, int]] = []
+        try:
+            pod_sets = requested(group)
+            for number, pod_set in enumerate(pod_sets):
+                path = f"spec.podSets[{number}].request"
+                try:
+                    new, left = self._spread(pod_set, own + placed, failures, None, path)
+                except Unplaceable as refused:
+                    raise DocumentError(join(path, "topology"), str(refused)) from None
+                placed.update(new | {"": left})
+                kind = self.kind_of(pod_set)
+                for node, pods in new.items() if number + 1 < len(pod_sets) else ():
+                    taken.append((node, kind, pods))
+                    self._use(*taken[-1])
+                    self._run(node, pods)
+        finally:
+            for node, kind, pods in taken:
+                self._use(node, kind, -pods)
+                self._run(node, -pods)
+        return dict(+placed)
+
+    def _spread(
+        self,
+        pod_set: PodSet,
+        own: Mapping[str, int],
+        failures: Mapping[str, int],
+        within: Collection[str] | None,
+        path: str = "",
+    ) -> tuple[dict[str, int], int]:
+        """Return the pods for each node, of those *within*, and how many find no place."""
+        request = pod_set.request or PlacementRequest()
+        preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
+        tree = self._spread_tree([each.key for each in preferences])
+        tolerations = self._topology(request.topology).tolerations
+        return tree.spread(pod_set, preferences, tolerations, own, failures, within)
+
+    def part(self, names: Collection[str]) -> Engine:
+        """Return an engine of some of the nodes, with nothing on them."""
+        zones = [self._zones[name].emptied() for name in names if name in self._zones]
+        return Engine(self.settings, [self.nodes[name] for name in names], zones)
+
+    def freed(self, namespace: str, name: str) -> list[Usage]:
+        """Return what changes if a group leaves its places, with its pods; for `assumed`."""
+        usages = undone(self._in_use((namespace, name)))
+        # The report of a zone lacks what runs there: it is free once the pods end.
+        return [replace(each, reported=0) if each.reported else each for each in usages]
+
+    def tree_of(self, unit: Unit) -> Tree:
+        """Return the tree on which *unit* is placed; raises Unplaceable.
+
+        It goes below the host only as far as the request names zones.
+        """
+        request = unit.workers.request or PlacementRequest()
+        topology = self._topology(request.topology)
+        named = {request.required, request.preferred, *(each.level for each in request.slices)}
+        depth = max(
+            (
+                number
+                for number, kind in enumerate(topology.below_host, 1)
+                if ZONE_LEVEL + kind in named
+            ),
+            default=0,
+        )
+        for level in sorted(each for each in named if each is not None):
+            if level not in topology.every_level:
+                raise Unplaceable(unknown_level(level, topology, self.nodes.values()))
+        return self.tree(topology.name, depth)
+
+    def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
+        """Return the paths of those nodes that still exist, whether they take part or not."""
+        nodes = {name: self.nodes[name] for name in names if name in self.nodes}
+        paths = {name: tree.path_of(node) for name, node in nodes.items()}
+        return {name: path for name, path in paths.items() if path is not None}
+
+    @contextmanager
+    def _as_given(self, group: PlacementGroup) -> Iterator[None]:
+        """Count *group* by the assignments that it is given with while in the context."""
+        key = (group.namespace, group.name)
+        known = self.groups.get(key)
+        if known is not None and _usage_of(known) == _usage_of(group):
+            yield
+            return
+        self.set_group(group)
+        try:
+            yield
+        finally:
+            if known is None:
+                self.remove_group(*key)
+            else:
+                self.set_group(known)
+
+    def _without(self, group: Key) -> AbstractContextManager[None]:
+        """Count what a group's assignments use as free while in the context."""
+        return self.assumed(undone(self._in_use(group)))
+
+    def _promised(
+        self, assignments: Mapping[str, Assignment], unit: Unit
+    ) -> AbstractContextManager[None]:
+        """Count assignments of a unit's pod sets as used while in the context."""
+        return self.assumed(
+            [
+                usage
+                for each in unit.pod_sets
+                if each.name in assignments
+                for usage in usages_of(assignments[each.name], self.kind_of(each))
+            ]
+        )
+
+
+def _reordered(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[Unit]:
+    """Return *steps* with the one that was refused first; nothing if it was, or has *moved*.
+
+    Kueue's order stays for groups of which nothing is spread.
+    """
+    if refused in (steps[0], *moved) or not any(is_spread(each.workers) for each in steps):
+        return []
+    moved.append(refused)
+    return [refused, *(each for each in steps if each != refused)]
+
+
+def _usage_of(group: PlacementGroup) -> object:
+    """Return what of a group decides how much it uses, and where."""
+    return group.pod_sets, group.status.assignments, group.status.given_back

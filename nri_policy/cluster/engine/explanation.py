@@ -1,0 +1,214 @@
+"""Why a group goes where it goes, or what would make it fit: data that the command line shows."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.message import exclusions
+from nri_policy.cluster.engine.placement import count
+from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.standing import Standing, behind, standing
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.request import (
+    Unit,
+    Unplaceable,
+    asks,
+    implied,
+    is_spread,
+    plan,
+    units,
+)
+
+
+class AtLevel(Struct, frozen=True, rename="camel"):
+    """How many slices of a pod set fit at one level; pods where it has no slices."""
+
+    level: str
+    domains: int
+    holding_all: int  # domains that hold the whole pod set
+    most: int  # that fits into one domain
+    in_all: int  # that fits into all domains in sum
+
+
+class PodSetExplanation(Struct, frozen=True, rename="camel"):
+    """One pod set, or workers with their leader, on the cluster as it is."""
+
+    pod_set: str
+    unit: str  # what is counted: pods, slices
+    wanted: int
+    levels: list[AtLevel]
+    in_no_slice: int  # pods that there is room for, but in no whole slice
+    nodes: int  # leaves that take part
+    excluded: dict[str, int]  # reason -> leaves that cannot take one pod
+
+
+class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A change that would make a group fit."""
+
+    pod_set: str = ""
+    count: int | None = None  # as many pods as fit
+    level: str | None = None  # this level in place of the one that was asked for
+    slice_level: str | None = None  # the same for its slices
+    max_per_host: int | None = None  # so many pods on a host
+    leaving: list[str] = []  # groups that would have to leave, as namespace/name
+
+
+class Explanation(Struct, frozen=True, rename="camel"):
+    """What would come of a group, and the changes, each by itself, that would make it fit."""
+
+    status: Status
+    pod_sets: list[PodSetExplanation]
+    changes: list[Change] = []
+    standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
+
+
+def explain(engine: Engine, group: PlacementGroup) -> Explanation:
+    """Return why *group* fits or not; nothing changes. Raises DocumentError."""
+    if group.status.assignments:
+        return _explain(engine, group, None)
+    found = standing(engine, group)
+    with behind(engine, found):
+        return _explain(engine, group, found)
+
+
+def _explain(engine: Engine, group: PlacementGroup, stands: Standing | None) -> Explanation:
+    status = engine.place(group)
+    steps = [unit for unit in units(group) if unit.workers.count]
+    found = [_pod_set(engine, unit) for unit in steps]
+    pod_sets = [each for each in found if each is not None]
+    changes: list[Change] = []
+    if status.state == "Unplaceable" and len(pod_sets) == len(steps):
+        for unit in steps:
+            changes += _fewer(engine, group, unit.workers)
+            changes += _coarser(engine, group, unit)
+            changes += _coarser_slices(engine, group, unit)
+            changes += _more_per_host(engine, group, unit.workers)
+        changes += _leaving(engine, group)
+    return Explanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
+
+
+def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
+    """Return what fits of a pod set at every level; None for one whose request has no answer."""
+    only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
+    try:
+        tree = engine.tree_of(unit)
+        nothing = implied(unit) or only_spread
+        wanted = plan(unit, implied=nothing, levels=tree.levels, settings=engine.settings)
+        counts, kind = count(tree, unit, wanted, engine.settings, {})
+    except Unplaceable:
+        return None
+    total, excluded = exclusions(counts, kind)
+    number = unit.workers.count // wanted.size
+    levels = []
+    for index, level in enumerate(tree.levels[: wanted.slice_level + 1]):
+        fits = [counts.of(domain)[3] for domain in tree.domains.of_level(index)]
+        levels.append(
+            AtLevel(
+                level=level,
+                domains=len(fits),
+                holding_all=sum(each >= number for each in fits),
+                most=max(fits, default=0),
+                in_all=sum(fits),
+            )
+        )
+    parts = [counts.of(domain) for domain in tree.domains.of_level(wanted.slice_level)]
+    return PodSetExplanation(
+        pod_set=unit.workers.name,
+        unit="slices" if wanted.size > 1 else "pods",
+        wanted=number,
+        levels=levels,
+        in_no_slice=sum(pods - slices * wanted.size for pods, slices, *_ in parts),
+        nodes=total,
+        excluded=excluded,
+    )
+
+
+def _with(group: PlacementGroup, changed: PodSet) -> PlacementGroup:
+    pod_sets = tuple(changed if each.name == changed.name else each for each in group.pod_sets)
+    return msgspec.structs.replace(group, pod_sets=pod_sets)
+
+
+def _fits(engine: Engine, group: PlacementGroup) -> bool:
+    return engine.place(group).state == "Placed"
+
+
+def _fewer(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
+    """Return the most pods of *pod_set* with which the group fits, by halving."""
+    size = pod_set.request.slices[0].size if pod_set.request and pod_set.request.slices else 1
+    low, high = 0, pod_set.count // size  # low fits or is nothing, high does not
+    while high - low > 1:
+        middle = (low + high) // 2
+        fewer = msgspec.structs.replace(pod_set, count=middle * size)
+        if _fits(engine, _with(group, fewer)):
+            low = middle
+        else:
+            high = middle
+    return [Change(pod_set=pod_set.name, count=low * size)] if low else []
+
+
+def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+    """Return the finest level above a required one at which the group fits."""
+    request = unit.workers.request
+    if request is None or request.required is None:
+        return []
+    levels = engine.tree_of(unit).levels
+    if request.required not in levels:
+        return []
+    for level in reversed(levels[: levels.index(request.required)]):
+        changed = group
+        for pod_set in unit.pod_sets:
+            own = pod_set.request or PlacementRequest()
+            if own.required is not None:
+                own = msgspec.structs.replace(own, required=level)
+            changed = _with(changed, msgspec.structs.replace(pod_set, request=own))
+        if _fits(engine, changed):
+            return [Change(pod_set=unit.workers.name, level=level)]
+    return []
+
+
+def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+    """Return the finest level above that of the outer slices at which the group fits."""
+    pod_set, request = unit.workers, unit.workers.request
+    if request is None or not request.slices:
+        return []
+    levels = engine.tree_of(unit).levels
+    top = request.required or request.preferred or levels[0]
+    outer, *inner = request.slices
+    for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):
+        slices = [msgspec.structs.replace(outer, level=level), *inner]
+        own = msgspec.structs.replace(request, slices=slices)
+        if _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own))):
+            return [Change(pod_set=pod_set.name, slice_level=level)]
+    return []
+
+
+def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
+    """Return the fewest pods on a host, over those allowed, with which the group fits."""
+    request = pod_set.request
+    if request is None or request.max_per_host is None:
+        return []
+    low, high = request.max_per_host, pod_set.count  # low does not fit, high does or none
+
+    def fits(most: int) -> bool:
+        own = msgspec.structs.replace(request, max_per_host=most)
+        return _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own)))
+
+    if high <= low or not fits(high):
+        return []
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
+    return [Change(pod_set=pod_set.name, max_per_host=high)]
+
+
+def _leaving(engine: Engine, group: PlacementGroup) -> list[Change]:
+    """Return groups of lower priority whose leaving makes room."""
+    gone = victims(engine, group)
+    if not gone:
+        return []
+    return [Change(leaving=sorted(f"{each.namespace}/{each.name}" for each in gone))]

@@ -1,0 +1,105 @@
+"""Why a pod set does not fit: texts that users of Kueue know and search for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+
+from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.request import Plan
+from nri_policy.cluster.objects.settings import Topology
+from nri_policy.foundation.wording import counted, did_you_mean
+from nri_policy.native._counts import Counts
+
+
+def not_fit(  # noqa: PLR0913 - what the text is made of
+    topology: str,
+    levels: tuple[str, ...],
+    plan: Plan,
+    counts: Counts,
+    kind: Filter,
+    *,
+    count: int,
+    fits: int,
+    level: int,
+) -> str:
+    """Return why *count* pods do not fit on *topology*: *fits* of its units would at *level*."""
+    if plan.layers:
+        text = f'topology "{topology}" doesn\'t allow to fit'
+        best = counts.best_of_level(level)
+        for each in plan.layers if best >= 0 else ():
+            own = counts.whole_below(best, levels.index(each.level), each.size)
+            text += f"; {own}/{count // each.size} slice(s) fit on level {each.level}"
+    else:
+        unit = "slice(s)" if plan.size > 1 else "pod(s)"
+        wanted = count // plan.size
+        text = f'topology "{topology}" '
+        if fits > 0:
+            text += f"allows to fit only {fits} out of {wanted} {unit}"
+        else:
+            text += f"doesn't allow to fit any of {wanted} {unit}"
+    return text + excluded(counts, kind)
+
+
+def excluded(counts: Counts, kind: Filter) -> str:
+    """Return the end of the text: the leaves that cannot take one pod, by reason."""
+    total, reasons = exclusions(counts, kind)
+    if not reasons:
+        return ""
+    parts = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
+    return f". Total nodes: {total}; excluded: {parts}"
+
+
+def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
+    """Return how many leaves take part, and those that cannot take one pod, by sorted reason."""
+    total, codes, outside, resources = counts.exclusions()
+    reasons = {kind.reason(code): number for code, number in codes.items()}
+    reasons |= {f'resource "{name}"': number for name, number in resources.items()}
+    if outside:
+        reasons["topologyDomain"] = outside
+    return total, dict(sorted(reasons.items()))
+
+
+def no_domains(tree: Tree, level: str) -> str:
+    """Return why a tree is empty: no node takes part, or none that does has the zones."""
+    if not isinstance(tree, ZoneTree) or tree.hosts.is_empty():
+        return f"no topology domains at level: {level}"
+    of_hosts = tree.hosts.left_out
+    reasons = Counter(why for node, why in tree.left_out.items() if node not in of_hosts)
+    return ", ".join(f"{why} on {counted(number, 'node')}" for why, number in reasons.items())
+
+
+def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
+    """Return that there is no such level, which there are, and how many nodes carry each."""
+    labels = Counter(label for node in nodes for label in node.labels)
+    known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
+    if topology.below_host:
+        known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
+    hint = did_you_mean(level, topology.every_level)
+    return (
+        f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
+        f" {counted(labels[level], 'node')} carry the label {level}"
+        f"{_offer(level, topology, nodes) if labels[level] else ''}"
+    )
+
+
+def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
+    """Return the settings with which the label *level* would be a level.
+
+    It comes before the first level that has more domains, as the coarser one of the two.
+    """
+    values = {
+        each: len({node.labels[each] for node in nodes if each in node.labels})
+        for each in (level, *topology.levels)
+    }
+    finer = (at for at, each in enumerate(topology.levels) if values[each] > values[level])
+    at = next(finer, len(topology.levels) - topology.by_host)
+    levels = [*topology.levels[:at], level, *topology.levels[at:]]
+    return (
+        f"; it would be a level with a ClusterPlacement that has spec: {{topologies: [{{name:"
+        f" {topology.name}, levels: [{', '.join(levels)}]}}]}}; `nri-policy cluster"
+        f" place --levels {','.join(levels)}` tries it"
+    )

@@ -1,0 +1,89 @@
+"""Placing one pod set, or workers with their leader, on one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.message import no_domains, not_fit
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.request import Plan, Unit, Unplaceable, plan
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.native._counts import Counts
+from nri_policy.native._packing import Refusal, pack
+
+
+def assign(
+    tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
+) -> dict[str, Assignment]:
+    """Return the assignment of each pod set of *unit*, by name; raises Unplaceable.
+
+    *held* are pods of the same group by leaf, which count for its most per host.
+    """
+    wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
+    counts, kind = count(tree, unit, wanted, settings, held)
+    places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
+    out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
+    if unit.leader is not None:
+        out[unit.leader.name] = assignment(tree, unit.leader.name, [(leader_at, 1)])
+    return out
+
+
+def count(
+    tree: Tree, unit: Unit, wanted: Plan, settings: ClusterSettings, held: Mapping[int, int]
+) -> tuple[Counts, Filter]:
+    """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
+    if tree.is_empty():
+        raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
+    spec = unit.workers.template.spec
+    scored = settings.preferred_node_affinity
+    kind = tree.filter(spec, scored=scored)
+    leader = unit.leader.template.spec if unit.leader else None
+    counts = tree.counts(
+        spec.effective(),
+        kind,
+        size=wanted.size,
+        slice_level=wanted.slice_level,
+        inner=wanted.inner,
+        leader=leader.effective() if leader else None,
+        leader_kind=tree.filter(leader, scored=scored) if leader else None,
+        most=unit.workers.request.max_per_host if unit.workers.request else None,
+        held=held,
+    )
+    return counts, kind
+
+
+def search(
+    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason."""
+    levels = tree.levels
+    try:
+        return pack(
+            counts,
+            count,
+            level=wanted.level,
+            required=wanted.required,
+            unconstrained=wanted.unconstrained,
+            ascending=wanted.ascending,
+            balanced=wanted.balanced,
+        )
+    except Refusal as refusal:
+        raise Unplaceable(
+            not_fit(
+                tree.topology.name,
+                levels,
+                wanted,
+                counts,
+                kind,
+                count=count,
+                fits=refusal.fits,
+                level=refusal.level,
+            )
+        ) from None
+
+
+def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
+    """Return where a pod set is, as groups store it."""
+    return Assignment(pod_set=name, levels=tree.named_levels, domains=tree.placed(places))

@@ -1,0 +1,212 @@
+"""Replacement: the pods of failed nodes are placed anew, all others stay where they are.
+
+Where to is what the group was promised: a slice that lost pods is completed in its own domain; a
+required request stays in the domain of its level where the rest is; else anywhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine.message import no_domains
+from nri_policy.cluster.engine.placement import assignment, search
+from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.objects.assignment import Assignment, Placed
+from nri_policy.cluster.objects.group import PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.request import NO_LEVEL, Unit, Unplaceable, asks, plan
+from nri_policy.cluster.objects.settings import ClusterSettings
+
+_NO_NODE = ""  # of pods that come to those of failed nodes
+
+
+def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
+    tree: Tree,
+    unit: Unit,
+    status: Status,
+    settings: ClusterSettings,
+    *,
+    implied: bool,
+    paths: Mapping[str, Path],
+    more: Mapping[str, int],
+) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
+    """Return the assignments of the new pods, and the whole ones, by pod set.
+
+    *paths* are those of failed nodes that still exist, *more* pods that none of them had, by pod
+    set. Raises Unplaceable.
+    """
+    new: dict[str, Assignment] = {}
+    whole: dict[str, Assignment] = {}
+    given = {each.pod_set: each for each in status.assignments}
+    members = [each for each in unit.pod_sets if each.name in given]
+    failed = status.unhealthy_nodes
+    kept = {each.name: _leaves(tree, given[each.name], failed) for each in members}
+    with ExitStack() as assumed:
+        for pod_set in members:
+            places = kept[pod_set.name]
+            added: Counter[int] = Counter()
+            own = given[pod_set.name]
+            lost: Counter[str] = Counter()
+            for one in own.domains:
+                if (name := _host(own, one)) in failed:
+                    lost[name] += one.count
+            if more.get(pod_set.name):
+                lost[_NO_NODE] = more[pod_set.name]
+            while lost:
+                rest = places or sum(kept.values(), Counter())  # leader and workers stay together
+                search = partial(_Search, tree, pod_set, settings, implied, failed)
+                names = _together(search, lost, places, rest, paths)
+                missing = sum(lost.pop(name) for name in names)
+                found = dict(search(missing).find(places, rest, paths.get(names[0])))
+                pod = pod_set.template.spec.effective()
+                assumed.enter_context(tree.assumed(found, pod))
+                added.update(found)
+                places.update(found)
+            new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
+            whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
+    return new, whole
+
+
+def _together(
+    search: Callable[[int], _Search],
+    lost: Mapping[str, int],
+    places: Mapping[int, int],
+    rest: Mapping[int, int],
+    paths: Mapping[str, Path],
+) -> list[str]:
+    """Return failed nodes whose pods are searched for at once: they are to go to one domain.
+
+    One by one, the first could take a domain in which there is no room for all. Of nodes that are
+    gone with their labels one is known to have broken a slice if it alone completes that.
+    """
+    domains = {
+        name: search(missing).domain(places, rest, paths.get(name))
+        for name, missing in sorted(lost.items())
+    }
+    first, domain = next(iter(domains.items()))
+    if first not in paths and domain is not None:
+        return [first]
+    return [
+        name
+        for name, other in domains.items()
+        if other == domain and (name in paths) == (first in paths)
+    ]
+
+
+def _host(given: Assignment, place: Placed) -> str:
+    """Return the host of a place, which may be a zone of it."""
+    return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
+
+
+def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
+    """Return the pods that stay, by leaf; raises Unplaceable if one of their domains is gone."""
+    places: Counter[int] = Counter()
+    for each in given.domains:
+        if _host(given, each) in failed:
+            continue
+        places[leaf_kept(tree, given.levels, each.values)] += each.count
+    return places
+
+
+def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
+    """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
+    leaf = tree.find(levels, values)
+    if leaf is None or not tree.rows.nodes_at(leaf):
+        raise Unplaceable(
+            "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
+            f" contains the stale domain {values[0]}"
+        )
+    return leaf
+
+
+class _Search(Struct, frozen=True):
+    """The pods that failed nodes took with them."""
+
+    tree: Tree
+    pod_set: PodSet
+    settings: ClusterSettings
+    implied: bool
+    failed: Collection[str]
+    missing: int
+
+    def domain(
+        self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
+    ) -> int | None:
+        """Return the domain that they have to go to, as of `find`; None if any will do."""
+        tree, request = self.tree, self.pod_set.request or PlacementRequest()
+        broken = self._broken(request, places, failed)
+        if broken is None and request.required in tree.levels and rest:
+            return tree.domains.above(min(rest), tree.levels.index(request.required))
+        return broken
+
+    def find(
+        self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
+    ) -> list[tuple[int, int]]:
+        """Return where they go, given where the others are and the path of the failed node.
+
+        *places* are those of the same pod set, *rest* what a required request stays with.
+        """
+        tree, pod_set, missing = self.tree, self.pod_set, self.missing
+        request = pod_set.request or PlacementRequest()
+        within = self.domain(places, rest, failed)
+        if request.slices and missing % request.slices[0].size:
+            pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
+        unit = Unit(workers=pod_set)
+        wanted = plan(unit, implied=self.implied, levels=tree.levels, settings=self.settings)
+        if tree.is_empty():
+            raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
+        spec = pod_set.template.spec
+        kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
+        counts = tree.count_once(
+            spec.effective(),
+            kind,
+            size=wanted.size,
+            slice_level=wanted.slice_level,
+            inner=wanted.inner,
+            within=None if within is None else tree.domains.leaves_below(within),
+            most=request.max_per_host,
+            held=places,
+        )
+        with tree.without(self.failed, kind):
+            return search(tree, counts, kind, wanted, missing)[0]
+
+    def _broken(
+        self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None
+    ) -> int | None:
+        """Return the domain of the slice that lost pods; None if what is left of it is whole.
+
+        Where the failed node is gone with its labels, it is the one that the missing pods complete.
+        """
+        tree = self.tree
+        for layer in reversed(request.slices):
+            if layer.level not in tree.levels:
+                continue
+            level = tree.levels.index(layer.level)
+            kept: Counter[int] = Counter()
+            for leaf, count in places.items():
+                if failed is None or tree.paths[leaf][: level + 1] == failed[: level + 1]:
+                    kept[tree.domains.above(leaf, level)] += count
+            for domain, count in sorted(kept.items()):
+                if count % layer.size and (
+                    failed is not None or (count + self.missing) % layer.size == 0
+                ):
+                    return domain
+        return None
+
+
+def _finer(request: PlacementRequest, missing: int) -> PlacementRequest:
+    """Return *request* with the largest inner layer that divides what is missing, else single pods.
+
+    Raises Unplaceable if no level is left: slices alone name none.
+    """
+    fitting = [each for each in request.slices[1:] if missing % each.size == 0]
+    finer = msgspec.structs.replace(request, slices=fitting[:1])
+    if not asks(finer):
+        raise Unplaceable(NO_LEVEL)
+    return finer

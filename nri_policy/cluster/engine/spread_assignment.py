@@ -1,0 +1,118 @@
+"""Spreading of a pod set when its group is placed: everywhere, or inside what it is packed into.
+
+A request that names a level beside `spreadOver` is packed first: the domain of that level (or above
+it, if only preferred) that would hold all is chosen by the rules of packing. Its hosts are then
+filled by the rules of spreading.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine.placement import count, search
+from nri_policy.cluster.engine.replacement import leaf_kept
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.usage import nodes_named
+from nri_policy.cluster.objects.assignment import Assignment, Placed
+from nri_policy.cluster.objects.group import PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
+from nri_policy.cluster.objects.settings import ClusterSettings
+
+
+class Chosen(Struct, frozen=True):
+    """What a pod set is packed into, and its leader's leaf, -1 without one."""
+
+    nodes: frozenset[str]
+    leader: int
+
+
+def choose(
+    tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
+) -> Chosen | None:
+    """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable."""
+    if not asks(unit.workers.request):
+        return None
+    wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
+    counts, kind = count(tree, unit, wanted, settings, held)
+    places, leader = search(tree, counts, kind, wanted, unit.workers.count)
+    leaves = [leaf for leaf, _ in places] + [leader] * (leader >= 0)
+    return Chosen(nodes=_around(tree, leaves, wanted.level), leader=leader)
+
+
+def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:
+    """Return the nodes of the one domain at *level*, or above it, that has all *leaves*."""
+    domains = {tree.domains.above(leaf, level) for leaf in leaves}
+    while len(domains) > 1 and level:
+        level -= 1
+        domains = {tree.domains.above(leaf, level) for leaf in leaves}
+    return frozenset(tree.nodes_in(tree.domains.leaves_below(each) for each in domains))
+
+
+def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
+    tree: Tree,
+    unit: Unit,
+    status: Status,
+    spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
+    nodes: Mapping[str, ClusterNode],
+    *,
+    more: Mapping[str, int],
+) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
+    """Return the assignments of the pods that failed nodes had, and the whole ones; Unplaceable.
+
+    *more* pods of a pod set go with them. Like the others they are spread, a required request in
+    the domain where the rest is.
+    """
+    new: dict[str, Assignment] = {}
+    whole: dict[str, Assignment] = {}
+    failed = frozenset(status.unhealthy_nodes)
+    given = {each.pod_set: each for each in status.assignments}
+    request = unit.workers.request or PlacementRequest()
+    for pod_set in unit.pod_sets:
+        if pod_set.name not in given:
+            continue
+        domains = given[pod_set.name].domains
+        kept = [each for each in domains if each.values[0] not in failed]
+        missing = sum(each.count for each in domains) - sum(each.count for each in kept)
+        missing += more.get(pod_set.name, 0)
+        leaves = [leaf_kept(tree, [HOSTNAME], each.values) for each in kept]
+        within = nodes.keys() - failed
+        if request.required in tree.levels and leaves:
+            level = tree.levels.index(request.required)
+            within &= _around(tree, leaves[:1], level)
+        own = by_node([Assignment(pod_set.name, [HOSTNAME], kept)], nodes)
+        asked = msgspec.structs.replace(pod_set, count=missing, request=request)
+        pods, left = spread(asked, own, within)
+        if left:
+            raise not_placed(missing, left)
+        new[pod_set.name] = assignment(pod_set.name, pods, nodes)
+        whole[pod_set.name] = assignment(pod_set.name, own + Counter(pods), nodes)
+    return new, whole
+
+
+def by_node(assignments: Iterable[Assignment], nodes: Mapping[str, ClusterNode]) -> Counter[str]:
+    """Return the pods of assignments whose leaves are hosts, by the names of nodes."""
+    pods: Counter[str] = Counter()
+    for each in assignments:
+        for place in each.domains if each.levels[0] == HOSTNAME else ():
+            for node in nodes_named(each.levels[:1], place.values[:1], nodes)[:1]:
+                pods[node] += place.count
+    return pods
+
+
+def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNode]) -> Assignment:
+    """Return where a pod set is, by the names of nodes, as groups store it."""
+    hosts = sorted(
+        (nodes[node].labels.get(HOSTNAME, node), number) for node, number in pods.items()
+    )
+    domains = [Placed(values=[host], count=number) for host, number in hosts]
+    return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
+
+
+def not_placed(count: int, left: int) -> Unplaceable:
+    """Return the refusal of a pod set of which *left* pods find no place."""
+    return Unplaceable(f"spreading allows to fit only {count - left} out of {count} pod(s)")

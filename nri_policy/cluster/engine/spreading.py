@@ -1,0 +1,277 @@
+"""Spreading: the best balance over the values of labels, from the top down.
+
+The tree is made of the preferences' values, over every node: a missing label is the empty value.
+Pods that run count in their branches whether their nodes take new ones or not.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import PODS, Amounts, DocumentError, join
+from nri_policy.cluster.objects.group import PlacementRequest, PodSet
+from nri_policy.cluster.objects.matching import Toleration
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import PodSpec
+from nri_policy.foundation.wording import quoted
+from nri_policy.native._counts import Counts
+from nri_policy.native._domains import Domains, Mask, Rows, Vector
+from nri_policy.native._spreading import MAX_WEIGHT
+from nri_policy.native._spreading import spread as fill
+
+_OUTSIDE = 255  # code of nodes that are not asked about
+MAX_FILTERS = 16  # kinds of pods whose nodes are remembered
+
+_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
+_PREFERENCE = re.compile(rf"\s*(?P<pack>pack:)?\s*{_KEY}\s*(?:=\s*\{{(?P<weights>[^{{}}]*)\}}\s*)?")
+_WEIGHT = re.compile(
+    r"""\s*(?:"(?P<quoted>[^"]*)"|(?P<value>[-A-Za-z0-9_.]+))\s*:\s*(?P<n>\d+)\s*"""
+)
+_MAX_DIGITS = 9
+
+
+class Preference(Struct, frozen=True):
+    """Spread over the values of a node label, by weight; *packed*: fill as few as possible."""
+
+    key: str
+    packed: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)  # 1 for values that are not there
+
+
+def read_preferences(texts: Sequence[str], path: str) -> list[Preference]:
+    """Return what `spreadOver` says, coarse to fine.
+
+    Each entry is `KEY`, `KEY={VALUE: WEIGHT, …}` or `pack:KEY`; the empty value is written `""`.
+    Raises DocumentError.
+    """
+    found: list[Preference] = []
+    for number, text in enumerate(texts):
+        place = join(path, number)
+        match = _PREFERENCE.fullmatch(text)
+        if match is None:
+            raise DocumentError(
+                place, f"{quoted(text)} is not KEY, KEY={{VALUE: WEIGHT, …}} or pack:KEY"
+            )
+        if any(each.key == match["key"] for each in found):
+            raise DocumentError(place, f"{quoted(match['key'])} is given twice")
+        if match["pack"] and match["weights"] is not None:
+            raise DocumentError(place, "pack: takes no weights")
+        weights = _read_weights(match["weights"] or "", place)
+        found.append(Preference(match["key"], bool(match["pack"]), weights))
+    return found
+
+
+def _read_weights(text: str, path: str) -> dict[str, int]:
+    weights: dict[str, int] = {}
+    for part in text.split(",") if text.strip() else ():
+        match = _WEIGHT.fullmatch(part)
+        number = int(match["n"]) if match and len(match["n"]) <= _MAX_DIGITS else 0
+        if match is None or not 1 <= number <= MAX_WEIGHT:
+            raise DocumentError(
+                path, f"{quoted(part.strip())} is not VALUE: WEIGHT, from 1 to {MAX_WEIGHT}"
+            )
+        value = match["value"] if match["quoted"] is None else match["quoted"]
+        if value in weights:
+            raise DocumentError(path, f"{quoted(value)} has two weights")
+        weights[value] = number
+    return weights
+
+
+class SpreadTree:
+    """Every node as a leaf, by the values of labels and its name; only some take new pods."""
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        nodes: Iterable[ClusterNode],
+        used: Mapping[str, Amounts],
+        running: Mapping[str, int],
+    ) -> None:
+        """Take by node what its pods use, read again as it changes, and how many they are."""
+        self._keys = tuple(keys)
+        self._used = used
+        by_path = sorted(((self._path(node), node) for node in nodes), key=itemgetter(0))
+        self.paths = [path for path, _ in by_path]
+        self._nodes = [node for _, node in by_path]  # by leaf
+        self._at = {node.name: leaf for leaf, node in enumerate(self._nodes)}
+        self._hosts = {
+            node.labels.get(HOSTNAME, node.name): leaf for leaf, node in enumerate(self._nodes)
+        }
+        self._running = running
+        self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
+        self._every = array("i", [running.get(node.name, 0) for node in self._nodes])
+        self._filters: OrderedDict[bytes, Filter] = OrderedDict()
+        self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
+        self.domains = Domains(self.paths)
+        self.rows = Rows(self.domains)
+        self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
+        for name, amounts in used.items():
+            self.use(name, amounts, 1)
+
+    def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
+        """Take in that a node changed, came (no *old*) or went (no *new*).
+
+        Return False if the tree is to be made anew.
+        """
+        if len(self._hosts) < len(self._nodes):
+            return False  # hostnames that are there twice
+        leaf = None
+        if old is not None:
+            leaf = self._at.pop(old.name)
+            self._join(leaf, -1)
+            self._nodes[leaf] = replace(old, ready=False)
+            self._gone[self.paths[leaf]] = leaf
+        if new is None:
+            return True
+        leaf = self._gone.pop(self._path(new), None)
+        if leaf is None or self._nodes[leaf].labels.get(HOSTNAME) != new.labels.get(HOSTNAME):
+            return False
+        self._at[new.name] = leaf
+        self._every[leaf] = self._running.get(new.name, 0)
+        self._nodes[leaf] = new
+        self._join(leaf, 1)
+        for each in self._filters.values():
+            each.update(leaf, new)
+        return True
+
+    def use(self, node: str, amounts: Amounts, times: int) -> None:
+        """Take what a pod requests off its node *times* times."""
+        leaf = self._at.get(node)
+        if leaf is not None and _is_open(self._nodes[leaf]):
+            self.rows.add(leaf, amounts, -times)
+
+    def assume(
+        self, levels: Sequence[str], values: Sequence[str], amounts: Amounts, times: int
+    ) -> bool:
+        """Take what pods of an assignment request off the host that it names, *times* times.
+
+        Return False if it names none.
+        """
+        if HOSTNAME not in levels:
+            return False
+        leaf = self._hosts.get(values[levels.index(HOSTNAME)])
+        if leaf is not None:
+            self.rows.add(leaf, amounts, -times)
+        return True
+
+    def set_aside(self, node: ClusterNode, times: int) -> None:
+        """Have nobody use a node (1), or all again (-1)."""
+        leaf = self._at.get(node.name)
+        if leaf is not None and _is_open(node):
+            self.rows.add(leaf, {}, 0, -times)
+
+    def run(self, node: str, times: int) -> None:
+        """Take in that pods began to run on a node, or ended."""
+        leaf = self._at.get(node)
+        if leaf is not None:
+            self._every[leaf] += times
+
+    def spread(  # noqa: PLR0913, PLR0917 - who is spread, and beside whom
+        self,
+        pod_set: PodSet,
+        preferences: Sequence[Preference],
+        tolerations: Sequence[Toleration],
+        own: Mapping[str, int],
+        failures: Mapping[str, int],
+        within: Collection[str] | None = None,
+    ) -> tuple[dict[str, int], int]:
+        """Return the pods for each node, and how many find no place.
+
+        By node, *own* pods are there of those who are spread, and recent *failures* of theirs.
+        *preferences* are those that the tree is of, *tolerations* come on top of the pods'. Only
+        nodes *within* get any, all if that is None.
+        """
+        spec, request = pod_set.template.spec, pod_set.request or PlacementRequest()
+        kind = self._filter(spec, tolerations)
+        if within is None:
+            counts = self._count(spec.effective(), kind)
+        else:
+            counts = self._count_within(spec.effective(), kind, within)
+        places, left = fill(
+            counts,
+            pod_set.count,
+            self._by_leaf(own),
+            self._every,
+            self._by_leaf(failures),
+            packed=[each.packed for each in preferences],
+            weights=[self._weights(level, each) for level, each in enumerate(preferences)],
+            most=-1 if request.max_per_host is None else request.max_per_host,
+        )
+        return {self._nodes[leaf].name: pods for leaf, pods in places}, left
+
+    def _path(self, node: ClusterNode) -> tuple[str, ...]:
+        return (*(node.labels.get(key, "") for key in self._keys), node.name)
+
+    def _join(self, leaf: int, times: int) -> None:
+        """Count what a node has left, or no longer."""
+        node = self._nodes[leaf]
+        if _is_open(node):
+            self.rows.add(leaf, node.allocatable, times, times)
+            self.rows.add(leaf, self._used.get(node.name, {}), -times)
+
+    def _count(self, pod: Amounts, kind: Filter) -> Counts:
+        """Return how many pods fit where; what is known of the last pods is brought up to date."""
+        key = (frozenset(pod.items()), kind)
+        found = self._counts.pop(key, None)
+        if found is None:
+            vector = Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1})
+            found = Counts(self.rows, vector, kind.mask)
+            if len(self._counts) == MAX_FILTERS:
+                self._counts.popitem(last=False)
+        self._counts[key] = found
+        return found
+
+    def _count_within(self, pod: Amounts, kind: Filter, within: Collection[str]) -> Counts:
+        mask = Mask(len(self._nodes), False)
+        for leaf, node in enumerate(self._nodes):
+            mask.set(leaf, kind.mask.get(leaf) if node.name in within else _OUTSIDE)
+        return Counts(self.rows, Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}), mask)
+
+    def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
+        tolerations = (*spec.tolerations, *tolerations)
+        affinity = spec.affinity and replace(spec.affinity, preferred=None)
+        key = msgspec.json.encode((tolerations, spec.node_selector, affinity))
+        found = self._filters.get(key)
+        if found is None:
+            kind = PodSpec(node_selector=spec.node_selector, affinity=affinity)
+            found = self._filters[key] = Filter(kind, tolerations, len(self._nodes))
+            for leaf, node in enumerate(self._nodes):
+                if found.reads_labels or node.taints:
+                    found.update(leaf, node)
+            if len(self._filters) > MAX_FILTERS:
+                self._filters.popitem(last=False)
+        self._filters.move_to_end(key)
+        return found
+
+    def _by_leaf(self, numbers: Mapping[str, int]) -> array[int]:
+        by_leaf = array("i", bytes(4 * len(self.paths)))
+        for node, number in numbers.items():
+            leaf = self._at.get(node)
+            if leaf is not None:
+                by_leaf[leaf] = min(number, MAX_COUNT)
+        return by_leaf
+
+    def _weights(self, level: int, preference: Preference) -> dict[int, int]:
+        if not preference.weights:
+            return {}
+        found = {}
+        for domain in self.domains.of_level(level):
+            value = self.paths[self.domains.leaves_below(domain).start][level]
+            if value in preference.weights:
+                found[domain] = preference.weights[value]
+        return found
+
+
+def _is_open(node: ClusterNode) -> bool:
+    """Whether a node takes new pods at all."""
+    return node.ready and not node.unschedulable

@@ -1,0 +1,63 @@
+"""Where a group stands among those that wait, and which hosts are set aside; spec cluster.md §9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.reservation import fitting, pods_of
+from nri_policy.cluster.objects.group import PlacementGroup
+
+
+class Standing(Struct, frozen=True, rename="camel"):
+    """Where a group stands in the queue."""
+
+    ahead: int  # groups
+    waiting: int  # groups, itself included
+    pods: int  # of its own
+    reserved: list[str] = []  # hosts that are set aside for it
+    fitting: int = 0  # of its pods, there, now
+    set_aside: dict[str, list[str]] = {}  # hosts for groups ahead, as namespace/name
+
+
+def standing(engine: Engine, group: PlacementGroup) -> Standing:
+    """Return where *group* stands among the groups of *engine*; one that is not there is last."""
+    key = (group.namespace, group.name)
+    known = engine.groups.get(key)
+    others = [each for name, each in engine.groups.items() if name != key and _waits(each)]
+    own = _rank(group if known is None else known)
+    ahead = [each for each in others if _rank(each) < own]
+    reserved = [] if known is None else known.status.reserved
+    return Standing(
+        ahead=len(ahead),
+        waiting=len(others) + 1,
+        pods=pods_of(group),
+        reserved=reserved,
+        fitting=fitting(engine, group, reserved) if reserved else 0,
+        set_aside={
+            f"{each.namespace}/{each.name}": each.status.reserved
+            for each in ahead
+            if each.status.reserved
+        },
+    )
+
+
+@contextmanager
+def behind(engine: Engine, found: Standing) -> Iterator[None]:
+    """Leave the hosts alone that are set aside for groups ahead while in the context."""
+    engine.set_aside([host for hosts in found.set_aside.values() for host in hosts])
+    try:
+        yield
+    finally:
+        engine.set_aside(())
+
+
+def _waits(group: PlacementGroup) -> bool:
+    return not group.status.assignments and group.status.state == "Waiting"
+
+
+def _rank(group: PlacementGroup) -> tuple[int, bool, str, str, str]:
+    return (-group.priority, not group.created, group.created, group.namespace, group.name)

@@ -1,0 +1,466 @@
+"""The tree of one topology: its leaves by path, what each has left, and who may use it.
+
+Owns which nodes take part and where their leaves are. A node that goes, is cordoned or not ready
+leaves its leaf empty; only a path that was not there before makes the tree anew, and that when it
+is used next.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.objects.assignment import Placed
+from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.matching import Toleration
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import PodSpec
+from nri_policy.cluster.objects.settings import Topology
+from nri_policy.native._counts import Counts
+from nri_policy.native._domains import Domains, Rows, Vector, arrange, index
+
+Path = tuple[str, ...]
+
+MAX_MASKS = 64  # kept; the least recently used goes first
+MAX_COUNTS = 16
+MAX_PLACED = 200_000
+
+_ANYWHERE = PodSpec()
+
+
+class _Places(dict[tuple[int, int], Placed]):
+    """Leaves and pods, as assignments have them: made when they are used first."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__()
+        self._tree = tree
+
+    def __missing__(self, place: tuple[int, int]) -> Placed:
+        leaf, count = place
+        made = self[place] = Placed(self._tree.values(leaf), count)
+        return made
+
+
+class Tree:
+    """The leaves of one topology: hosts, or what is above them; `ZoneTree` goes on below."""
+
+    def __init__(
+        self, topology: Topology, nodes: Iterable[ClusterNode], used: Mapping[str, Amounts]
+    ) -> None:
+        self.topology = topology
+        self.levels = tuple(topology.levels)
+        # Those that assignments name: from the host on where there is one.
+        self._unnamed = len(topology.levels) - 1 if topology.by_host else 0
+        self.named_levels = list(self.levels[self._unnamed :])
+        self.left_out: dict[str, str] = {}  # node -> why it takes no part
+        self._used = used
+        self._leaf_at: dict[Path, int] = {}
+        self._hosts_assigned = False  # to hosts of leaves that are not hosts
+        self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
+        self._host_at: dict[str, int]  # hostname -> the same
+        self._tainted: set[int]  # leaves
+        self._placed = _Places(self)
+        self._filters: OrderedDict[Any, Filter] = OrderedDict()
+        self._counts: OrderedDict[Any, Counts] = OrderedDict()
+        self.paths: list[Path]
+        self.paths, first, others = arrange(
+            nodes, tuple(topology.levels), topology.node_labels, self.left_out
+        )
+        # leaf -> its node, where leaves are hosts or zones
+        self._nodes: list[ClusterNode | None] = []
+        self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
+        if topology.by_host and (others or len(self._host_at) < len(first)):
+            self._keep_first(first, others)
+            self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
+        self._fill(first, others, amounts)
+
+    def _fill(
+        self,
+        first: list[ClusterNode],
+        others: Mapping[int, list[ClusterNode]],
+        amounts: Any,
+    ) -> None:
+        """Give each leaf what its nodes have: the *first* of its path, and *others* of it."""
+        self.domains = Domains(self.paths)
+        self.rows = Rows(self.domains)
+        self.rows.fill(amounts)
+        if self.topology.by_host:
+            self._nodes = list(first)
+        else:
+            self._host_at, self._tainted = {}, set()
+            for node, leaf in zip(first, range(len(first)), strict=True):
+                self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
+            self._leaf_at = {path: leaf for leaf, path in enumerate(self.paths)}
+            for leaf, more in others.items():
+                for node in more:
+                    self._node_at[node.name] = leaf
+                    self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
+                    self.rows.add(leaf, node.allocatable, 1, 1)
+        for name, each in self._used.items():
+            self.use(name, each, 1)
+
+    def _keep_first(
+        self, first: list[ClusterNode], others: Mapping[int, list[ClusterNode]]
+    ) -> None:
+        """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
+        hosts = [path[-1] for path in self.paths]
+        for leaf, more in others.items():
+            self.left_out |= dict.fromkeys((each.name for each in more), _twice(hosts[leaf]))
+        seen: set[str] = set()
+        kept = []
+        for leaf, host in enumerate(hosts):
+            if host in seen:
+                self.left_out[first[leaf].name] = _twice(host)
+            else:
+                kept.append(leaf)
+                seen.add(host)
+        self.paths = [self.paths[leaf] for leaf in kept]
+        first[:] = [first[leaf] for leaf in kept]
+
+    def held(self, pods: Mapping[str, int]) -> dict[int, int]:
+        """Return pods by leaf that are given by node; those of nodes without a leaf are not in."""
+        at = self._node_at
+        return {at[node]: count for node, count in pods.items() if node in at}
+
+    def nodes_in(self, ranges: Iterable[range]) -> Iterator[str]:
+        """Yield the names of the nodes at leaves."""
+        leaves = {leaf for each in ranges for leaf in each}
+        return (node for node, leaf in self._node_at.items() if leaf in leaves)
+
+    def leaves_of_nodes(self) -> Iterable[tuple[str, int]]:
+        """Return the nodes that take part, each with its leaf, the first of its zones."""
+        return self._node_at.items()
+
+    def set_aside(self, node: ClusterNode, times: int) -> None:
+        """Have nobody use a node (1), or all again (-1); it stays part of the tree."""
+        leaf = self._node_at.get(node.name)
+        if leaf is None:
+            return
+        amounts = {} if self.topology.by_host else node.allocatable  # others share its leaf
+        for each in self._from(leaf):
+            self.rows.add(each, amounts, -times, -times)
+
+    def is_empty(self) -> bool:
+        """Return whether no node takes part."""
+        return not self._node_at
+
+    def leaf_of(self, node: str) -> int | None:
+        """Return the leaf that a node takes part in, the first of its zones."""
+        return self._node_at.get(node)
+
+    def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
+        """Take in that a node changed, came (no *old*) or went (no *new*).
+
+        Return False if the tree is to be made anew.
+        """
+        if not self.topology.by_host and self._hosts_assigned:
+            return False  # what is assigned to a host goes with it
+        name = (old or new).name  # type: ignore[union-attr]  # one of them is there
+        leaf = self._node_at.pop(name, None)
+        if leaf is not None:
+            assert old is not None
+            self._leave(old, leaf)
+        elif self.left_out.pop(name, "").startswith("hostname"):
+            return False
+        path = None if new is None else self._path(new)
+        if new is None or path is None:
+            return leaf is None or not self._has_twin(leaf)
+        found = self._find_path(path)
+        if found is None or not self._is_free(found, name):
+            return False
+        self._join(new, found)
+        return found == leaf or leaf is None or not self._has_twin(leaf)
+
+    def _is_free(self, leaf: int, _name: str) -> bool:
+        """Return whether a node may join a leaf."""
+        return not self.topology.by_host or self._nodes[leaf] is None
+
+    def _has_twin(self, leaf: int) -> bool:
+        """Return whether some node was left out for the hostname of *leaf*."""
+        return _twice(self._path_at(leaf)[-1]) in self.left_out.values()
+
+    def use(self, node: str, amounts: Amounts, times: int) -> None:
+        """Take what a pod requests off its node *times* times."""
+        leaf = self._node_at.get(node)
+        if leaf is not None:
+            self.rows.add(leaf, amounts, -times)
+
+    def assume(
+        self,
+        levels: Sequence[str],
+        values: Sequence[str],
+        amounts: Amounts,
+        times: int,
+        *,
+        reported: int = 0,
+    ) -> bool:
+        """Take what pods of an assignment request off the leaf that it names, *times* times.
+
+        Off a zone only those that its object does not count yet: without the *reported* ones.
+        Return False if it names neither a leaf nor a host.
+        """
+        leaf = self.find(levels, values)
+        by_host = levels[0] == HOSTNAME
+        if leaf is None and by_host:
+            self._hosts_assigned = True  # also to one that is not there yet
+        host = self._host_at.get(values[0]) if by_host else None
+        self._assume_at(leaf, host, amounts, times, reported)
+        return leaf is not None or by_host
+
+    def _assume_at(
+        self, leaf: int | None, host: int | None, amounts: Amounts, times: int, _reported: int
+    ) -> None:
+        """Take amounts off the *leaf* that an assignment names, else off the *host*."""
+        at = host if leaf is None else leaf
+        if at is not None:
+            self.rows.add(at, amounts, -times)
+
+    def _from(self, leaf: int) -> range:
+        """Return the leaves of the host whose first one is *leaf*."""
+        return range(leaf, leaf + 1)
+
+    def _path_at(self, leaf: int) -> Path:
+        """Return the path of the node at a leaf, which may be a zone of it."""
+        return self.paths[leaf][: len(self.topology.levels)]
+
+    @contextmanager
+    def without(self, hosts: Iterable[str], kind: Filter) -> Iterator[None]:
+        """Do without those hosts that *kind* would admit."""
+        out = [
+            leaf
+            for host in hosts
+            if self.topology.by_host and (first := self._host_at.get(host)) is not None
+            for leaf in self._from(first)
+            if self.rows.nodes_at(leaf) and not kind.mask.get(leaf)
+        ]
+        for leaf in out:
+            self.rows.add(leaf, {}, 0, -1)
+        try:
+            yield
+        finally:
+            for leaf in out:
+                self.rows.add(leaf, {}, 0, 1)
+
+    @contextmanager
+    def assumed(self, places: Mapping[int, int], pod: Amounts) -> Iterator[None]:
+        """Count pods as used at leaves while in the context."""
+        amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
+        self._assume_all(places, amounts, 1)
+        try:
+            yield
+        finally:
+            self._assume_all(places, amounts, -1)
+
+    def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
+        for leaf, count in places.items():
+            self.assume(self.named_levels, self.values(leaf), amounts, times * count)
+
+    def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
+        """Return the leaf that an assignment's values name, None where it has none."""
+        if levels != self.named_levels and list(levels) != self.named_levels:
+            return None
+        return self._leaf_of_values(values)
+
+    def _leaf_of_values(self, values: Sequence[str]) -> int | None:
+        if self.topology.by_host:
+            return self._host_at.get(values[0])
+        return self._leaf_at.get(tuple(values))
+
+    def values(self, leaf: int) -> list[str]:
+        """Return the values by which assignments name a leaf."""
+        return list(self.paths[leaf][self._unnamed :])
+
+    def placed(self, places: Iterable[tuple[int, int]]) -> list[Placed]:
+        """Return leaves and pods as assignments have them; equal ones are one object."""
+        if len(self._placed) > MAX_PLACED:
+            self._placed.clear()
+        return [*map(self._placed.__getitem__, places)]
+
+    def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
+        """Return which leaves a pod may use; selectors count only where leaves are hosts."""
+        if not self.topology.by_host:
+            return self.filter_of(_ANYWHERE, ())
+        affinity = spec.affinity
+        if affinity is not None and not scored:
+            affinity = msgspec.structs.replace(affinity, preferred=None)
+        tolerations = (*spec.tolerations, *self.topology.tolerations)
+        if affinity is None and not spec.node_selector and not self._tainted:
+            return self.filter_of(_ANYWHERE, ())
+        return self.filter_of(
+            PodSpec(node_selector=spec.node_selector, affinity=affinity), tolerations
+        )
+
+    def filter_of(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
+        """Return which leaves a pod may use that tolerates these taints and no others."""
+        key: Any = ()
+        if spec is not _ANYWHERE or tolerations:
+            key = msgspec.json.encode((tolerations, spec.node_selector, spec.affinity))
+        found = self._filters.get(key)
+        if found is None:
+            found = Filter(spec, tolerations, self.domains.leaves)
+            for leaf in range(len(self._nodes)) if found.reads_labels else self._tainted:
+                node = self._nodes[leaf]
+                if node is not None:
+                    found.update(leaf, node)
+            self._filters[key] = found
+            if len(self._filters) > MAX_MASKS:
+                self._filters.popitem(last=False)
+        self._filters.move_to_end(key)
+        return found
+
+    def counts(  # noqa: PLR0913 - keywords: what is counted
+        self,
+        pod: Amounts,
+        kind: Filter,
+        *,
+        size: int,
+        slice_level: int,
+        inner: dict[int, int],
+        leader: Amounts | None,
+        leader_kind: Filter | None,
+        most: int | None = None,
+        held: Mapping[int, int] = {},
+    ) -> Counts:
+        """Return the counts of a pod set, those of the last time brought up to date."""
+        key = (
+            frozenset(pod.items()),
+            kind,
+            size,
+            slice_level,
+            frozenset(inner.items()),
+            None if leader is None else frozenset(leader.items()),
+            leader_kind,
+            most,
+            frozenset(held.items()) if most is not None else None,
+        )
+        found = self._counts.get(key)
+        if found is None:
+            found = self.count_once(
+                pod,
+                kind,
+                size=size,
+                slice_level=slice_level,
+                inner=inner,
+                leader=leader,
+                leader_kind=leader_kind,
+                most=most,
+                held=held,
+            )
+            self._counts[key] = found
+            if len(self._counts) > MAX_COUNTS:
+                self._counts.popitem(last=False)
+        self._counts.move_to_end(key)
+        return found
+
+    def count_once(  # noqa: PLR0913 - keywords: what is counted
+        self,
+        pod: Amounts,
+        kind: Filter,
+        *,
+        size: int,
+        slice_level: int,
+        inner: dict[int, int],
+        leader: Amounts | None = None,
+        leader_kind: Filter | None = None,
+        within: range | None = None,
+        most: int | None = None,
+        held: Mapping[int, int] = {},
+    ) -> Counts:
+        """Return new counts, only of the leaves *within*, with *most* pods a host, *held* there."""
+        leaves = range(self.domains.leaves) if within is None else within
+        hosts, host_of = self._of_hosts(pod, kind, leader, leader_kind, most)
+        return Counts(
+            self.rows,
+            Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}),
+            kind.mask,
+            size=size,
+            slice_level=slice_level,
+            inner=inner,
+            leader=None
+            if leader is None
+            else Vector(self.rows, {**leader, PODS: leader.get(PODS, 0) + 1}),
+            leader_mask=leader_kind.mask if leader_kind else None,
+            low=leaves.start,
+            high=leaves.stop,
+            hosts=hosts,
+            host_of=host_of,
+            most=self._limits(pod, most, held),
+        )
+
+    def _limits(self, _pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
+        """Return how many pods each leaf takes at most, whatever it has; None without limits."""
+        if most is None or not self.topology.by_host:
+            return None
+        return [max(0, most - held.get(leaf, 0)) for leaf in range(self.domains.leaves)]
+
+    def _of_hosts(
+        self,
+        _pod: Amounts,
+        _kind: Filter,
+        _leader: Amounts | None,
+        _leader_kind: Filter | None,
+        _most: int | None,
+    ) -> tuple[Counts | None, list[int] | None]:
+        """Return the counts of the hosts that leaves are in, and the host of each leaf."""
+        return None, None
+
+    def forget(self) -> None:
+        """Forget all counts, so that the next ones are made from nothing."""
+        self._counts.clear()
+
+    def path_of(self, node: ClusterNode) -> Path | None:
+        """Return the path that a node's labels name, whether it takes part or not."""
+        path = tuple(node.labels.get(level, "") for level in self.topology.levels)
+        known = all(level in node.labels for level in self.topology.levels)
+        return path if known else None
+
+    def _path(self, node: ClusterNode) -> Path | None:
+        """Return the path of a node; None, and noted why, if it takes no part."""
+        paths, *_ = arrange(
+            [node], tuple(self.topology.levels), self.topology.node_labels, self.left_out
+        )
+        return paths[0] if paths else None
+
+    def _find_path(self, path: Path) -> int | None:
+        if not self.topology.by_host:
+            return self._leaf_at.get(path)
+        leaf = self._host_at.get(path[-1])
+        return leaf if leaf is not None and self._path_at(leaf) == path else None
+
+    def _leave(self, node: ClusterNode, leaf: int) -> None:
+        """Make a node no part of its leaf, or its zones."""
+        for each in self._from(leaf):
+            self.rows.add(each, {}, 0, -1)
+            if self.topology.by_host:
+                self._nodes[each] = None
+        self._add(node, leaf, -1)
+
+    def _join(self, node: ClusterNode, leaf: int) -> None:
+        """Make a node part of its leaf, or its zones."""
+        for each in self._from(leaf):
+            self.rows.add(each, {}, 0, 1)
+            if self.topology.by_host:
+                self._nodes[each] = node
+                self._tainted.discard(each)
+                if node.taints:
+                    self._tainted.add(each)
+                for kind in self._filters.values():
+                    kind.update(each, node)
+        if not self.topology.by_host:
+            self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
+        self._node_at[node.name] = leaf
+        self._add(node, leaf, 1)
+
+    def _add(self, node: ClusterNode, leaf: int, times: int) -> None:
+        """Add what a node has, less what its pods use, to a leaf *times* times."""
+        self.rows.add(leaf, node.allocatable, times)
+        self.rows.add(leaf, self._used.get(node.name, {}), -times)
+
+
+def _twice(host: str) -> str:
+    return f"hostname {host} twice"

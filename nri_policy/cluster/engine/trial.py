@@ -1,0 +1,116 @@
+"""Trying groups one after another: each is placed or spread, and those after it see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.standing import behind, standing
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.foundation.wording import did_you_mean, quoted
+
+
+class Part(Struct, frozen=True, rename="camel"):
+    """Pods of a pod set in one domain."""
+
+    pod_set: str
+    values: list[str]  # of the domain, outermost first
+    pods: int
+    leaves: int  # hosts that they are on, where leaves are hosts
+    hosts: dict[str, int]  # pods on each of these
+
+
+class Tried(Struct, frozen=True, rename="camel"):
+    """What came of a group."""
+
+    namespace: str
+    name: str
+    status: Status
+    levels: list[str]  # of the values of its parts
+    parts: list[Part]
+
+
+def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Tried:
+    """Place *group*, so that others see it if it fits; raises DocumentError.
+
+    *failures* are recent ones of its pods, by node. What is set aside for others stays so.
+    """
+    with behind(engine, standing(engine, group)):
+        status = engine.place(group, failures)
+    placed = msgspec.structs.replace(group, status=status)
+    if status.state == "Placed":
+        engine.set_group(placed)
+    levels, parts = fold(engine, placed)
+    return Tried(
+        namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
+    )
+
+
+def try_groups(engine: Engine, groups: Iterable[PlacementGroup]) -> list[Tried]:
+    """Place *groups*, each sees those before, and take them out again; raises DocumentError."""
+    before: dict[Key, PlacementGroup | None] = {}
+    tried = []
+    try:
+        for group in groups:
+            key = (group.namespace, group.name)
+            before.setdefault(key, engine.groups.get(key))
+            tried.append(try_group(engine, group, {}))
+    finally:
+        for key, old in before.items():
+            if old is None:
+                engine.remove_group(*key)
+            else:
+                engine.set_group(old)
+    return tried
+
+
+def find_group(engine: Engine, name: str) -> PlacementGroup:
+    """Return the group NAME or NAMESPACE/NAME; raises DocumentError."""
+    namespace, _, own = name.rpartition("/")
+    group = engine.groups.get((namespace or "default", own))
+    if group is None:
+        known = [f"{space}/{each}" for space, each in engine.groups]
+        hint = did_you_mean(f"{namespace or 'default'}/{own}", known)
+        raise DocumentError("", f"there is no group {quoted(name)} in the cluster{hint}")
+    return group
+
+
+def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
+    """Return a group's pods by the domains above their leaves, and the levels of these."""
+    request = next((each.request for each in group.pod_sets if each.request), None)
+    named = request.topology if request else None
+    tree = engine.tree(named or engine.settings.topologies[0].name)
+    depth = max(1, len(tree.levels) - 1)
+    hosts = {node.labels.get(HOSTNAME): node for node in engine.nodes.values()}
+    parts = []
+    for assignment in group.status.assignments:
+        pods: Counter[tuple[str, ...]] = Counter()
+        leaves: dict[tuple[str, ...], Counter[str]] = {}
+        for each in assignment.domains:
+            path: tuple[str, ...] | None = tuple(each.values)
+            leaf = "/".join(each.values)
+            if assignment.levels[0] == HOSTNAME:
+                leaf = each.values[0]
+                node = hosts.get(leaf)
+                path = None if node is None else tree.path_of(node)
+            key = path[:depth] if path else ("",) * depth
+            pods[key] += each.count
+            leaves.setdefault(key, Counter())[leaf] += each.count
+        parts += [
+            Part(
+                pod_set=assignment.pod_set,
+                values=[*key],
+                pods=pods[key],
+                leaves=len(leaves[key]),
+                hosts=dict(leaves[key]),
+            )
+            for key in sorted(pods)
+        ]
+    return [*tree.levels[:depth]], parts

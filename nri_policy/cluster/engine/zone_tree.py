@@ -1,0 +1,189 @@
+"""The tree of a topology that goes on below the host: its leaves are zones of hosts.
+
+What a zone has left is what its NodeResourceTopology object says, less what assignments use that
+the object does not count yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.objects.zone import NodeZones, Zone, zones_of
+from nri_policy.cluster.objects.zone_parts import parts_of, whole
+from nri_policy.native._counts import Counts
+from nri_policy.native._domains import Domains, Rows
+
+
+class ZoneTree(Tree):
+    """The zones of the types *below*, of each of the *hosts* that has them."""
+
+    def __init__(  # noqa: PLR0913 - keywords: what the tree is made of
+        self,
+        topology: Topology,
+        nodes: Iterable[ClusterNode],
+        used: Mapping[str, Amounts],
+        *,
+        hosts: Tree,
+        below: Sequence[str],
+        zones: Mapping[str, NodeZones],
+    ) -> None:
+        self.hosts = hosts
+        self._below = tuple(below)
+        self._zones = zones
+        self._parts: dict[int, list[Amounts]] = {}  # by leaf: see `zone_parts`
+        self._first_zone: dict[str, int] = {}  # node -> leaf, also while it takes no part
+        super().__init__(topology, nodes, used)
+        self.levels = (*self.levels, *(ZONE_LEVEL + each for each in below))
+        self.named_levels = list(self.levels[self._unnamed :])
+
+    def _fill(
+        self,
+        first: list[ClusterNode],
+        _others: Mapping[int, list[ClusterNode]],
+        _amounts: Any,
+    ) -> None:
+        """Make the zones of every host leaves; a host without any is left out."""
+        paths: list[Path] = []
+        leaves: list[Amounts] = []
+        self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
+        for path, node in zip(self.paths, first, strict=True):
+            found, reason = zones_of(self._zones.get(node.name), self._below)
+            if reason:
+                self.left_out[node.name] = reason
+                continue
+            self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
+            self._first_zone[node.name] = len(paths)
+            parts = parts_of(self._zones[node.name], self._below[-1])
+            for names, zone in sorted(found.items()):
+                if names[-1] in parts:
+                    self._parts[len(paths)] = parts[names[-1]]
+                paths.append(path + names)
+                self._nodes.append(node)
+                leaves.append(zone.available)
+            if node.taints:
+                self._tainted.update(range(self._node_at[node.name], len(paths)))
+        self.paths = paths
+        self.domains = Domains(paths)
+        self.rows = Rows(self.domains, unlisted=True)
+        for leaf, available in enumerate(leaves):
+            self.rows.set(leaf, available)
+        self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
+
+    def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
+        """Take in that a node changed, came or went; one that had no zones may have some now."""
+        return (old or new).name not in self.left_out and super().change(old, new)  # type: ignore[union-attr]  # one of them is there
+
+    def _is_free(self, leaf: int, name: str) -> bool:
+        """Return whether a node may join a leaf: not another one than that whose zones it has."""
+        return super()._is_free(leaf, name) and leaf == self._first_zone.get(name)
+
+    def change_zones(self, old: NodeZones, new: NodeZones) -> bool:
+        """Take in what the zones of a node have left; return False as `change` does."""
+        before, reason = zones_of(old, self._below)
+        after, why = zones_of(new, self._below)
+        first = self._first_zone.get(new.node)
+        if first is None:
+            return reason == why or self.hosts.leaf_of(new.node) is None
+        if before.keys() != after.keys() or any(
+            before[each].free.keys() != after[each].free.keys() for each in before
+        ):
+            return False
+        parts = parts_of(new, self._below[-1])
+        for leaf, names in zip(self._from(first), sorted(after), strict=True):
+            old_parts, new_parts = self._parts.pop(leaf, None), parts.get(names[-1])
+            if new_parts is not None:
+                self._parts[leaf] = new_parts
+            if new_parts != old_parts:
+                self.forget()  # counts have them as limits
+        for leaf, (_, zone) in zip(self._from(first), sorted(before.items()), strict=True):
+            self.rows.add(leaf, zone.available, -1)
+        for leaf, (_, zone) in zip(self._from(first), sorted(after.items()), strict=True):
+            self.rows.add(leaf, zone.available, 1)
+        return True
+
+    def zones(self) -> list[Zone]:
+        """Return the zone of each leaf."""
+        return [
+            zone
+            for node in self._first_zone  # in the order of leaves
+            for _, zone in sorted(zones_of(self._zones.get(node), self._below)[0].items())
+        ]
+
+    def use(self, node: str, _amounts: Amounts, _times: int) -> None:
+        """Note that a host has another pod: zones tell of pods themselves."""
+        leaf = self._node_at.get(node)
+        if leaf is not None:
+            self._note_host(leaf)
+
+    def _assume_at(
+        self, leaf: int | None, host: int | None, amounts: Amounts, times: int, reported: int
+    ) -> None:
+        """Take amounts off the zone that an assignment names; its *host* has other pods."""
+        if leaf is not None:
+            self.rows.add(leaf, amounts, reported - times)
+        if host is not None:
+            self._note_host(host)
+
+    def _note_host(self, leaf: int) -> None:
+        for each in self._from(leaf):
+            self.rows.note(each)
+
+    def _from(self, leaf: int) -> range:
+        """Return the leaves of the host whose first one is *leaf*."""
+        end = leaf + 1
+        path = self._path_at(leaf)
+        while end < len(self.paths) and self._path_at(end) == path:
+            end += 1
+        return range(leaf, end)
+
+    def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
+        super()._assume_all(places, amounts, times)
+        for leaf, count in places.items():
+            self.hosts.assume(self.named_levels, self.values(leaf), amounts, times * count)
+
+    def _leaf_of_values(self, values: Sequence[str]) -> int | None:
+        return self._leaf_at.get(tuple(values))
+
+    def _limits(self, pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
+        limits = super()._limits(pod, most, held)
+        if limits is None and self._parts:
+            limits = [MAX_COUNT] * self.domains.leaves
+        for leaf, parts in self._parts.items():
+            assert limits is not None  # there are parts
+            limits[leaf] = min(limits[leaf], whole(parts, pod))
+        return limits
+
+    def _of_hosts(
+        self,
+        pod: Amounts,
+        kind: Filter,
+        leader: Amounts | None,
+        leader_kind: Filter | None,
+        most: int | None,
+    ) -> tuple[Counts, list[int]]:
+        hosts = self.hosts
+        counts = hosts.counts(
+            pod,
+            hosts.filter_of(kind.spec, kind.tolerations),
+            size=1,
+            slice_level=len(hosts.levels) - 1,
+            inner={},
+            leader=leader,
+            leader_kind=hosts.filter_of(leader_kind.spec, leader_kind.tolerations)
+            if leader_kind
+            else None,
+            most=most,
+        )
+        last = len(self.topology.levels) - 1
+        leaves = [hosts.find([HOSTNAME], [path[last]]) for path in self.paths]
+        return counts, [leaf for leaf in leaves if leaf is not None]
+
+    def _add(self, node: ClusterNode, leaf: int, times: int) -> None:
+        """Nothing is added: what its zones have left is what they say."""

@@ -1,0 +1,225 @@
+"""Attempts to place groups: those that wait, and what others have lost with a host.
+
+Owns the queue, who has to leave for whom, and what came of each attempt, in numbers. The result of
+an attempt is promised in the engine at once, and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.reservation import hosts_named
+from nri_policy.cluster.groups.group_statistics import GroupStatistics
+from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.problems import Problems
+from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.waiting import WaitingGroups
+from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
+from nri_policy.cluster.numa.service_spread import RecentFailures
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.foundation.wording import counted
+
+
+class Attempts:
+    """The groups that wait, and how they are placed."""
+
+    def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
+        self,
+        settings: ClusterSettings,
+        now: Callable[[], float],
+        *,
+        engine: Engine,
+        groups: SeenGroups,
+        members: Members,
+        occupancy: Occupancy,
+        changes: PodChanges,
+        problems: Problems,
+    ) -> None:
+        self.waiting = WaitingGroups(engine)
+        self.queue = self.waiting.queue
+        self.statistics = GroupStatistics()
+        self._now = now
+        self._engine = engine
+        self._groups = groups
+        self._members = members
+        self._occupancy = occupancy
+        self._changes = changes
+        self._problems = problems
+        self._preemption = settings.groups.preemption
+        self._fail_fast = settings.failure.fail_fast
+        self._crashes: RecentFailures[Key] = RecentFailures(now)
+        self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
+
+    def configure(self, settings: ClusterSettings) -> None:
+        """Go on with other settings; groups that wait are tried again."""
+        self.waiting.configure(settings)
+        self._preemption = settings.groups.preemption
+        self._fail_fast = settings.failure.fail_fast
+
+    def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
+        """Take in a pod of a group, or of none; *ends*: it was running when it was seen last."""
+        key = (pod.namespace, pod.name)
+        self._ending.pop(key, None)
+        if group is not None and pod.deleted and pod.node and not pod.finished:
+            self._ending[key] = group
+        if ends and group is not None and pod.node and pod.phase == "Failed":
+            self._crashes.add(group, pod.node)
+
+    def remove_pod(self, key: Key) -> None:
+        """Take in that a pod went."""
+        self._ending.pop(key, None)
+        self.queue.changed()
+
+    def hold(self) -> None:
+        """See anew for which groups hosts are set aside."""
+        self.waiting.hold(self._now(), lambda key: self._groups[key].group)
+
+    def place(self, key: Key) -> Iterator[Write]:
+        """Try to place a group of the queue, or what it has lost."""
+        seen = self._groups[key]
+        if seen.group.status.unhealthy_nodes:
+            self._engine.set_aside(())  # it was there before
+            yield from self.replace(seen, seen.group.status.unhealthy_nodes)
+            return
+        if seen.group.status.assignments:
+            yield from self._grow(key, seen)
+            return
+        asked = with_status(seen.group, Status())
+        try:
+            status = self.waiting.place(key, asked, self._crashes.of(key))
+            hopeless = not status.assignments and self.waiting.is_hopeless(asked)
+        except DocumentError as error:
+            status, hopeless = Status(state="Unplaceable", message=str(error)), True
+        if status.assignments:
+            self.statistics.placed(self.queue.waited(key, self._now()))
+            self.queue.remove(key)
+            placed = with_status(seen.group, status)
+            self._engine.set_group(placed)  # promised from now on
+            yield WriteStatus(placed, seen.revision)
+            yield Notice(key, "Placed", "")
+        else:
+            leaving = False
+            if self._preemption and not hopeless:
+                if not self._is_somebody_leaving() and not (yield from self._preempt(key, asked)):
+                    return  # it is tried again in the next step
+                leaving = self._is_somebody_leaving()
+            self.queue.refused(key, hopeless=hopeless, holds=leaving)
+            self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
+            state = "Unplaceable" if hopeless else "Waiting"
+            standing = "" if hopeless else self.waiting.standing(key, asked)
+            reserved = [*self.waiting.reserved(key)]
+            yield from self._problems.tell(seen, state, status.message, standing, reserved)
+
+    def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
+        """Try to find places for the pods that a group has more; the others stay."""
+        group = seen.group
+        if self._changes.under_way(key) or self._groups.is_under_way(key):
+            return
+        more = self._occupancy.lacking(key, group, owned=bool(seen.owners))
+        try:
+            found = self.waiting.place(key, group, more=more)
+        except DocumentError as error:
+            found = Status(state="Unplaceable", message=str(error))
+        if found.assignments:
+            self.statistics.placed(self.queue.waited(key, self._now()))
+            self.queue.remove(key)
+            self._problems.say(key, "")
+            given_back = max(0, group.status.given_back - sum(more.values()))
+            status = replace(
+                group.status, assignments=found.assignments, given_back=given_back, message=""
+            )
+            grown = with_status(group, status)
+            self._engine.set_group(grown)
+            yield WriteStatus(grown, seen.revision)
+            yield Notice(key, "Placed", "")
+            return
+        self.queue.refused(key, hopeless=True)  # it runs: nobody has to wait for it
+        self.statistics.tries["no room"] += 1
+        text = f"{counted(sum(more.values()), 'more pod')} cannot be placed: {found.message}"
+        if self._problems.say(key, text):
+            yield Notice(key, "Waiting", text)
+        if group.status.message != text:
+            changed = with_status(group, replace(group.status, state="Placed", message=text))
+            yield WriteStatus(changed, seen.revision)
+
+    def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
+        """Yield which groups lose their places so that *group* fits; their pods go next.
+
+        Return whether that is decided: nobody is chosen while one of them is about to change.
+        """
+        found = victims(self._engine, group) or []
+        keys = [(each.namespace, each.name) for each in found]
+        if any(self._groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
+            return False
+        if keys:
+            freed = [usage for key in keys for usage in self._engine.freed(*key)]
+            with self._engine.assumed(freed):
+                self.waiting.reserve(own, hosts_named(self._engine.place(group), self._engine))
+        for key in keys:
+            message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
+            lost = with_status(
+                self._groups[key].group, Status(message=message, evicted="Preempted")
+            )
+            self._engine.set_group(lost)
+            self._occupancy.recount(key, lost)
+            self.statistics.preemptions += 1
+            yield WriteStatus(lost, self._groups[key].revision)
+            yield Notice(key, "Preempted", message)
+        return True
+
+    def _is_somebody_leaving(self) -> bool:
+        """Whether pods of groups that have no places any more are still there."""
+        groups = {*self._ending.values()} | self._groups.evicted()
+        return any(
+            not self._engine.groups[key].status.assignments
+            for key in groups
+            if key in self._engine.groups
+        ) or any(
+            isinstance(each, WriteStatus) and each.group.status.evicted
+            for each in self._groups.under_way()
+        )
+
+    def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
+        """Try to place anew what failed hosts had of a group; the rest stays."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        if self._changes.under_way(key):
+            return  # a pod may be on its way to a place that the group would not have any more
+        degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
+        try:
+            found = self._engine.place(with_status(group, degraded))
+        except DocumentError as error:
+            found = Status(state="Unplaceable", message=str(error))
+        if found.assignments:
+            self.queue.remove(key)
+            self.statistics.replacements += 1
+            status = replace(found, given_back=group.status.given_back)
+            reason = "Replaced"
+        elif self._fail_fast and all(
+            any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
+        ):
+            self.queue.remove(key)
+            status = Status(state="Unplaceable", message=found.message, evicted=NODE_FAILED)
+            reason = "Unplaceable"
+        else:
+            if key not in self.queue:
+                self.queue.put(key, group.priority, self._now())
+            self.queue.refused(key, hopeless=True)  # it runs: nothing is set aside for it
+            status, reason = replace(degraded, message=found.message), "Degraded"
+        if status != group.status and not self._groups.is_under_way(key):
+            changed = with_status(group, status)
+            self._engine.set_group(changed)
+            self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
+            yield WriteStatus(changed, seen.revision)
+            text = f"failed: {', '.join(unhealthy)}"
+            yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)

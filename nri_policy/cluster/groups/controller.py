@@ -1,0 +1,391 @@
+"""The controller of placement groups, without I/O: what was seen in, what is to be written out.
+
+Owns the way of a group: its pods wait behind a gate; once all are there a PlacementGroup is
+created; it waits in the queue; its assignment is written to its status; and only when that was
+*seen* in the cluster are its gates opened. Every step is derived from what is there, none from what
+was done before: after a crash between any two writes the next controller goes on.
+
+What was asked to be written is kept apart until its object is seen at another revision, so that
+it is neither asked twice nor promised twice. `failed` says that it did not come to be, `unanswered`
+that nobody knows: what it promises stays promised.
+
+Each group is on its own: what goes wrong with one, be it a write that is refused or an error of
+ours, is said of that group, which is tried again later; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from math import inf
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.attempts import Attempts
+from nri_policy.cluster.groups.failure import Failures
+from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.problems import Problems
+from nri_policy.cluster.groups.progress import Progress
+from nri_policy.cluster.groups.refusals import Refusals
+from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.writes import (
+    GroupWrite,
+    Notice,
+    OpenGate,
+    PodWrite,
+    Write,
+    WriteStatus,
+    pod_of,
+    with_status,
+)
+from nri_policy.cluster.objects.group import (
+    Condition,
+    PlacementGroup,
+    Status,
+    disagreement,
+)
+from nri_policy.cluster.objects.membership import Job, Key, PodGroup
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.zone import NodeZones
+
+log = logging.getLogger(__name__)
+
+# pods that are looked at in a step, but for those of one group: some 20 ms of CPU time
+SLICE = 2000
+
+
+class Controller:
+    """Groups, their pods, and what is under way."""
+
+    def __init__(self, settings: ClusterSettings, now: Callable[[], float]) -> None:
+        self.engine = Engine(settings)
+        self.members = Members()
+        self._levels = {level for each in settings.topologies for level in each.levels}
+        self._occupancy = Occupancy(self.engine, self.members, self._levels)
+        self._changes = PodChanges(settings.groups.gate, self._levels, self._occupancy, now)
+        self._now = now
+        self._failures = Failures(settings.failure, now)
+        self.groups = SeenGroups(now)
+        self.errors = 0  # of ours, each of which stopped some of the work
+        self.problems = Problems(self.groups)
+        self.attempts = Attempts(
+            settings,
+            now,
+            engine=self.engine,
+            groups=self.groups,
+            members=self.members,
+            occupancy=self._occupancy,
+            changes=self._changes,
+            problems=self.problems,
+        )
+        self.queue = self.attempts.queue
+        self._errors_of = Refusals(now)  # groups with which we could not go on
+        self._again: dict[Key, float] = {}  # when to look at a group again without news
+        self._progress = Progress(
+            now,
+            levels=self._levels,
+            engine=self.engine,
+            members=self.members,
+            groups=self.groups,
+            occupancy=self._occupancy,
+            changes=self._changes,
+            failures=self._failures,
+            problems=self.problems,
+            attempts=self.attempts,
+            look_again=self._look_again,
+        )
+        self._dirty: dict[Key, None] = {}  # groups whose pods are to be counted anew
+        self._counted: dict[Key, None] = {}  # those that are to be looked at then
+        self._notices: list[Write] = []
+
+    def configure(self, settings: ClusterSettings) -> None:
+        """Go on with other settings; groups that wait are looked at anew."""
+        self.engine.configure(settings)
+        self.attempts.configure(settings)
+        self._changes.gate = settings.groups.gate
+        self._failures.configure(settings.failure)
+        self._levels.clear()  # others read the same set
+        self._levels.update(level for each in settings.topologies for level in each.levels)
+        self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
+
+    def set_node(self, node: ClusterNode) -> None:
+        """Take in that a node came or changed."""
+        old = self.engine.nodes.get(node.name)
+        if old != node:
+            self.engine.set_node(node)
+            self.attempts.waiting.set_node(node.name)
+            self._look_at_hosts(old, node)
+
+    def remove_node(self, name: str) -> None:
+        """Take in that a node went."""
+        old = self.engine.nodes.get(name)
+        self.engine.remove_node(name)
+        self.attempts.waiting.remove_node(name)
+        self._look_at_hosts(old, None)
+
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node's zones have left."""
+        self.engine.set_zones(zones)
+        self.attempts.waiting.set_zones(zones)
+
+    def remove_zones(self, node: str) -> None:
+        """Take in that a node's zones went, or are not to be trusted."""
+        self.engine.remove_zones(node)
+        self.attempts.waiting.remove_zones(node)
+
+    def set_job(self, job: Job) -> None:
+        """Take in that a Job came or changed."""
+        for pod in self.members.set_job(job):
+            self.set_pod(pod)
+        group = self.members.group_of_job((job.namespace, job.name))
+        if group is not None:
+            self._dirty[group] = None
+        self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))
+
+    def remove_job(self, namespace: str, name: str) -> None:
+        """Take in that a Job went; its pods go by themselves."""
+        job = self.members.remove_job((namespace, name))
+        if job is not None:
+            self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))
+
+    def set_pod_group(self, group: PodGroup) -> None:
+        """Take in that a PodGroup of Kubernetes came or changed."""
+        for pod in self.members.set_pod_group(group):
+            self.set_pod(pod)
+
+    def remove_pod_group(self, namespace: str, name: str) -> None:
+        """Take in that a PodGroup of Kubernetes went; its pods go by themselves."""
+        self.members.remove_pod_group((namespace, name))
+
+    def set_pod(self, pod: Pod) -> None:
+        """Take in that a pod came or changed."""
+        key = (pod.namespace, pod.name)
+        old = self.members.pod(key)
+        self._progress.see_pod(pod)
+        self._changes.see(pod)
+        joined = self.members.set_pod(pod)
+        for group in (joined.left, joined.group):
+            if group is not None:
+                self._dirty[group] = None
+        ended = pod.finished and (old is None or not old.finished)
+        self.attempts.see_pod(pod, joined.group, ends=ended and old is not None)
+        if (
+            joined.problem
+            and self._changes.gate in pod.gates
+            and self.problems.say(key, joined.problem)
+        ):
+            self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
+        if joined.group is None:
+            self.engine.set_pod(pod)
+        else:
+            self._occupancy.count(joined.group, pod)
+        if ended:
+            self.queue.changed()
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """Take in that a pod went."""
+        key = (namespace, name)
+        self._changes.remove(key)
+        self.attempts.remove_pod(key)
+        self.problems.forget(key)
+        group = self.members.remove_pod(key)
+        if group is not None:
+            self._dirty[group] = None
+        self.engine.remove_pod(namespace, name)
+
+    def set_group(
+        self, group: PlacementGroup, revision: str, owners: frozenset[str] = frozenset()
+    ) -> None:
+        """Take in that a PlacementGroup came or changed; *owners* are the uids of its owners.
+
+        A status that does not fit the group itself is not believed.
+        """
+        key = (group.namespace, group.name)
+        lie = disagreement(group)
+        if lie:
+            self._notices.append(Notice(key, "Malformed", lie))
+            group = with_status(group, Status(message=lie))
+        old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
+        self.queue.prioritize(key, group.priority)
+        if old is not None and old.group.status.given_back < group.status.given_back:
+            self.queue.changed()
+        if old is not None and old.group.status.conditions and not group.status.conditions:
+            self._errors_of.remove(key)
+        if settled:
+            self.engine.set_group(group)
+            self.attempts.waiting.restore(key, tuple(group.status.reserved))
+        self._dirty[key] = None
+
+    def remove_group(self, namespace: str, name: str) -> None:
+        """Take in that a PlacementGroup went: its pods that wait are a new group."""
+        key = (namespace, name)
+        self.groups.remove(key)
+        self._again.pop(key, None)
+        self._errors_of.remove(key)
+        self.queue.remove(key)
+        self.engine.remove_group(namespace, name)
+        self._occupancy.recount(key, None)
+        self.queue.changed()
+        self._dirty[key] = None
+
+    def failed(self, write: Write, reason: str = "", wait: float = 0.0) -> None:
+        """Take in that a write did not come to be: it is decided anew.
+
+        After a pause of *wait* seconds at least, if there is a *reason*: it is said of the object.
+        """
+        if isinstance(write, PodWrite):
+            pod = pod_of(write)
+            key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
+            self._changes.forget(key)
+            self._pause(group, self._changes.refusals, key, reason, wait)
+        elif not isinstance(write, Notice):
+            group = (write.group.namespace, write.group.name)
+            seen = self.groups.failed(group)
+            if seen is not None:
+                self.engine.set_group(seen.group)
+            self.queue.remove(group)
+            self._pause(group, self.groups.refusals, group, reason, wait)
+
+    def unanswered(self, write: Write, wait: float = 0.0) -> None:
+        """Take in that nobody knows whether a write came to be: it is asked again, after a pause.
+
+        It names the revision that it rests on, so that it comes to be once at most.
+        """
+        if isinstance(write, OpenGate):
+            pod = write.opening.pod
+            key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
+            self._changes.unanswered(write)
+            self._changes.refusals.add(key, wait=wait)
+            self._look_again(group, self._changes.refusals.until(key))
+        elif isinstance(write, GroupWrite):
+            self.groups.unanswered(write)
+            self.groups.refusals.add((write.group.namespace, write.group.name), wait=wait)
+        else:
+            self.failed(write, "no answer", wait)
+
+    def _pause(self, group: Key, refusals: Refusals, key: Key, reason: str, wait: float) -> None:
+        """Leave an object of a group alone whose write was refused; say why."""
+        self._dirty[group] = None
+        if not reason:
+            return
+        if refusals.add(key, reason, wait):
+            self._notices.append(self._notice(group, key, "Refused", reason))
+        self._look_again(group, refusals.until(key))
+
+    def _notice(self, group: Key, key: Key, reason: str, text: str) -> Notice:
+        """Return an Event about a pod or a group; without a group yet, about its first pod."""
+        if key == group and self.groups.get(group) is None:
+            first = min((each.pod.name for each in self.members.of(group)), default=None)
+            if first is not None:
+                return Notice((group[0], first), reason, text, pod=True)
+        return Notice(key, reason, text, pod=key != group)
+
+    def _look_again(self, group: Key, at: float) -> None:
+        self._again[group] = min(at, self._again.get(group, inf))
+
+    def settle(self) -> None:
+        """Take in that all groups are known as they are: what was asked did not come to be."""
+        for write in self.groups.under_way():
+            self.failed(write)
+        self._changes.settle()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is more to do at once: a step looks at a slice of the groups."""
+        return bool(self._dirty or self._counted)
+
+    def step(self) -> list[Write]:
+        """Return what is to be written now, in this order; while it is `busy` there is more.
+
+        Groups wait for their turn until all have been looked at that changed.
+        """
+        writes, self._notices = self._notices, []
+        writes += self.groups.again()
+        now = self._now()
+        for key in [key for key, at in self._again.items() if at <= now]:
+            del self._again[key]
+            self._dirty[key] = None
+        for key in self._slice(self._dirty):
+            writes += self._guarded(key, self._recount(key))
+            self._counted[key] = None
+        if not self._dirty:  # all are counted before any of them gets other places
+            for key in self._slice(self._counted):
+                if not self._errors_of.holds(key):
+                    writes += self._guarded(key, self._progress.next(key))
+        if self.busy:
+            return writes
+        self._set_aside()
+        with self.attempts.waiting.round():
+            for key in self.queue.due():
+                writes += self._guarded(key, self.attempts.place(key))
+        return writes
+
+    def _slice(self, keys: dict[Key, None]) -> list[Key]:
+        """Take out so many groups that they have a slice of pods, one group at least."""
+        pods, taken = 0, []
+        for key in keys:
+            taken.append(key)
+            pods += 1 + self.members.number(key)
+            if pods >= SLICE:
+                break
+        for key in taken:
+            del keys[key]
+        return taken
+
+    def _set_aside(self) -> None:
+        """See anew which hosts are set aside; after an error of ours they are those of before."""
+        try:
+            self.attempts.hold()
+        except Exception:
+            log.exception("hosts-not-set-aside")
+            self.errors += 1
+
+    def _recount(self, key: Key) -> Iterator[Write]:
+        """See anew which pods are in the places of a group; nothing is to be written for that."""
+        if self._occupancy.recount(key, self.engine.groups.get(key)):
+            self.queue.changed()
+        yield from ()
+
+    def _guarded(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
+        """Yield what is to be written for a group; an error of ours is this group's alone."""
+        try:
+            yield from self._asking(writes)
+        except Exception as error:
+            log.exception("group-failed", extra={"group": "/".join(key)})
+            self.errors += 1
+            yield from self._asking(self._mark(key, error))
+
+    def _mark(self, key: Key, error: Exception) -> Iterator[Write]:
+        """Say of a group that it could not be handled; it is tried again later."""
+        name, text = type(error).__name__, f"internal error: {type(error).__name__}: {error}"
+        self.queue.remove(key)
+        seen = self.groups.get(key)
+        if seen is not None and not self.groups.is_under_way(key):
+            self.engine.set_group(seen.group)  # what was promised to it is not written
+            condition = Condition(type="InternalError", reason=name, message=str(error))
+            status = replace(seen.group.status, message=text, conditions=[condition])
+            if status != seen.group.status:
+                yield WriteStatus(with_status(seen.group, status), seen.revision)
+        if self._errors_of.add(key, text):
+            yield self._notice(key, key, "InternalError", text)
+        self._look_again(key, self._errors_of.until(key))
+
+    def _asking(self, writes: Iterator[Write]) -> Iterator[Write]:
+        """Yield *writes*, each of which is under way from then on."""
+        for write in writes:
+            if isinstance(write, PodWrite):
+                self._changes.ask(write)
+            elif not isinstance(write, Notice):
+                self.groups.ask(write)
+            yield write
+
+    def _look_at_hosts(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Look at the groups that have places on hosts whose health has changed."""
+        for host in self._failures.set_node(old, new):
+            for key in self.groups.on_host(host):
+                self._dirty[key] = None

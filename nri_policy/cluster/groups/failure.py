@@ -1,0 +1,124 @@
+"""Which of a group's hosts have failed: told from the nodes, from its pods there, and the clock.
+
+| a host fails | when |
+|---|---|
+| its node is deleted, or has no Ready condition | at once |
+| its node is not ready, or has a NoExecute taint that is not tolerated | none of the group's pods makes progress there any more (`PodTermination`); 30 s later (`Fixed30s`) |
+| its node has a NoSchedule taint that is not tolerated | none of the group's pods makes progress there any more: one that runs is not evicted by it |
+
+A toleration with `tolerationSeconds` holds for so long. Times begin when this replica sees what is
+wrong. A host that has failed is failed until its node is in order again.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from math import inf
+
+from nri_policy.cluster.objects.matching import Toleration
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
+from nri_policy.cluster.objects.settings import Failure
+
+FIXED_SECONDS = 30.0
+
+
+class Failures:
+    """The nodes, and since when something is wrong with them; a host is a value of HOSTNAME."""
+
+    def __init__(self, failure: Failure, now: Callable[[], float]) -> None:
+        self.configure(failure)
+        self._now = now
+        self._nodes: dict[str, ClusterNode] = {}  # by host
+        self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
+
+    def configure(self, failure: Failure) -> None:
+        """Judge by these settings from now on."""
+        self._fixed = failure.policy == "Fixed30s"
+
+    def set_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
+        """Take in that a node came, changed or went; return the hosts about which to ask again."""
+        hosts = [each.labels[HOSTNAME] for each in (old, new) if each and HOSTNAME in each.labels]
+        if old is not None and HOSTNAME in old.labels:
+            self._nodes.pop(old.labels[HOSTNAME], None)
+        if new is not None and HOSTNAME in new.labels:
+            self._nodes[new.labels[HOSTNAME]] = new
+        changed = []
+        for host in dict.fromkeys(hosts):
+            node, before = self._nodes.get(host), self._since.pop(host, {})
+            wrong: list[Taint | None] = []
+            if node is not None:
+                wrong = [each for each in node.taints if each.effect != "PreferNoSchedule"]
+                wrong += [None] * (not node.ready)
+            after = {each: before.get(each, self._now()) for each in wrong}
+            if after:
+                self._since[host] = after
+            labels = [None if each is None else each.labels for each in (old, new)]
+            if before or after or labels[0] != labels[1]:
+                changed.append(host)
+        return changed
+
+    def missing_label(
+        self, hosts: Iterable[str], labels: Collection[str]
+    ) -> tuple[str, str] | None:
+        """Return a host whose node lacks one of *labels*, and that label; None if there is none."""
+        for host in sorted(hosts):
+            node = self._nodes.get(host)
+            for label in sorted(labels) if node is not None else [HOSTNAME]:
+                if node is None or label not in node.labels:
+                    return host, label
+        return None
+
+    def failed(
+        self,
+        hosts: Iterable[str],
+        tolerations: Collection[Iterable[Toleration]],
+        busy: Collection[str],
+        known: Collection[str],
+    ) -> tuple[list[str], float]:
+        """Return those of *hosts* that failed, in order, and when to ask again without news.
+
+        *tolerations* are those of each pod set, *busy* the hosts where a pod of the group makes
+        progress, *known* those that had failed already.
+        """
+        found, again = [], inf
+        for host in sorted({*hosts}):
+            at = self._fails_at(host, tolerations, host in busy)
+            if at <= self._now() or (at < inf and host in known):
+                found.append(host)
+            else:
+                again = min(again, at)
+        return found, again
+
+    def _fails_at(
+        self, host: str, tolerations: Collection[Iterable[Toleration]], busy: bool
+    ) -> float:
+        """Return when a host fails if all stays as it is; -inf: at once, inf: never."""
+        node = self._nodes.get(host)
+        if node is None:
+            return inf if busy else -inf  # a label was taken from a node that runs on
+        if not node.known:
+            return -inf
+        times = [*self._times(host, tolerations, busy)]
+        return min(times, default=inf)
+
+    def _times(
+        self, host: str, tolerations: Collection[Iterable[Toleration]], busy: bool
+    ) -> Iterator[float]:
+        for taint, since in self._since.get(host, {}).items():
+            tolerated = 0.0
+            if taint is not None:
+                tolerated = min((_tolerated(taint, each) for each in tolerations), default=inf)
+            if self._fixed and (taint is None or taint.effect == "NoExecute"):
+                yield since + tolerated + FIXED_SECONDS
+            elif not busy:
+                yield since + tolerated
+
+
+def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> float:
+    """Return for how many seconds a taint is tolerated."""
+    seconds = [
+        inf if each.toleration_seconds is None else max(float(each.toleration_seconds), 0.0)
+        for each in tolerations
+        if each.tolerates(taint)
+    ]
+    return min(seconds, default=0.0)

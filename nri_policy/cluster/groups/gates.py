@@ -1,0 +1,139 @@
+"""Opening gates: which place of a group's assignment each of its waiting pods gets.
+
+Owns the way from pods and an assignment to places. With a rank on every pod the i-th rank goes to
+the i-th place of the assignment, written out; in any doubt each domain is filled up to its count
+less the pods that are there, in the assignment's order. A pod that was let go before keeps its
+place: its selector says which. Pods that ended give theirs back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.objects.annotations import ZONE
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
+
+Place = tuple[str, ...]  # values of an assignment's levels
+
+
+class Opening(Struct, frozen=True):
+    """A pod that may go, where to: labels to select by, and the zone on the node or nothing."""
+
+    pod: Pod
+    selector: dict[str, str]
+    zone: str = ""
+
+
+def openings(
+    assignment: Assignment,
+    members: Sequence[Member],
+    gate: str,
+    nodes: Mapping[str, ClusterNode],
+    closed: Collection[str] = (),
+) -> list[Opening]:
+    """Return the pods of a pod set to let go, by name.
+
+    *members* are its pods that have not ended; *closed* hosts get no new pods, theirs stay gated.
+    """
+    members = sorted(members, key=lambda each: each.pod.name)
+    waiting = [each for each in members if gate in each.pod.gates]
+    there = places_of(
+        assignment, [each.pod for each in members if gate not in each.pod.gates], nodes
+    )
+    members = [
+        each
+        for each in members
+        if there.get(each.pod.name, ()) is not None or not _is_lost(each.pod, nodes)
+    ]
+    places = _by_rank(assignment, members, there)
+    if places is None:
+        free = _free(assignment, there)
+        places = {each.pod.name: place for each, place in zip(waiting, free, strict=False)}
+    found = []
+    for each in waiting:
+        place = places.get(each.pod.name)
+        if place is not None and _host(assignment, place) not in closed:
+            found.append(_opening(each.pod, assignment, place))
+    return found
+
+
+def places_of(
+    assignment: Assignment, pods: Iterable[Pod], nodes: Mapping[str, ClusterNode]
+) -> dict[str, Place | None]:
+    """Return the places of pods that were let go, by name; None for one that is in none of them."""
+    known = {_mark(assignment, each.values): (*each.values,) for each in assignment.domains}
+    return {each.name: known.get(_mark_of(assignment, each, nodes)) for each in pods}
+
+
+def _is_lost(pod: Pod, nodes: Mapping[str, ClusterNode]) -> bool:
+    """Whether a pod that has no place any more is about to end, or on a node that failed."""
+    node = nodes.get(pod.node)
+    return pod.deleted or (bool(pod.node) and (node is None or not node.ready))
+
+
+def _mark(assignment: Assignment, values: Sequence[str]) -> Place:
+    """Return by what a pod shows where it is: the values of labels, and the last zone."""
+    labels = [each for each in assignment.levels if not each.startswith(ZONE_LEVEL)]
+    zone = values[-1] if len(labels) < len(values) else ""
+    return (*values[: len(labels)], zone)
+
+
+def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, ClusterNode]) -> Place:
+    """Return the same of a pod that was let go: by its node's labels, for others its selector."""
+    node = nodes.get(pod.node)
+    labels = {**pod.spec.node_selector, **(node.labels if node is not None else {})}
+    levels = [each for each in assignment.levels if not each.startswith(ZONE_LEVEL)]
+    zone = pod.annotations.get(ZONE, "") if len(levels) < len(assignment.levels) else ""
+    return (*(labels.get(level, "") for level in levels), zone)
+
+
+def _by_rank(
+    assignment: Assignment, members: Sequence[Member], there: Mapping[str, Place | None]
+) -> dict[str, Place] | None:
+    """Return the place of every pod by its rank; None where a rank is in doubt."""
+    expanded = [(*each.values,) for each in assignment.domains for _ in range(each.count)]
+    ranks = [each.membership.rank for each in members]
+    places = {}
+    if None in ranks or len({*ranks}) < len(ranks):
+        return None
+    for each, rank in zip(members, ranks, strict=True):
+        assert rank is not None
+        name = each.pod.name
+        if rank >= len(expanded) or there.get(name, expanded[rank]) != expanded[rank]:
+            return None
+        places[name] = expanded[rank]
+    return places
+
+
+def _free(assignment: Assignment, there: Mapping[str, Place | None]) -> list[Place]:
+    """Return the places that nobody has, in order."""
+    taken = Counter(there.values())
+    return [
+        place
+        for each in assignment.domains
+        for place in [(*each.values,)] * max(each.count - taken[*each.values,], 0)
+    ]
+
+
+def _opening(pod: Pod, assignment: Assignment, place: Place) -> Opening:
+    pairs = list(zip(assignment.levels, place, strict=True))
+    zones = [value for level, value in pairs if level.startswith(ZONE_LEVEL)]
+    return Opening(
+        pod=pod,
+        selector={level: value for level, value in pairs if not level.startswith(ZONE_LEVEL)},
+        zone=zones[-1] if zones else "",
+    )
+
+
+def _host(assignment: Assignment, place: Place) -> str:
+    """Return the host of a place, empty where hosts are no level."""
+    if HOSTNAME not in assignment.levels:
+        return ""
+    return place[assignment.levels.index(HOSTNAME)]

@@ -1,0 +1,195 @@
+"""Groups made of pods that wait: whether all of them are there, and which pod sets they are.
+
+Owns what a group lacks until it can be placed, in words. Pods that ended, or are about to, do not
+count; what the labels that placing adds to a pod's selector say does not tell pods apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.objects.annotations import read_request
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.membership import Key, Membership
+from nri_policy.cluster.objects.pod import Pod, PodSpec, Template
+from nri_policy.foundation.wording import counted, quoted
+
+MAIN = "main"  # the pod set of pods that name none
+
+
+class Member(Struct, gc=False):
+    """A pod and what it says of its group."""
+
+    pod: Pod
+    membership: Membership
+    likeness: bytes = b""  # what `_likeness` has found, once it was asked
+
+
+class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
+    """Pods are missing; the text says how many."""
+
+
+def gather(
+    key: Key, members: Sequence[Member], levels: Collection[str], spared: int = 0
+) -> PlacementGroup:
+    """Return the group that *members* make, in the order of pod sets' first pods by name.
+
+    *levels* are the labels that placing selects by, *spared* the pods that nobody makes any more.
+    Raises Incomplete, and DocumentError for pods that contradict each other.
+    """
+    members = sorted(members, key=lambda each: each.pod.name)
+    check_complete(key, members, spared)
+    pod_sets: dict[str, PodSet] = {}
+    counts: Counter[str] = Counter()
+    like: dict[str, bytes] = {}
+    for name, each in zip(pod_set_names(members, levels), members, strict=True):
+        pod = each.pod
+        counts[name] += 1
+        if name not in pod_sets:
+            template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
+            request = read_request(pod.annotations, pod.labels, "metadata")
+            pod_sets[name] = PodSet(name=name, count=1, template=template, request=request)
+            like[name] = _likeness(each, levels)
+        elif _likeness(each, levels) != like[name]:
+            raise DocumentError(
+                "", f"pods of pod set {quoted(name)} are not alike: {quoted(pod.name)} differs"
+            )
+    return PlacementGroup(
+        namespace=key[0],
+        name=key[1],
+        pod_sets=tuple(
+            msgspec.structs.replace(each, count=counts[name]) for name, each in pod_sets.items()
+        ),
+        priority=max((each.pod.priority for each in members), default=0),
+    )
+
+
+def check_members(
+    group: PlacementGroup, members: Sequence[Member], levels: Collection[str], spared: int
+) -> None:
+    """Raise Incomplete where pods of *group* are missing, DocumentError where some are too many.
+
+    None is missing that nobody makes any more: *spared*, of all pod sets.
+    """
+    there = Counter(pod_set_names(members, levels, group.pod_sets))
+    for pod_set in group.pod_sets:
+        more = there.pop(pod_set.name, 0) - pod_set.count
+        if more > 0:
+            text = f"pod set {quoted(pod_set.name)} has {counted(more, 'pod')} too many"
+            raise DocumentError("", text)
+        spared += min(more, 0)
+        if spared < 0:
+            texts = f"{pod_set.count + more} of {counted(pod_set.count, 'pod')}"
+            raise Incomplete(f"pod set {quoted(pod_set.name)}: {texts} are there")
+    if there:
+        raise DocumentError("", f"it has no pod set {quoted(min(there))}")
+
+
+def check_gated(members: Sequence[Member], gate: str) -> None:
+    """Raise DocumentError for a pod that does not wait for a place of its group."""
+    for each in members:
+        if gate not in each.pod.gates:
+            text = f"pod {quoted(each.pod.name)} does not wait behind the gate {gate}"
+            raise DocumentError("", text)
+
+
+def pod_set_names(
+    members: Sequence[Member], levels: Collection[str], known: Sequence[PodSet] = ()
+) -> list[str]:
+    """Return the pod set of each of *members*: the one that it names, else that of its like.
+
+    *known* are the pod sets that the group has already.
+    """
+    names = {_likeness_of(each, levels): each.name for each in reversed(known)}
+    taken = {each.name for each in known} | {each.membership.pod_set for each in members}
+    found = []
+    for each in members:
+        name = each.membership.pod_set
+        if name is None:
+            likeness = _likeness(each, levels)
+            name = names.get(likeness)
+            if name is None:
+                number = sum(one.startswith(MAIN) for one in names.values())
+                name = f"{MAIN}-{number}" if number else MAIN
+                while name in taken:
+                    number += 1
+                    name = f"{MAIN}-{number}"
+                names[likeness] = name
+        found.append(name)
+    return found
+
+
+def owner_names(members: Iterable[Member]) -> list[str]:
+    """Return the kinds and names of the controllers that own *members*, in order."""
+    owners = (owner for each in members for owner in each.pod.owners if owner.controller)
+    return sorted({f"{owner.kind} {owner.name}" for owner in owners})
+
+
+def check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
+    """Raise Incomplete where *members* are missing, DocumentError where they are too many.
+
+    None is missing that nobody makes any more: *spared*.
+    """
+    sizes = {each.membership.size for each in members}
+    if len(sizes) > 1:
+        texts = ", ".join(sorted(str(size) if size else "that of its Jobs" for size in sizes))
+        raise DocumentError("", f"pods of group {quoted(key[1])} disagree on its size: {texts}")
+    owners = owner_names([each for each in members if each.membership.part is None])
+    if len(owners) > 1 and key[1].startswith("job-"):
+        raise DocumentError("", f"group {quoted(key[1])} has several owners: {', '.join(owners)}")
+    (size,) = sizes or {0}
+    there = len(members)
+    if size is None:
+        size = _size_of_parts(members)
+    if there + spared < size:
+        raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
+    if there > size and not any(each.membership.at_least for each in members):
+        names = owner_names(members)
+        of = f" of {', '.join(names)}" if len(names) > 1 else ""
+        text = f"group {quoted(key[1])} has {counted(there, 'pod')}{of}, but a size of {size}"
+        raise DocumentError("", text)
+
+
+def _size_of_parts(members: Sequence[Member]) -> int:
+    """Return the pods of all Jobs of a JobSet; raises Incomplete where one is missing."""
+    parts = {each.membership.part for each in members} - {None}
+    jobs: Counter[str] = Counter()  # by whose number it is
+    wanted: dict[str, int] = {}
+    size = 0
+    for part in {each.job: each for each in parts if each is not None}.values():
+        jobs[part.named] += 1
+        wanted[part.named] = max(wanted.get(part.named, 0), part.jobs)
+        size += part.pods
+    missing = sum(wanted.values()) - jobs.total()
+    if missing > 0:
+        raise Incomplete(f"Jobs of the JobSet that are missing: {missing}")
+    return size
+
+
+def _likeness(member: Member, levels: Collection[str]) -> bytes:
+    """Return what pods of one pod set have in common."""
+    if not member.likeness:
+        pod = member.pod
+        request = read_request(pod.annotations, pod.labels, "metadata")
+        member.likeness = _encoded(pod.spec, request, levels)
+    return member.likeness
+
+
+def _likeness_of(pod_set: PodSet, levels: Collection[str]) -> bytes:
+    return _encoded(pod_set.template.spec, pod_set.request, levels)
+
+
+def _encoded(spec: PodSpec, request: PlacementRequest | None, levels: Collection[str]) -> bytes:
+    parts = (
+        sorted(spec.effective().items()),
+        sorted(item for item in spec.node_selector.items() if item[0] not in levels),
+        spec.tolerations,
+        spec.affinity,
+        request,
+    )
+    return msgspec.json.encode(parts)

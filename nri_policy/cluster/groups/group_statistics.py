@@ -1,0 +1,83 @@
+"""What the controller of groups has done, in numbers, as metrics have it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from typing import get_args
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from nri_policy.cluster.objects.group import State
+
+_BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # seconds
+_PREFIX = "nri_policy_cluster_"
+
+
+class GroupStatistics:
+    """Counts from when this replica began."""
+
+    def __init__(self) -> None:
+        self.tries: Counter[str] = Counter()  # to place a group, by what came of them
+        self.replacements = 0
+        self.preemptions = 0  # groups that had to leave
+        self._placed = [0] * (len(_BOUNDS) + 1)  # by time
+        self._seconds = 0.0
+
+    def placed(self, seconds: float) -> None:
+        """Count a group that was placed *seconds* after it was complete."""
+        self.tries["placed"] += 1
+        self._placed[bisect_left(_BOUNDS, seconds)] += 1
+        self._seconds += seconds
+
+    def collect(
+        self, states: Counter[str], oldest: float, waiting: int, reserved: int, opened: int
+    ) -> Iterator[Metric]:
+        """Yield the metrics, with the groups of each state, and what the queue and the writer say.
+
+        *oldest* is for how many seconds the first of those *waiting* has been, *reserved* how many
+        hosts are set aside for some of them.
+        """
+        groups = GaugeMetricFamily(
+            f"{_PREFIX}groups", "Placement groups, by state.", labels=["state"]
+        )
+        for state in get_args(State):
+            groups.add_metric([state], states[state])
+        yield groups
+        yield GaugeMetricFamily(f"{_PREFIX}queue_groups", "Groups that wait for places.", waiting)
+        yield GaugeMetricFamily(
+            f"{_PREFIX}queue_oldest_seconds", "For how long the oldest of them has waited.", oldest
+        )
+        yield GaugeMetricFamily(
+            f"{_PREFIX}reserved_hosts",
+            "Hosts set aside for groups that have waited long.",
+            reserved,
+        )
+        tries = CounterMetricFamily(
+            f"{_PREFIX}tries", "Tries to place a group, by what came of them.", labels=["outcome"]
+        )
+        for outcome, number in self.tries.items():
+            tries.add_metric([outcome], number)
+        yield tries
+        total, buckets = 0, []
+        for bound, number in zip((*map(str, _BOUNDS), "+Inf"), self._placed, strict=True):
+            total += number
+            buckets.append((bound, total))
+        yield HistogramMetricFamily(
+            f"{_PREFIX}time_to_placement_seconds",
+            "From when all pods of a group are there to its places.",
+            buckets=buckets,
+            sum_value=self._seconds,
+        )
+        for name, text, number in (
+            ("gates_opened", "Pods that were let go.", opened),
+            ("replacements", "Groups whose lost pods were placed anew.", self.replacements),
+            ("preemptions", "Groups that had to leave for others.", self.preemptions),
+        ):
+            yield CounterMetricFamily(f"{_PREFIX}{name}", text, number)

@@ -1,0 +1,182 @@
+"""The pods of each group, and the Jobs that own them, or the PodGroups that they name.
+
+Owns which pod is in which group. A pod of a Job or PodGroup is in none before that is known; a pod
+that says what makes no sense is in none at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.groups.claims import claims, spared
+from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.membership import Job, Key, PodGroup, membership, owning_job
+from nri_policy.cluster.objects.pod import Pod
+
+
+class Joined(Struct, frozen=True, gc=False):
+    """A pod that was taken in: its group, and the group that it has left; or what is wrong."""
+
+    pod: Pod
+    group: Key | None
+    left: Key | None = None
+    problem: str = ""
+
+
+class Members:
+    """Pods by group."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[Key, Job] = {}
+        self._jobs_by_uid: dict[str, Key] = {}
+        self._pods: dict[Key, Pod] = {}
+        self._group_of: dict[Key, Key] = {}  # by pod
+        self._by_group: dict[Key, dict[Key, Member]] = {}
+        self._by_job: dict[Key, set[Key]] = {}  # pods
+        self._pod_groups: dict[Key, PodGroup] = {}
+        self._by_pod_group: dict[Key, set[Key]] = {}  # pods that name it
+
+    def pods(self) -> Collection[Key]:
+        """Return the pods that are known."""
+        return self._pods.keys()
+
+    def jobs(self) -> Collection[Key]:
+        """Return the Jobs that are known."""
+        return self._jobs.keys()
+
+    def groups(self) -> Collection[Key]:
+        """Return the groups that have pods."""
+        return self._by_group.keys()
+
+    def job(self, key: Key) -> Job | None:
+        """Return a Job, None where it is not known."""
+        return self._jobs.get(key)
+
+    def pod(self, key: Key) -> Pod | None:
+        """Return a pod, None where it is not known."""
+        return self._pods.get(key)
+
+    def of(self, group: Key) -> list[Member]:
+        """Return all pods of a group, those that ended included."""
+        return [*self._by_group.get(group, {}).values()]
+
+    def number(self, group: Key) -> int:
+        """Return how many pods a group has, those that ended included."""
+        return len(self._by_group.get(group, ()))
+
+    def live(self, group: Key) -> list[Member]:
+        """Return the pods of a group that have not ended, and are not about to."""
+        return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
+
+    def spared(self, group: Key) -> int:
+        """Return how many pods of a group nobody makes any more, because as many succeeded."""
+        return spared(self.of(group), self.job)
+
+    def claims(
+        self, group: PlacementGroup, names: Sequence[str], owners: Collection[str]
+    ) -> Counter[str]:
+        """Return how many places of each pod set may be claimed, by pods and their owners.
+
+        *names* are the pod sets of all of its pods, *owners* the uids of the group's owners.
+        """
+        members = self.of((group.namespace, group.name))
+        jobs = {(each.pod.namespace, owning_job(each.pod) or "") for each in members}
+        jobs |= {self._jobs_by_uid[uid] for uid in owners if uid in self._jobs_by_uid}
+        known = [self._jobs[each] for each in sorted(jobs) if each in self._jobs]
+        return claims(group, members, names, known)
+
+    def set_job(self, job: Job) -> list[Pod]:
+        """Take in that a Job came or changed; return its pods, which are to be taken in again."""
+        key = (job.namespace, job.name)
+        old = self._jobs.get(key)
+        self.remove_job(key)
+        self._jobs[key] = job
+        self._jobs_by_uid[job.uid] = key
+        if old is not None and replace(old, succeeded=job.succeeded, active=job.active) == job:
+            return []
+        return [self._pods[each] for each in self._by_job.get(key, ())]
+
+    def group_of_job(self, key: Key) -> Key | None:
+        """Return the group of a Job's pods, None where it has none."""
+        pods = self._by_job.get(key)
+        return self._group_of.get(next(iter(pods))) if pods else None
+
+    def remove_job(self, key: Key) -> Job | None:
+        """Take in that a Job went; its pods go by themselves. Return it."""
+        job = self._jobs.pop(key, None)
+        if job is not None:
+            self._jobs_by_uid.pop(job.uid, None)
+        return job
+
+    def pod_groups(self) -> Collection[Key]:
+        """Return the PodGroups that are known."""
+        return self._pod_groups.keys()
+
+    def set_pod_group(self, group: PodGroup) -> list[Pod]:
+        """Take in that a PodGroup came or changed; return its pods, to be taken in again."""
+        key = (group.namespace, group.name)
+        old = self._pod_groups.get(key)
+        self._pod_groups[key] = group
+        if old == group:
+            return []
+        return [self._pods[each] for each in self._by_pod_group.get(key, ())]
+
+    def remove_pod_group(self, key: Key) -> None:
+        """Take in that a PodGroup went; its pods go by themselves."""
+        self._pod_groups.pop(key, None)
+
+    def set_pod(self, pod: Pod) -> Joined:
+        """Take in that a pod came or changed."""
+        key = (pod.namespace, pod.name)
+        left = self.remove_pod(key)
+        self._pods[key] = pod
+        job_name = owning_job(pod)
+        job = None
+        if job_name is not None:
+            self._by_job.setdefault((pod.namespace, job_name), set()).add(key)
+            job = self._jobs.get((pod.namespace, job_name))
+            if job is None:
+                return Joined(pod, None, left)
+        pod_group = None
+        if pod.pod_group:
+            named = (pod.namespace, pod.pod_group)
+            self._by_pod_group.setdefault(named, set()).add(key)
+            pod_group = self._pod_groups.get(named)
+            if pod_group is None:
+                return Joined(pod, None, left)
+        try:
+            member = Member(pod, membership(pod, job, pod_group))
+        except DocumentError as error:
+            return Joined(pod, None, left, str(error))
+        group = member.membership.group
+        self._group_of[key] = group
+        self._by_group.setdefault(group, {})[key] = member
+        return Joined(pod, group, left)
+
+    def remove_pod(self, key: Key) -> Key | None:
+        """Take in that a pod went; return the group that it was in."""
+        pod = self._pods.pop(key, None)
+        if pod is None:
+            return None
+        job_name = owning_job(pod)
+        if job_name is not None:
+            pods = self._by_job[pod.namespace, job_name]
+            pods.discard(key)
+            if not pods:
+                del self._by_job[pod.namespace, job_name]
+        if named := self._by_pod_group.get((pod.namespace, pod.pod_group)):
+            named.discard(key)
+            if not named:
+                del self._by_pod_group[pod.namespace, pod.pod_group]
+        group = self._group_of.pop(key, None)
+        if group is not None:
+            del self._by_group[group][key]
+            if not self._by_group[group]:
+                del self._by_group[group]
+        return group

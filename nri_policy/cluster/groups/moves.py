@@ -1,0 +1,321 @@
+"""Moves as a plan: which pods would have to go elsewhere so that a group that waits fits.
+
+Only small pods that run, whose owners allow it (`placement.nri/movable`), that a controller would
+make again, and that may be evicted. Each has a place elsewhere: a node that has room for it beside
+the group and all others that move, in its zones, too. Nothing changes by a plan.
+
+The search: how many more of the group's pods a host would hold without 1, 2, … of its movable pods,
+those first that free most; then, for 1, 2, … moves, the choice of hosts in each domain that the
+group asks for that makes most room there. The first choice that is enough is the plan. A pod that
+may not or cannot go then is left out, and the search begins anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.reservation import Room, hosts_named
+from nri_policy.cluster.engine.standing import standing
+from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.report import live_zones
+from nri_policy.cluster.objects.budget import Budget
+from nri_policy.cluster.objects.document import PODS, DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup, PodSet, Status
+from nri_policy.cluster.objects.movable import is_movable
+from nri_policy.cluster.objects.pod import Pod, Template
+from nri_policy.cluster.objects.request import Unplaceable, units
+from nri_policy.cluster.objects.snapshot import Snapshot
+
+MOST_MOVES = 10  # unless somebody asks for another number
+_TRIES = 100  # pods that turn out to have to stay
+_NODES_TRIED = 50  # for a pod, until one has a zone for it
+
+
+class Move(Struct, frozen=True):
+    """A pod that would go from one node to another."""
+
+    namespace: str
+    name: str
+    owner: str  # kind and name of the controller that would make it again
+    source: str = field(name="from")
+    to: str  # a node that would have room for it then
+
+
+class MovePlan(Struct, frozen=True, rename="camel"):
+    """What would come of a group after moves: none where it fits, or where none are enough."""
+
+    namespace: str
+    name: str
+    status: Status  # of the group, after the moves
+    moves: list[Move]
+    movable: int  # pods that could move
+    staying: dict[str, int]  # pods that were to be movable, by why they are not
+
+
+def plan_moves(
+    engine: Engine, group: PlacementGroup, snapshot: Snapshot, most: int = MOST_MOVES
+) -> MovePlan:
+    """Return the fewest moves, *most* at most, that are found after which *group* fits.
+
+    *engine* knows what is in *snapshot*. Nothing changes. Raises DocumentError.
+    """
+    if group.status.assignments:
+        raise DocumentError("", f"{group.namespace}/{group.name} has its places")
+    movable, staying = _movable(engine, snapshot)
+    search = _Search(engine, group, live_zones(snapshot, engine.settings, assumed=True), most)
+    try:
+        status, moves = search.find(movable, snapshot.budgets)
+    finally:
+        engine.set_aside(())
+    return MovePlan(
+        namespace=group.namespace,
+        name=group.name,
+        status=status,
+        moves=moves,
+        movable=len(movable),
+        staying=dict(sorted(staying.items())),
+    )
+
+
+def _movable(engine: Engine, snapshot: Snapshot) -> tuple[list[Pod], Counter[str]]:
+    """Return the pods that could move; and how many others were to be movable, by why not."""
+    known = engine.pods()
+    movable, staying = [], Counter[str]()
+    for pod in snapshot.pods:
+        if is_movable(pod.annotations, pod.labels) and pod.node and not pod.finished:
+            alone = (pod.namespace, pod.name) in known
+            why = _why_not(pod, snapshot.budgets) if alone else "of a placement group"
+            if why:
+                staying[why] += 1
+            else:
+                movable.append(pod)
+    return movable, staying
+
+
+def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
+    """Return why a pod cannot move; empty if it can."""
+    owner = next((each for each in pod.owners if each.controller), None)
+    if owner is None:
+        return "nobody would make it again"
+    if owner.kind == "DaemonSet":
+        return "of a DaemonSet"
+    if pod.phase != "Running" or pod.deleted:
+        return "not running"
+    own = [each for each in budgets if each.covers(pod)]
+    if len(own) > 1:
+        return "in two PodDisruptionBudgets"
+    if any(not each.allowed for each in own):
+        return f"PodDisruptionBudget {own[0].name} allows none now"
+    return pod.pinned
+
+
+class _StaysError(Exception):
+    """A pod cannot go, beside the others that would."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(pod.name)
+        self.pod = pod
+
+
+class _Search:
+    def __init__(self, engine: Engine, group: PlacementGroup, zones: LiveZones, most: int) -> None:
+        self._engine = engine
+        self._group = group
+        self._zones = zones
+        self._most = most
+        self._units = [unit for unit in units(group) if unit.workers.count]
+        self._ahead = {
+            host for hosts in standing(engine, group).set_aside.values() for host in hosts
+        }
+        self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
+
+    def find(self, movable: Sequence[Pod], budgets: Sequence[Budget]) -> tuple[Status, list[Move]]:
+        """Return what would come of the group, and the moves for that."""
+        now = self._placed()
+        if now.assignments:
+            return now, []
+        pods = [*movable]
+        for _ in range(_TRIES):
+            try:
+                return self._enough(pods, budgets) or (now, [])
+            except _StaysError as stays:
+                pods.remove(stays.pod)
+        return now, []
+
+    def _enough(
+        self, pods: Sequence[Pod], budgets: Sequence[Budget]
+    ) -> tuple[Status, list[Move]] | None:
+        """Return the first choice of *pods* that is enough; raises _StaysError."""
+        for chosen in self._choices(pods):
+            if self._fits_without(chosen):
+                needed = self._needed(chosen)
+                _check_budgets(needed, budgets)
+                with self._without(needed):
+                    status = self._placed()
+                    return status, self._places(status, needed)
+        return None
+
+    def _needed(self, chosen: Sequence[Pod]) -> list[Pod]:
+        """Return those of *chosen* without which the group does not fit."""
+        needed = [*chosen]
+        for pod in chosen:
+            others = [each for each in needed if each is not pod]
+            if self._fits_without(others):
+                needed = others
+        return needed
+
+    def _fits_without(self, pods: Sequence[Pod]) -> bool:
+        with self._without(pods):
+            return bool(self._placed().assignments)
+
+    def _placed(self) -> Status:
+        self._engine.set_aside(self._ahead)
+        return self._engine.place(self._group)
+
+    @contextmanager
+    def _without(self, pods: Sequence[Pod]) -> Iterator[None]:
+        """Have these out of the cluster while in the context."""
+        for pod in pods:
+            self._engine.remove_pod(pod.namespace, pod.name)
+        try:
+            yield
+        finally:
+            for pod in pods:
+                self._engine.set_pod(pod)
+
+    def _choices(self, pods: Sequence[Pod]) -> Iterator[list[Pod]]:
+        """Yield what to try, fewest pods first: each a choice with most room in a domain."""
+        on_node: dict[str, list[Pod]] = {}
+        for pod in sorted(pods, key=self._order):
+            on_node.setdefault(pod.node, []).append(pod)
+        on_node = {node: own[: self._most] for node, own in on_node.items()}
+        self._engine.set_aside(self._ahead)
+        try:
+            gains = self._gains(on_node)
+            domains = self._domains(on_node)
+        except Unplaceable:
+            return
+        choices = [_choices_in(domain, gains, self._most) for domain in domains]
+        seen: set[tuple[tuple[str, int], ...]] = set()
+        for number in range(1, self._most + 1):
+            for of_domain in choices:
+                chosen = of_domain[number]
+                if chosen and chosen not in seen:
+                    seen.add(chosen)
+                    yield [pod for node, count in chosen for pod in on_node[node][:count]]
+
+    def _order(self, pod: Pod) -> tuple[float, str, str]:
+        """Return by what pods are ordered: first those that free most of what the group needs."""
+        asked = Counter[str]()
+        for unit in self._units:
+            asked |= Counter(self._engine.kind_of(unit.workers))
+        freed = {**pod.spec.effective(), PODS: 1}
+        share = sum(amount / asked[name] for name, amount in freed.items() if asked[name])
+        return -share, pod.namespace, pod.name
+
+    def _gains(self, on_node: Mapping[str, Sequence[Pod]]) -> dict[str, list[int]]:
+        """Return how many more of the group's pods fit on a node without 0, 1, 2, … of its own."""
+        fits: dict[str, list[int]] = {node: [] for node in on_node}
+        with ExitStack() as stack:
+            for number in range(max((len(own) for own in on_node.values()), default=-1) + 1):
+                if number:
+                    gone = [own[number - 1] for own in on_node.values() if len(own) >= number]
+                    stack.enter_context(self._without(gone))
+                rooms = [Room(self._engine, unit) for unit in self._units]
+                for node, own in on_node.items():
+                    if number <= len(own):
+                        fits[node].append(sum(each.pods(node) for each in rooms))
+        return {node: [each - own[0] for each in own] for node, own in fits.items()}
+
+    def _domains(self, on_node: Mapping[str, Sequence[Pod]]) -> list[list[str]]:
+        """Return the nodes with movable pods, by the domains in which the group is to be."""
+        room = Room(self._engine, self._units[0])
+        every = [node for node in on_node if node in room.leaf]
+        if room.plan.unconstrained:
+            return [every]
+        level = min(room.plan.level, room.host_level)
+        found: dict[int, list[str]] = {}
+        for node in every:
+            found.setdefault(room.tree.domains.above(room.leaf[node], level), []).append(node)
+        domains = [found[key] for key in sorted(found)]
+        return domains if room.plan.required else [*domains, every]
+
+    def _places(self, status: Status, pods: Sequence[Pod]) -> list[Move]:
+        """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
+        engine, group = self._engine, self._group
+        key = (group.namespace, group.name)
+        known = engine.groups.get(key)
+        closed = self._reserved | {*hosts_named(status, engine)}
+        engine.set_group(replace(group, status=status))
+        moves = []
+        try:
+            for pod in pods:
+                to = self._place_of(pod, closed)
+                engine.bind(pod.namespace, pod.name, to, engine.kind(pod.spec.effective()))
+                owner = next(each for each in pod.owners if each.controller)
+                move = Move(
+                    namespace=pod.namespace,
+                    name=pod.name,
+                    owner=f"{owner.kind}/{owner.name}",
+                    source=pod.node,
+                    to=to,
+                )
+                moves.append(move)
+        finally:
+            for pod in pods:
+                self._zones.withdraw((pod.namespace, pod.name))
+            if known is None:
+                engine.remove_group(*key)
+            else:
+                engine.set_group(known)
+        return moves
+
+    def _place_of(self, pod: Pod, closed: set[str]) -> str:
+        """Return a node that has room for a pod, also in its zones; raises _StaysError."""
+        request = self._zones.fits.request(pod)
+        alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
+        closed = closed | {pod.node}
+        for _ in range(_NODES_TRIED):
+            self._engine.set_aside(closed)
+            group = PlacementGroup(namespace="", name="", pod_sets=(alone,))
+            node = next(iter(self._engine.spread(group)))
+            if not node:
+                break
+            taken = host_reason(self._engine.nodes[node], {}, pod.spec)  # not its resources
+            if not taken and self._zones.choose(pod, request, [node]):
+                return node
+            closed = closed | {node}
+        raise _StaysError(pod)
+
+
+def _choices_in(
+    nodes: Sequence[str], gains: Mapping[str, Sequence[int]], most: int
+) -> list[tuple[tuple[str, int], ...]]:
+    """Return, for 0, 1, … *most* moves, how many of each node make most room together."""
+    best: list[tuple[int, tuple[tuple[str, int], ...]]] = [(0, ())] * (most + 1)
+    for node in nodes:
+        own = gains[node]
+        steps = [at for at in range(1, len(own)) if own[at] > own[at - 1]]
+        for number in range(most, 0, -1):
+            for count in steps:
+                if count > number:
+                    break
+                gain, chosen = best[number - count]
+                if gain + own[count] > best[number][0]:
+                    best[number] = (gain + own[count], (*chosen, (node, count)))
+    return [chosen for _, chosen in best]
+
+
+def _check_budgets(pods: Sequence[Pod], budgets: Sequence[Budget]) -> None:
+    """Raise _StaysError for the first pod that is one too many for its budget."""
+    for budget in budgets:
+        covered = [pod for pod in pods if budget.covers(pod)]
+        if len(covered) > budget.allowed:
+            raise _StaysError(covered[budget.allowed])

@@ -1,0 +1,147 @@
+"""Which pods of a group are in its places, and what of them the engine counts.
+
+The engine counts a group by its places. Owns the exception: pods that are bound where their group
+has no place, which count like pods of no group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.usage import nodes_named
+from nri_policy.cluster.groups.claims import give_back
+from nri_policy.cluster.groups.gates import places_of
+from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
+from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import (
+    GROUP_LABEL,
+    PlacementGroup,
+    Status,
+    hosts_of,
+    places_by_pod_set,
+)
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import Pod
+
+
+class Occupancy:
+    """The pods of groups that have places."""
+
+    def __init__(self, engine: Engine, members: Members, levels: Collection[str]) -> None:
+        self._engine = engine
+        self._members = members
+        self._levels = levels
+        self._elsewhere: dict[Key, set[Key]] = {}  # by group
+
+    @property
+    def nodes(self) -> Mapping[str, ClusterNode]:
+        """The nodes, by name."""
+        return self._engine.nodes
+
+    def phases(self, group: Key) -> Counter[str]:
+        """Return the phases of the pods that are where their group has places."""
+        elsewhere = self._elsewhere.get(group, ())
+        pods = [each.pod for each in self._members.of(group)]
+        return Counter(pod.phase for pod in pods if (pod.namespace, pod.name) not in elsewhere)
+
+    def count(self, group: Key, pod: Pod) -> None:
+        """Have the engine count a pod of a group; one that ended leaves its place to the group."""
+        key = (pod.namespace, pod.name)
+        if pod.finished:
+            self._engine.remove_pod(*key)
+        elif key in self._elsewhere.get(group, ()):
+            labels, annotations = dict(pod.labels), dict(pod.annotations)
+            labels.pop(GROUP_LABEL, None)
+            annotations.pop(GROUP_LABEL, None)
+            node = pod.node or self._node_of(pod)  # where it is to be, until it is failed
+            self._engine.set_pod(replace(pod, node=node, labels=labels, annotations=annotations))
+        else:
+            labels = {**pod.labels, GROUP_LABEL: group[1]}
+            self._engine.set_pod(replace(pod, labels=labels))
+
+    def recount(self, key: Key, group: PlacementGroup | None) -> bool:
+        """See anew which pods are in the places of a group; return whether that has changed.
+
+        One that has no places, or went (None), may have pods all the same that were let go.
+        """
+        members = [
+            each
+            for each in self._members.of(key)
+            if each.pod.node or GROUP_LABEL in each.pod.annotations
+        ]
+        elsewhere = {(key[0], each.pod.name) for each in members}
+        if group is not None and group.status.assignments:
+            names = pod_set_names(members, self._levels, group.pod_sets)
+            for assignment in group.status.assignments:
+                own = [
+                    each.pod
+                    for each, name in zip(members, names, strict=True)
+                    if name == assignment.pod_set
+                ]
+                places = places_of(assignment, own, self._engine.nodes)
+                elsewhere -= {(key[0], name) for name, place in places.items() if place is not None}
+        changed = elsewhere ^ self._elsewhere.pop(key, set())
+        if elsewhere:
+            self._elsewhere[key] = elsewhere
+        for each in members:
+            if (key[0], each.pod.name) in changed:
+                self.count(key, each.pod)
+        return bool(changed)
+
+    def give_back(self, key: Key, group: PlacementGroup, owners: Collection[str]) -> Status:
+        """Return the status of a group without the places that nobody can claim.
+
+        *owners* are the uids of its owners.
+        """
+        members = self._members.of(key)
+        names = pod_set_names(members, self._levels, group.pod_sets)
+        claimed = self._members.claims(group, names, owners)
+        if all(count <= claimed[name] for name, count in places_by_pod_set(group).items()):
+            return group.status
+        return give_back(group, members, names, claimed, self._engine.nodes)
+
+    def lacking(self, key: Key, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
+        """Return how many places more the pods that wait need, by pod set, once all are there.
+
+        Only the owner of a group may have it become larger than its `spec` says.
+        """
+        members = self._members.live(key)
+        try:
+            check_complete(key, members, self._members.spared(key))
+        except (Incomplete, DocumentError):
+            return {}
+        counts = Counter(pod_set_names(members, self._levels, group.pod_sets))
+        places = places_by_pod_set(group)
+        found = {}
+        for each in group.pod_sets:
+            count = counts[each.name] if owned else min(counts[each.name], each.count)
+            if each.name in places and count > places[each.name]:
+                found[each.name] = count - places[each.name]
+        return found
+
+    def hosts(self, key: Key, group: PlacementGroup) -> tuple[list[str], set[str]]:
+        """Return the hosts that a group needs, and those where a pod of it makes progress."""
+        busy = {
+            self._host(pod)
+            for pod in (each.pod for each in self._members.of(key))
+            if pod.node in self._engine.nodes and not (pod.finished or pod.deleted)
+        }
+        return [*+hosts_of(group)], busy
+
+    def _node_of(self, pod: Pod) -> str:
+        """Return the node that the selector of a pod names by its host; empty if there is none."""
+        host = pod.spec.node_selector.get(HOSTNAME, "")
+        named = nodes_named([HOSTNAME], [host], self.nodes) if host else []
+        return named[0] if named else ""
+
+    def _host(self, pod: Pod) -> str:
+        """Return the host where a pod is, or was to be."""
+        node = self._engine.nodes.get(pod.node)
+        own = "" if node is None else node.labels.get(HOSTNAME, "")
+        return own or pod.spec.node_selector.get(HOSTNAME, "")

@@ -1,0 +1,150 @@
+"""What is to be changed of a group's pods: let go, failed, deleted; each is asked for once.
+
+A pod whose change failed is left alone for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+from nri_policy.cluster.groups.gates import openings
+from nri_policy.cluster.groups.gathering import Member, pod_set_names
+from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.refusals import Refusals
+from nri_policy.cluster.groups.writes import (
+    NODE_FAILED,
+    DeletePod,
+    FailPod,
+    Notice,
+    OpenGate,
+    PodWrite,
+    Write,
+    pod_of,
+)
+from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, hosts_of
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.foundation.wording import quoted
+
+
+class PodChanges:
+    """The changes of pods that are under way."""
+
+    def __init__(
+        self,
+        gate: str,
+        levels: Collection[str],
+        occupancy: Occupancy,
+        now: Callable[[], float],
+    ) -> None:
+        self.gate = gate
+        self.refusals = Refusals(now)
+        self._levels = levels
+        self._occupancy = occupancy
+        self._asked: dict[Key, PodWrite] = {}
+        self._unanswered: set[Key] = set()  # of them, those that are to be asked again
+
+    def ask(self, write: PodWrite) -> None:
+        """Take in that a write is under way."""
+        pod = pod_of(write)
+        self._asked[pod.namespace, pod.name] = write
+        self._unanswered.discard((pod.namespace, pod.name))
+
+    def unanswered(self, write: OpenGate) -> None:
+        """Take in that nobody knows whether a write came to be: it is asked again as it was."""
+        pod = write.opening.pod
+        self._unanswered.add((pod.namespace, pod.name))
+
+    def settle(self) -> None:
+        """Take in that what nobody answered did not come to be, or is seen by now."""
+        for key in [*self._unanswered]:
+            self.forget(key)
+
+    def forget(self, key: Key) -> None:
+        """Take in that nothing is under way any more with a pod."""
+        self._asked.pop(key, None)
+        self._unanswered.discard(key)
+
+    def remove(self, key: Key) -> None:
+        """Take in that a pod went."""
+        self.forget(key)
+        self.refusals.remove(key)
+
+    def under_way(self, group: Key) -> bool:
+        """Whether a pod of a group is about to be let go to a place."""
+        return any(
+            isinstance(each, OpenGate) and (each.opening.pod.namespace, each.group) == group
+            for each in self._asked.values()
+        )
+
+    def see(self, pod: Pod) -> None:
+        """Take in a pod as it is now: what rests on another revision came to be, or never will."""
+        key = (pod.namespace, pod.name)
+        asked = self._asked.get(key)
+        if asked is not None and pod_of(asked).revision != pod.revision:
+            self.remove(key)
+
+    def _may_ask(self, key: Key) -> bool:
+        """Whether a change of a pod may be asked: none is under way, and none has just failed."""
+        return key not in self._asked and not self.refusals.holds(key)
+
+    def open(
+        self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
+    ) -> Iterator[Write]:
+        """Yield the pods that may go, none to *closed* hosts.
+
+        One that is about to end has its place until it has ended. What nobody answered is asked
+        again, whatever is closed by now: only so it is known in the end.
+        """
+        for key in sorted(self._unanswered):
+            asked = self._asked[key]
+            of = (key[0], asked.group)
+            if of == (group.namespace, group.name) and not self.refusals.holds(key):
+                yield asked
+        members = [
+            each
+            for each in members
+            if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
+        ]
+        names = pod_set_names(members, self._levels, group.pod_sets)
+        nodes = self._occupancy.nodes
+        for assignment in group.status.assignments:
+            own = [
+                each
+                for each, name in zip(members, names, strict=True)
+                if name == assignment.pod_set
+            ]
+            for opening in openings(assignment, own, self.gate, nodes, closed):
+                if self._may_ask((group.namespace, opening.pod.name)):
+                    yield OpenGate(opening, group.name, self.gate)
+
+    def fail_lost(
+        self, group: PlacementGroup, members: Sequence[Member], unhealthy: Collection[str]
+    ) -> Iterator[Write]:
+        """Yield the pods that were let go to a host that failed before they were there.
+
+        That is one of the *unhealthy*, or one that the group has no place on any more.
+        """
+        places = hosts_of(group)
+        for each in members:
+            pod = each.pod
+            key = (pod.namespace, pod.name)
+            host = pod.spec.node_selector.get(HOSTNAME)
+            if pod.node or not host or self.gate in pod.gates or not self._may_ask(key):
+                continue
+            if pod.annotations.get(GROUP_LABEL) != group.name:
+                continue
+            if host in unhealthy or host not in places:
+                message = f"host {quoted(host)} failed before the pod was there"
+                yield FailPod(pod, group.name, message)
+                yield Notice(key, NODE_FAILED, message, pod=True)
+
+    def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
+        """Yield the pods that have to go with their group's places."""
+        status = group.status
+        for each in members:
+            pod = (each.pod.namespace, each.pod.name)
+            if self.gate not in each.pod.gates and self._may_ask(pod):
+                yield DeletePod(each.pod, group.name, status.evicted, status.message)
+                yield Notice(pod, status.evicted, status.message, pod=True)

@@ -1,0 +1,328 @@
+"""What is to be done next with a group: told from what is there of it, never from what was done.
+
+Owns the way of one group: its PlacementGroup is created, follows the size and the priority of its
+pods, waits in the queue, gets places, loses those that nobody can claim, gets more, and has its
+pods let go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from math import inf
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.attempts import Attempts
+from nri_policy.cluster.groups.failure import Failures
+from nri_policy.cluster.groups.gathering import (
+    Incomplete,
+    Member,
+    check_complete,
+    check_gated,
+    check_members,
+    gather,
+    owner_names,
+    pod_set_names,
+)
+from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.problems import Problems
+from nri_policy.cluster.groups.queue import seconds_between
+from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.waiting import topology_name
+from nri_policy.cluster.groups.writes import (
+    CreateGroup,
+    Notice,
+    Write,
+    WriteSpec,
+    WriteStatus,
+    with_status,
+)
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup, Status, hosts_of, places_by_pod_set
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.pod import Owner, Pod
+from nri_policy.foundation.wording import counted
+
+
+class Progress:
+    """The next writes of a group."""
+
+    def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
+        self,
+        now: Callable[[], float],
+        *,
+        levels: Collection[str],
+        engine: Engine,
+        members: Members,
+        groups: SeenGroups,
+        occupancy: Occupancy,
+        changes: PodChanges,
+        failures: Failures,
+        problems: Problems,
+        attempts: Attempts,
+        look_again: Callable[[Key, float], None],
+    ) -> None:
+        self._now = now
+        self._levels = levels
+        self._engine = engine
+        self._members = members
+        self._groups = groups
+        self._occupancy = occupancy
+        self._changes = changes
+        self._failures = failures
+        self._problems = problems
+        self._attempts = attempts
+        self._queue = attempts.queue
+        self._look_again = look_again
+        self._latest = ""  # the time of the cluster, as far as it is known
+
+    def see_pod(self, pod: Pod) -> None:
+        """Take in a pod: what time it is in the cluster, at least."""
+        self._latest = max(self._latest, pod.created)
+
+    def next(self, key: Key) -> Iterator[Write]:
+        """Yield what follows from what is there of a group; or have it wait in the queue."""
+        seen = self._groups.get(key)
+        members = self._members.live(key)
+        if self._groups.is_under_way(key):
+            return
+        if seen is None:
+            if self._is_any_gated(members):
+                yield from self._create(key, members)
+            else:
+                self._problems.say(key, "")
+                self._groups.refusals.remove(key)
+            return
+        status = seen.group.status
+        if not _is_theirs(seen, members):
+            self._queue.remove(key)
+            message = "the PlacementGroup of this name belongs to others than these pods"
+            if self._problems.say(key, message):
+                yield Notice(key, "OtherOwner", message)
+        elif members and seen.group.priority != (priority := _priority_of(members)):
+            yield WriteSpec(replace(seen.group, priority=priority), seen.revision)
+        elif status.assignments:
+            yield from self._keep(seen, members)
+        elif status.evicted:
+            yield from self._changes.evict(seen.group, members)
+            if all(self._changes.gate in each.pod.gates for each in members):  # all others went
+                yield WriteStatus(
+                    with_status(seen.group, replace(status, evicted="")), seen.revision
+                )
+        else:
+            yield from self._wait(seen, members)
+
+    def _is_any_gated(self, members: Collection[Member]) -> bool:
+        return any(self._changes.gate in each.pod.gates for each in members)
+
+    def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
+        try:
+            check_gated(members, self._changes.gate)
+            group = gather(key, members, self._levels, self._members.spared(key))
+        except (Incomplete, DocumentError) as problem:
+            reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
+            if self._problems.say(key, str(problem)):  # there is no group yet to look at
+                first = min(each.pod.name for each in members)
+                yield Notice((key[0], first), reason, str(problem), pod=True)
+            return
+        self._problems.say(key, "")
+        owners = {owner.uid: owner for each in members for owner in _owners_of(each)}
+        yield CreateGroup(group, (*owners.values(),))
+
+    def _wait(self, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
+        """Have a group without places wait in the queue, if all of its pods are there."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        try:
+            check_members(group, members, self._levels, self._members.spared(key))
+            check_gated(members, self._changes.gate)
+        except (Incomplete, DocumentError) as problem:
+            self._queue.remove(key)
+            resized = self._resized(seen, members)
+            if resized is not None:
+                yield WriteSpec(resized, seen.revision, resized=True)
+            elif members or group.status.state != "Unplaceable":  # else it says why they had to go
+                yield from self._problems.tell(seen, "Waiting", str(problem))
+        else:
+            if members:
+                self._put(key, group, members)
+
+    def _put(self, key: Key, group: PlacementGroup, members: list[Member]) -> None:
+        """Have a group wait in the queue, from when the last of its pods was created."""
+        if key not in self._queue:
+            created = max((each.pod.created for each in members), default="")
+            since = self._now() - seconds_between(created, self._latest)
+            self._queue.put(
+                key,
+                group.priority,
+                since,
+                created,
+                topology=topology_name(group),
+                holds=bool(group.status.reserved),
+            )
+
+    def _resized(self, seen: SeenGroup, members: list[Member]) -> PlacementGroup | None:
+        """Return a group with the size that its owner has by now, if all of its pods are there."""
+        key = (seen.group.namespace, seen.group.name)
+        if not seen.owners or not members:
+            return None  # somebody has written it by hand
+        try:
+            check_complete(key, members, self._members.spared(key))
+        except (Incomplete, DocumentError):
+            return None
+        counts = Counter(pod_set_names(members, self._levels, seen.group.pod_sets))
+        pod_sets = tuple(
+            replace(each, count=counts.pop(each.name, 0)) for each in seen.group.pod_sets
+        )
+        return (
+            None
+            if counts or pod_sets == seen.group.pod_sets
+            else replace(seen.group, pod_sets=pod_sets)
+        )
+
+    def _keep(self, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
+        """Yield what follows for a group that has its places, or had."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        status = self._occupancy.give_back(key, group, seen.owners)
+        if status != group.status and not self._changes.under_way(key):
+            yield WriteStatus(with_status(group, status), seen.revision)
+            return
+        if not places_by_pod_set(group).total():
+            self._queue.remove(key)
+            if self._is_any_gated(members) or not self._members.of(key):
+                yield WriteStatus(with_status(group, Status()), seen.revision)
+            return
+        unhealthy = self._unhealthy(group)
+        yield from self._changes.fail_lost(group, members, unhealthy)
+        if unhealthy and (key not in self._queue or unhealthy != group.status.unhealthy_nodes):
+            yield from self._attempts.replace(seen, unhealthy)
+        elif not unhealthy:
+            lacking = self._occupancy.lacking(key, group, owned=bool(seen.owners))
+            if lacking:
+                yield from self._grow(seen, members, lacking)
+            else:
+                self._queue.remove(key)
+            if not self._groups.is_under_way(key):
+                yield from self._run(seen, lacking)
+        if self._engine.groups[key] is group:  # else it has other places soon
+            yield from self._changes.open(group, self._first_served(seen), unhealthy)
+
+    def _grow(
+        self, seen: SeenGroup, members: list[Member], lacking: dict[str, int]
+    ) -> Iterator[Write]:
+        """Have a group wait for more places; first its `spec` says that it is to have them.
+
+        Its status says before that there are fewer: at no time do the two contradict each other.
+        """
+        group = seen.group
+        places = places_by_pod_set(group)
+        pod_sets = tuple(
+            replace(each, count=max(each.count, places[each.name] + lacking.get(each.name, 0)))
+            for each in group.pod_sets
+        )
+        missing = sum(each.count for each in pod_sets) - places.total()
+        if pod_sets == group.pod_sets:
+            self._put((group.namespace, group.name), group, members)
+        elif group.status.given_back < missing:
+            status = replace(group.status, given_back=missing)
+            yield WriteStatus(with_status(group, status), seen.revision)
+        else:
+            yield WriteSpec(replace(group, pod_sets=pod_sets), seen.revision, resized=True)
+
+    def _unhealthy(self, group: PlacementGroup) -> list[str]:
+        """Return the hosts of a group that failed, but for those that it no longer needs."""
+        key = (group.namespace, group.name)
+        hosts, busy = self._occupancy.hosts(key, group)
+        tolerations = [
+            (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
+            for each in group.pod_sets
+            for topology in [self._engine.topology_of(each)]
+        ]
+        known = group.status.unhealthy_nodes
+        unhealthy, again = self._failures.failed(hosts, tolerations, busy, known)
+        if again < inf:
+            self._look_again(key, again)
+        return unhealthy
+
+    def _run(self, seen: SeenGroup, lacking: dict[str, int]) -> Iterator[Write]:
+        """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
+        group = seen.group
+        key = (group.namespace, group.name)
+        phases = self._occupancy.phases(key)
+        running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
+        enough = running >= sum(each.count for each in group.pod_sets)
+        status = replace(
+            group.status,
+            state="Running" if enough and not lacking else "Placed",
+            message=self._message(group, lacking),
+            unhealthy_nodes=[],
+            conditions=[],
+        )
+        if status != group.status:
+            yield WriteStatus(with_status(group, status), seen.revision)
+            if group.status.unhealthy_nodes:
+                yield Notice(key, "Healthy", "")
+
+    def _message(self, group: PlacementGroup, lacking: dict[str, int]) -> str:
+        """Return what is to be said of a group that has its places."""
+        key = (group.namespace, group.name)
+        if lacking:
+            return self._problems.texts.get(key, "")
+        if many := self._too_many(group):
+            of = ", ".join(owner_names(many)) or key[1]
+            return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
+        return self._unlabelled(group)
+
+    def _too_many(self, group: PlacementGroup) -> list[Member]:
+        """Return the pods of a group if they are more than its places."""
+        members = self._members.live((group.namespace, group.name))
+        return members if len(members) > places_by_pod_set(group).total() else []
+
+    def _first_served(self, seen: SeenGroup) -> list[Member]:
+        """Return the pods that may get places: where they are too many, not those of new owners."""
+        members = self._members.of((seen.group.namespace, seen.group.name))
+        if not seen.owners or not self._too_many(seen.group):
+            return members
+        return [
+            each
+            for each in members
+            if self._changes.gate not in each.pod.gates
+            or any(one.uid in seen.owners for one in _owners_of(each))
+        ]
+
+    def _unlabelled(self, group: PlacementGroup) -> str:
+        """Return which of a group's hosts have lost a label: nothing more goes there."""
+        topologies = [self._engine.topology_of(each) for each in group.pod_sets]
+        levels = {level for each in topologies if each is not None for level in each.levels}
+        missing = self._failures.missing_label(hosts_of(group), levels)
+        return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
+
+
+def _is_theirs(seen: SeenGroup, members: Collection[Member]) -> bool:
+    """Whether a group belongs to these pods: to one of their owners, or to nobody."""
+    owners = {one.uid for each in members for one in _owners_of(each)}
+    owners |= {one.uid for each in members for one in each.pod.owners if one.controller}
+    return not seen.owners or not owners or bool(seen.owners & owners)
+
+
+def _owners_of(member: Member) -> list[Owner]:
+    """Return who owns the group of a pod: the pod's controller, or the pod itself if alone.
+
+    The PodGroup, if it is that one's.
+    """
+    pod = member.pod
+    if member.membership.owner is not None:
+        return [member.membership.owner]
+    if member.membership.alone:
+        return [Owner(kind="Pod", name=pod.name, uid=pod.uid, api_version="v1")]
+    return [each for each in pod.owners if each.controller]
+
+
+def _priority_of(members: Collection[Member]) -> int:
+    """Return a group's priority: the highest of its pods', which their PriorityClasses decide."""
+    return max(each.pod.priority for each in members)

@@ -1,0 +1,136 @@
+"""PlacementGroups as they were seen, and what is asked to be written of them.
+
+Owns what is under way: a write is, until its group is seen at another revision or is gone, or until
+it is known that the write did not come to be. A group whose write failed is left alone for a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from msgspec import Struct
+
+from nri_policy.cluster.groups.refusals import Refusals
+from nri_policy.cluster.groups.writes import GroupWrite, WriteStatus
+from nri_policy.cluster.objects.group import PlacementGroup, hosts_of
+from nri_policy.cluster.objects.membership import Key
+
+
+class SeenGroup(Struct, frozen=True):
+    """A PlacementGroup as it was seen."""
+
+    group: PlacementGroup
+    revision: str
+    owners: frozenset[str]  # uids
+
+
+class SeenGroups:
+    """PlacementGroups by namespace and name."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.refusals = Refusals(now)
+        self._seen: dict[Key, SeenGroup] = {}
+        self._at: dict[str, set[Key]] = {}  # groups that have places, by host
+        self._owned: dict[str, set[Key]] = {}  # groups, by the uid of an owner
+        self._asked: dict[Key, GroupWrite] = {}
+        self._unanswered: dict[Key, GroupWrite] = {}  # of those, what is to be asked again
+
+    def __getitem__(self, key: Key) -> SeenGroup:
+        return self._seen[key]
+
+    def get(self, key: Key) -> SeenGroup | None:
+        """Return a group, None where it is not known."""
+        return self._seen.get(key)
+
+    def keys(self) -> Collection[Key]:
+        """Return the groups that are known."""
+        return self._seen.keys()
+
+    def states(self) -> Counter[str]:
+        """Return how many groups there are of each state."""
+        return Counter(each.group.status.state for each in self._seen.values())
+
+    def on_host(self, host: str) -> Collection[Key]:
+        """Return the groups that have places on a host."""
+        return self._at.get(host, ())
+
+    def owned_by(self, uid: str) -> Collection[Key]:
+        """Return the groups of an owner."""
+        return self._owned.get(uid, ())
+
+    def evicted(self) -> set[Key]:
+        """Return the groups that have lost their places, with pods that may still be there."""
+        return {key for key, each in self._seen.items() if each.group.status.evicted}
+
+    def lacks(self, revisions: Mapping[Key, str]) -> set[Key]:
+        """Return the groups that are not known as they are at these *revisions*."""
+        seen = self._seen
+        return {
+            key
+            for key, revision in revisions.items()
+            if key not in seen or seen[key].revision != revision
+        }
+
+    def see(self, key: Key, seen: SeenGroup) -> tuple[SeenGroup | None, bool]:
+        """Take in a group as it is now.
+
+        Return it as it was, and whether it is as it would be: no write of its status is under way.
+        """
+        old = self._forget(key)
+        self._seen[key] = seen
+        for host in hosts_of(seen.group):
+            self._at.setdefault(host, set()).add(key)
+        for uid in seen.owners:
+            self._owned.setdefault(uid, set()).add(key)
+        asked = self._asked.get(key)
+        if isinstance(asked, WriteStatus) and asked.revision == seen.revision:
+            return old, False
+        if self._asked.pop(key, None) is not None:
+            self.refusals.remove(key)
+        return old, True
+
+    def remove(self, key: Key) -> None:
+        """Take in that a group went."""
+        self._forget(key)
+        self._asked.pop(key, None)
+        self.refusals.remove(key)
+
+    def ask(self, write: GroupWrite) -> None:
+        """Take in that a write is under way."""
+        self._asked[write.group.namespace, write.group.name] = write
+
+    def is_under_way(self, key: Key) -> bool:
+        """Whether a write of a group is, or has failed so lately that none is to be asked."""
+        return key in self._asked or self.refusals.holds(key)
+
+    def under_way(self) -> list[GroupWrite]:
+        """Return the writes that are."""
+        return [*self._asked.values()]
+
+    def failed(self, key: Key) -> SeenGroup | None:
+        """Take in that a write did not come to be; return the group as it is."""
+        self._asked.pop(key, None)
+        return self._seen.get(key)
+
+    def unanswered(self, write: GroupWrite) -> None:
+        """Take in that nobody knows whether a write came to be."""
+        self._unanswered[write.group.namespace, write.group.name] = write
+
+    def again(self) -> list[GroupWrite]:
+        """Return what is to be asked again: nobody answered, and nothing was seen since."""
+        due = [key for key in self._unanswered if not self.refusals.holds(key)]
+        again = {key: self._unanswered.pop(key) for key in due}
+        return [write for key, write in again.items() if self._asked.get(key) is write]
+
+    def _forget(self, key: Key) -> SeenGroup | None:
+        """Forget a group; return it as it was seen."""
+        seen = self._seen.pop(key, None)
+        if seen is None:
+            return None
+        for index, names in ((self._at, hosts_of(seen.group)), (self._owned, seen.owners)):
+            for name in names:
+                index[name].discard(key)
+                if not index[name]:
+                    del index[name]
+        return seen

@@ -1,0 +1,239 @@
+"""Groups that wait for places: tried in the queue's order, with hosts set aside; cluster.md §9.
+
+Owns the queue, what is set aside for whom, and what a cluster could hold if it were empty. Nobody
+of lower or equal rank than a holder is placed on its hosts. The caller says when something changed,
+and what became of each group that was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+
+import msgspec
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.reservation import Reservations, fitting, place_of, pods_of
+from nri_policy.cluster.groups.queue import Queue, Rank
+from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PlacementRequest, Status
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.foundation.units import parse_duration
+from nri_policy.foundation.wording import counted
+
+RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
+MAX_SHAPES = 1000  # of which it is known whether they fit into an empty cluster
+
+
+class WaitingGroups:
+    """The queue of groups, and the hosts that are set aside for some of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Place groups in *engine*, which may know nodes already."""
+        self.queue: Queue[Key] = Queue(parse_duration(engine.settings.groups.timeout))
+        self._engine = engine
+        self._empty = engine.part(engine.nodes)  # the same nodes, with nothing on them
+        self._reservations = Reservations(engine, self._empty)
+        self._hosts: dict[Key, tuple[str, ...]] = {}  # by holder
+        self._checked = True  # whether these could still hold their groups
+        self._reconsidered = 0.0  # when it was last seen whether others are better
+        self._fits_empty: dict[bytes, bool] = {}  # by shape of a group
+        self._refused: dict[bytes, Status] = {}  # by shape, what did not fit in this round
+        self._refused_without: frozenset[str] = frozenset()  # these hosts
+
+    def configure(self, settings: ClusterSettings) -> None:
+        """Go on with other settings; groups that wait are tried again."""
+        self._empty.configure(settings)
+        self.queue.timeout = parse_duration(settings.groups.timeout)
+        self._see_change()
+
+    def set_node(self, name: str) -> None:
+        """Take in that a node of the engine came or changed."""
+        self._empty.set_node(self._engine.nodes[name])
+        self._see_change()
+
+    def remove_node(self, name: str) -> None:
+        """Take in that a node went."""
+        self._empty.remove_node(name)
+        self._see_change()
+
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node's zones have left."""
+        if self._empty.set_zones(zones.emptied()):
+            self._see_change()
+        else:
+            self.queue.changed()
+
+    def remove_zones(self, node: str) -> None:
+        """Take in that a node's zones went, or are not to be trusted."""
+        self._empty.remove_zones(node)
+        self._see_change()
+
+    def restore(self, key: Key, hosts: tuple[str, ...]) -> None:
+        """Take in for whom hosts are set aside: it is stored, maybe by another leader."""
+        if hosts:
+            self._hosts[key] = hosts
+            self._checked = False
+        else:
+            self._hosts.pop(key, None)
+
+    def reserve(self, key: Key, hosts: tuple[str, ...]) -> None:
+        """Set hosts aside for a group for which others leave them."""
+        self._hosts[key] = hosts
+
+    def reserved(self, key: Key) -> tuple[str, ...]:
+        """Return the hosts that are set aside for a group."""
+        return self._hosts.get(key, ())
+
+    def reservations(self) -> Iterator[tuple[Key, Rank, tuple[str, ...]]]:
+        """Yield for whom hosts are set aside, and its rank."""
+        for key, hosts in self._hosts.items():
+            if key in self.queue:
+                yield key, self.queue.rank(key), hosts
+
+    def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
+        """See anew for whom hosts are set aside; those for whom that changes are tried again."""
+        while True:
+            holders = self.queue.holders(now)
+            for key in [key for key in self._hosts if key not in holders]:
+                del self._hosts[key]
+                self.queue.changed()
+            again = now >= self._reconsidered + RECONSIDER
+            if self._checked and len(holders) == len(self._hosts) and not (holders and again):
+                return
+            self._checked = True
+            self._reconsidered = now if again else self._reconsidered
+            for key in holders:
+                if not self._keep(key, find(key), again=again):
+                    break  # the next may hold
+            else:
+                return
+
+    def _keep(self, key: Key, group: PlacementGroup, *, again: bool) -> bool:
+        """Set hosts aside for a holder; return False if nothing could hold it any more.
+
+        It keeps those that it has, but if *again*, for others where more of its pods fit now.
+        """
+        before = self._hosts.get(key, ())
+        hosts = self._reservations.choose(group, before)
+        if again and before and hosts is not None:
+            others = self._reservations.choose(group)
+            if others is not None and fitting(self._engine, group, others) > fitting(
+                self._engine, group, hosts
+            ):
+                hosts = others
+        if hosts is None:
+            self._hosts.pop(key, None)
+            self.queue.refused(key, hopeless=True)
+            self.queue.changed()
+        elif hosts != before:
+            self._hosts[key] = hosts
+            self.queue.changed()
+        return hosts is not None
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Set hosts aside as each group is tried in the context, and none after it.
+
+        Nothing becomes free in a round: what did not fit is not tried again for another group.
+        """
+        self._refused.clear()
+        try:
+            yield
+        finally:
+            self._engine.set_aside(())
+
+    def place(
+        self,
+        key: Key,
+        group: PlacementGroup,
+        failures: Mapping[str, int] = MappingProxyType({}),
+        more: Mapping[str, int] = MappingProxyType({}),
+    ) -> Status:
+        """Return the status of a group of the queue if it were placed now, in a round.
+
+        Hosts are out of its reach that are set aside for others before it. Raises DocumentError.
+        """
+        aside = self._aside(key)
+        self._engine.set_aside(aside)
+        if more or failures or _is_spread(group):
+            return self._engine.place(group, failures, more)
+        if aside != self._refused_without:
+            self._refused_without, self._refused = aside, {}
+        shape = _shape(group)
+        found = self._refused.get(shape)
+        if found is None:
+            found = self._engine.place(group)
+            if not found.assignments:
+                self._refused[shape] = found
+        return found
+
+    def is_hopeless(self, group: PlacementGroup) -> bool:
+        """Whether a group would not even fit into an empty cluster."""
+        shape = _shape(group)
+        fits = self._fits_empty.get(shape)
+        if fits is None:
+            if len(self._fits_empty) >= MAX_SHAPES:
+                self._fits_empty.clear()
+            fits = self._fits_empty[shape] = bool(self._empty.place(group).assignments)
+        return not fits
+
+    def standing(self, key: Key, group: PlacementGroup) -> str:
+        """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
+        own = self._hosts.get(key)
+        if own:
+            fits = fitting(self._engine, group, own)
+            where = place_of(group, own, self._engine)
+            return f"reserved: {where}, {fits} of {counted(pods_of(group), 'pod')} fit now"
+        rank = self.queue.rank(key)
+        return "; ".join(
+            f"{counted(len(hosts), 'host')} set aside for {'/'.join(holder)}"
+            for holder, other, hosts in self.reservations()
+            if other < rank
+        )
+
+    def closed_to(self, pod: Pod) -> dict[str, str]:
+        """Return the nodes that a pod without a group must not use now, and why.
+
+        Pods of DaemonSets run everywhere; those of groups have their places.
+        """
+        if GROUP_LABEL in pod.annotations or any(one.kind == "DaemonSet" for one in pod.owners):
+            return {}
+        own = (-pod.priority, pod.created)
+        return {
+            host: f"set aside for placement group {'/'.join(holder)}"
+            for holder, rank, hosts in self.reservations()
+            if rank[:2] <= own
+            for host in hosts
+        }
+
+    def _aside(self, key: Key) -> frozenset[str]:
+        rank = self.queue.rank(key)
+        return frozenset(
+            host for _, other, hosts in self.reservations() if other < rank for host in hosts
+        )
+
+    def _see_change(self) -> None:
+        self._checked = False
+        self._fits_empty.clear()
+        self.queue.changed()
+
+
+def topology_name(group: PlacementGroup) -> str:
+    """Return the topology that a group names, empty for the default."""
+    named = (each.request.topology for each in group.pod_sets if each.request)
+    return next((each for each in named if each is not None), "")
+
+
+def _is_spread(group: PlacementGroup) -> bool:
+    """Whether a group's own running pods count where it is placed."""
+    requests = [each.request or PlacementRequest() for each in group.pod_sets]
+    return any(each.spread_over or each.max_per_host is not None for each in requests)
+
+
+def _shape(group: PlacementGroup) -> bytes:
+    """Return what decides where a group fits: groups of one shape fit alike."""
+    return msgspec.json.encode(group.pod_sets)

@@ -1,0 +1,200 @@
+"""What the controller of placement groups wants written: values, carried out by others.
+
+A write says what it rests on, so that it is refused if that has changed meanwhile, and is safe to
+do twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.groups.gates import Opening
+from nri_policy.cluster.objects.document import CPU, Amounts
+from nri_policy.cluster.objects.group import (
+    API_VERSION,
+    GROUP_LABEL,
+    KIND,
+    PlacementGroup,
+    PodSet,
+    Status,
+    write_status,
+)
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.pod import Owner, Pod
+
+NODE_FAILED = "NodeFailed"  # reason of what happens to a group's pods
+
+Object = dict[str, Any]
+
+
+class CreateGroup(Struct, frozen=True):
+    """A PlacementGroup that is not there yet."""
+
+    group: PlacementGroup
+    owners: tuple[Owner, ...]
+
+    def object(self) -> Object:
+        """Return the object to create."""
+        owners = [
+            {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid}
+            for each in self.owners
+        ]
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {
+                "namespace": self.group.namespace,
+                "name": self.group.name,
+                "ownerReferences": owners,
+            },
+            "spec": _spec(self.group),
+        }
+
+
+class WriteSpec(Struct, frozen=True):
+    """The `spec` of a PlacementGroup as it was at *revision*: its priority, and its sizes."""
+
+    group: PlacementGroup
+    revision: str
+    resized: bool = False  # else what its author wrote of its pod sets stays as it is
+
+    def patch(self) -> Object:
+        """Return the merge patch of the object."""
+        spec = _spec(self.group) if self.resized else {"priority": self.group.priority}
+        return {"metadata": {"resourceVersion": self.revision}, "spec": spec}
+
+
+class WriteStatus(Struct, frozen=True):
+    """The status of a PlacementGroup as it was at *revision*."""
+
+    group: PlacementGroup
+    revision: str
+
+    @property
+    def key(self) -> Key:
+        """The group's namespace and name."""
+        return self.group.namespace, self.group.name
+
+    def patch(self) -> Object:
+        """Return the merge patch of its `status`."""
+        metadata = {"resourceVersion": self.revision}
+        return {"metadata": metadata, "status": write_status(self.group)}
+
+
+class OpenGate(Struct, frozen=True):
+    """A pod that is let go to its place."""
+
+    opening: Opening
+    group: str
+    gate: str
+
+    def patch(self) -> Object:
+        """Return the merge patch of the pod: selector, zone, and the gate gone."""
+        pod, opening = self.opening.pod, self.opening
+        annotations = {GROUP_LABEL: self.group}
+        if opening.zone:
+            annotations["placement.nri/zone"] = opening.zone
+        gates = [{"name": each} for each in pod.gates if each != self.gate]
+        return {
+            "metadata": _as_seen(pod) | {"annotations": annotations},
+            "spec": {"schedulingGates": gates or None, "nodeSelector": opening.selector},
+        }
+
+
+class FailPod(Struct, frozen=True):
+    """A pod that was let go to where it can no longer run: its owner shall make another."""
+
+    pod: Pod
+    group: str
+    message: str
+
+    def patch(self) -> Object:
+        """Return the patch of the pod's `status`, of which nothing was written by a node."""
+        status = {
+            "phase": "Failed",
+            "reason": NODE_FAILED,
+            "message": self.message,
+            "conditions": [_disrupted(NODE_FAILED, self.message)],
+        }
+        return {"metadata": _as_seen(self.pod), "status": status}
+
+
+class DeletePod(Struct, frozen=True):
+    """A pod of a group that has lost its places: its owner shall make another."""
+
+    pod: Pod
+    group: str
+    reason: str
+    message: str
+
+    def patch(self) -> Object:
+        """Return the patch of the pod's `status` that says why it is deleted, before it is."""
+        conditions = [_disrupted(self.reason, self.message)]
+        return {"metadata": _as_seen(self.pod), "status": {"conditions": conditions}}
+
+
+class Notice(Struct, frozen=True):
+    """What the owner of a group, or of a pod, should know: an Event."""
+
+    about: Key
+    reason: str
+    message: str
+    pod: bool = False  # it is about a pod, not about a group
+
+
+PodWrite = OpenGate | FailPod | DeletePod
+GroupWrite = CreateGroup | WriteSpec | WriteStatus
+Write = GroupWrite | PodWrite | Notice
+
+
+def pod_of(write: PodWrite) -> Pod:
+    """Return the pod that a write is about."""
+    return write.opening.pod if isinstance(write, OpenGate) else write.pod
+
+
+def _disrupted(reason: str, message: str) -> Object:
+    """Return the condition of a pod that is not to blame for its end.
+
+    Failure policies of Jobs may ignore the failures of pods that have it.
+    """
+    return {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}
+
+
+def _as_seen(pod: Pod) -> Object:
+    """Return what refuses a write if the pod is no longer as it was seen."""
+    return {"uid": pod.uid, "resourceVersion": pod.revision}
+
+
+def with_status(group: PlacementGroup, status: Status) -> PlacementGroup:
+    """Return *group* with another status."""
+    return msgspec.structs.replace(group, status=status)
+
+
+def _spec(group: PlacementGroup) -> Object:
+    pod_sets = [_pod_set(each) for each in group.pod_sets]
+    return {"podSets": pod_sets, "priority": group.priority}
+
+
+def _pod_set(pod_set: PodSet) -> Object:
+    """Return a pod set as the object has it: its template is what placing needs of it."""
+    spec = pod_set.template.spec
+    template: Object = {
+        "containers": [
+            {"name": "pod", "resources": {"requests": _quantities(spec.effective())}},
+        ],
+        "nodeSelector": spec.node_selector,
+        "tolerations": msgspec.to_builtins(spec.tolerations),
+    }
+    if spec.affinity is not None:
+        template["affinity"] = {"nodeAffinity": msgspec.to_builtins(spec.affinity)}
+    made: Object = {"name": pod_set.name, "count": pod_set.count, "template": {"spec": template}}
+    if pod_set.request is not None:
+        made["request"] = msgspec.to_builtins(pod_set.request)
+    return made
+
+
+def _quantities(amounts: Amounts) -> dict[str, str]:
+    return {name: f"{amount}m" if name == CPU else str(amount) for name, amount in amounts.items()}

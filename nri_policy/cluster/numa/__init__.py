@@ -1,0 +1,1 @@
+"""NUMA zones of nodes: whether they hold a pod, and what is promised of them."""

@@ -1,0 +1,229 @@
+"""The scheduler extender's verbs: bytes of a request in, bytes of an answer out.
+
+Go has no names of its own for these documents' fields, so that their keys are Go's, and are taken
+in whatever case. Only names of nodes are exchanged (`nodeCacheCapable: true`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
+from nri_policy.cluster.numa.report import rows_of
+from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
+from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.foundation.wording import quoted
+from nri_policy.native._numa_fit import FITS, UNRESOLVABLE
+
+NOT_CHOSEN = "another node was chosen"
+MOST_SCORE = 10  # of an extender; kube-scheduler multiplies it by 10 and the extender's weight
+
+Object = dict[str, Any]
+
+
+class BadRequestError(ValueError):
+    """A request makes no sense; the text says why."""
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """A pod that is to be bound to a node."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
+class Verbs:
+    """Answers kube-scheduler from the zones as they are, less what is promised."""
+
+    def __init__(
+        self,
+        zones: LiveZones,
+        spread: ServiceSpread,
+        *,
+        choose: bool,
+        closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
+    ) -> None:
+        """Nodes are *closed to* a pod that are set aside for a group before it."""
+        self.rejected: Counter[str] = Counter()  # nodes, by reason
+        self.unknown = 0  # nodes that were asked about and that we have not seen
+        self._zones = zones
+        self.choose = choose
+        self._spread = spread
+        self._closed_to = closed_to
+
+    def filter(self, body: bytes) -> bytes:
+        """Return which of the nodes can hold the pod, and why the others cannot."""
+        pod, names = _arguments(body)
+        self._zones.expire()
+        self._spread.expire()
+        self._spread.withdraw(pod.namespace, pod.name)
+        if self.choose:
+            self._zones.withdraw((pod.namespace, pod.name))
+        request = self._zones.fits.request(pod)
+        verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
+        fitting: list[str] = []
+        failed = self._spread.full(pod, names)
+        if self._closed_to is not None and (closed := self._closed_to(pod)):
+            failed |= {name: closed[name] for name in names if name in closed}
+        unresolvable: dict[str, str] = {}
+        if failed:
+            names = [name for name in names if name not in failed]
+        for name, slot in zip(names, map(slots.get, names), strict=True):
+            if slot is None:  # so new that nothing is known of its zones
+                self.unknown += 1
+                fitting.append(name)
+            elif (verdict := verdicts[slot]) == FITS:
+                fitting.append(name)
+            elif verdict & UNRESOLVABLE:
+                unresolvable[name] = reason(verdict)
+            else:
+                failed[name] = reason(verdict)
+        self.rejected.update(failed.values())
+        self.rejected.update(unresolvable.values())
+        chosen = self._spread.choose(pod, fitting) if self.choose else None
+        if self.choose and _holds(request):
+            chosen = self._zones.choose(pod, request, fitting if chosen is None else [chosen])
+        if chosen is not None:
+            self._spread.promise(pod, chosen)
+            failed |= {name: NOT_CHOSEN for name in fitting if name != chosen}
+            fitting = [chosen]
+        return msgspec.json.encode(
+            {
+                "Nodes": None,
+                "NodeNames": fitting,
+                "FailedNodes": failed,
+                "FailedAndUnresolvableNodes": unresolvable,
+                "Error": "",
+            }
+        )
+
+    def prioritize(self, body: bytes) -> bytes:
+        """Return a score from 0 to 10 for each of the nodes.
+
+        By its zones, or where the pod asks for it by how well it is spread there.
+        """
+        pod, names = _arguments(body)
+        self._zones.expire()
+        spread = self._spread.scores(pod, names)
+        if spread is not None:
+            return msgspec.json.encode([{"Host": name, "Score": spread[name]} for name in names])
+        scores = self._zones.fits.ask(self._zones.fits.request(pod)).scores
+        slots = self._zones.fits.slots
+        return msgspec.json.encode(
+            [
+                {"Host": name, "Score": _rounded(scores[slots[name]]) if name in slots else 0}
+                for name in names
+            ]
+        )
+
+    def fit(self, body: bytes) -> bytes:
+        """Return for each node what filter and score say of a pod, for people who ask.
+
+        What other pods use of whole nodes is not known here.
+        """
+        try:
+            pod = read_pod(read_json(body), "")
+        except DocumentError as error:
+            raise BadRequestError(str(error)) from error
+        self._zones.expire()
+        return msgspec.json.encode(rows_of(self._zones, pod, {}))
+
+    def bind(self, binding: Binding, pod: Pod) -> Object:
+        """Promise a pod its place; return the Binding to create, which names the zone.
+
+        Raises NoRoomError.
+        """
+        self._zones.expire()
+        self._spread.promise(pod, binding.node)
+        return binding_object(binding, self._zones.bind(pod, binding.node))
+
+    def withdraw(self, binding: Binding) -> None:
+        """Take back what was promised to a pod that could not be bound."""
+        self._zones.withdraw((binding.namespace, binding.name))
+        self._spread.withdraw(binding.namespace, binding.name)
+
+
+def read_binding(body: bytes) -> Binding:
+    """Return what `bind` is asked."""
+    given = _decoded(body)
+    return Binding(
+        namespace=_text(given, "PodNamespace"),
+        name=_text(given, "PodName"),
+        uid=_text(given, "PodUID"),
+        node=_text(given, "Node"),
+    )
+
+
+def binding_object(binding: Binding, zone: str | None) -> Object:
+    """Return the Kubernetes object that binds a pod; the API server adds its annotations to it."""
+    metadata: Object = {
+        "namespace": binding.namespace,
+        "name": binding.name,
+        "uid": binding.uid,
+    }
+    if zone is not None:
+        metadata["annotations"] = {ZONE_ANNOTATION: zone}
+    target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+
+
+def error_result(text: str) -> bytes:
+    """Return the answer of `filter` and `bind` where they fail."""
+    return msgspec.json.encode({"Error": text})
+
+
+def _arguments(body: bytes) -> tuple[Pod, list[str]]:
+    given = _decoded(body)
+    if given.get("nodenames") is None and given.get("nodes"):
+        raise BadRequestError(
+            "NodeNames: there are none, but whole nodes: set nodeCacheCapable: true"
+        )
+    try:
+        names = msgspec.convert(given.get("nodenames") or [], list[str])
+    except msgspec.ValidationError:
+        raise BadRequestError("NodeNames: it is not a list of names") from None
+    try:
+        return read_pod(given.get("pod"), "Pod"), names
+    except DocumentError as error:
+        raise BadRequestError(str(error)) from error
+
+
+def _decoded(body: bytes) -> Object:
+    """Return the fields of a document of Go's, with their names in lower case."""
+    given = read_json(body)
+    if not isinstance(given, dict):
+        raise BadRequestError(f"{quoted(given)} is not an object")
+    return {name.lower(): value for name, value in given.items()}
+
+
+def read_json(body: bytes) -> Any:
+    """Return what a body holds; raises BadRequestError."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequestError(f"not JSON: {error}") from error
+
+
+def _text(given: Mapping[str, Any], name: str) -> str:
+    value = given.get(name.lower())
+    if not isinstance(value, str) or not value:
+        raise BadRequestError(f"{name}: {quoted(value)} is no name")
+    return value
+
+
+def _holds(request: NumaRequest) -> bool:
+    """Whether a pod takes something of a zone to itself."""
+    return request.qos not in (BEST_EFFORT, BURSTABLE) or not request.native
+
+
+def _rounded(score: int) -> int:
+    return (score * MOST_SCORE + 50) // 100

@@ -1,0 +1,36 @@
+"""Whether a node as a whole takes one pod: what kube-scheduler decides before it looks at zones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.matching import selected, untolerated
+from nri_policy.cluster.objects.node import ClusterNode, Taint
+from nri_policy.cluster.objects.pod import PodSpec
+
+_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+def host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
+    """Return why *node*, of which pods use so much, does not take a pod; empty if it does."""
+    if not node.ready:
+        return "not ready"
+    cordoned = (_CORDONED,) if node.unschedulable else ()
+    taint = untolerated((*node.taints, *cordoned), spec.tolerations)
+    if taint is not None:
+        return f'taint "{taint}"'
+    if not selected(node.labels, spec.node_selector):
+        return "nodeSelector"
+    if spec.affinity is not None and not spec.affinity.requires(node):
+        return "affinity"
+    lacking = _lacking(node.allocatable, used, {**spec.effective(), PODS: 1})
+    return f'resource "{lacking}"' if lacking else ""
+
+
+def _lacking(offered: Amounts, used: Amounts, asked: Mapping[str, int]) -> str:
+    """Return the first resource, by name, of which too little is left."""
+    for name, amount in sorted(asked.items()):
+        if amount and offered.get(name, 0) - used.get(name, 0) < amount:
+            return name
+    return ""

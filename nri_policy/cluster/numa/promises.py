@@ -1,0 +1,313 @@
+"""The zones of the live cluster, and what has been promised of them.
+
+kube-scheduler filters the next pod before it has bound the last one, and a node reports a pod only
+after that is there. Owns what is taken off a node's zones in between, so that no place is given
+away twice. It does no I/O; the clock is the caller's.
+
+| a promise is made | it ends |
+|---|---|
+| when one node is chosen for a pod (`choose`), or by our own binding | bound elsewhere, deleted, asked again, or CHOSEN_SECONDS without a binding |
+| when a pod is seen bound that is not running yet | |
+| and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest |
+
+It is taken off the zone that our binding named, else off the zone that has most: whichever one the
+node chooses, no other would leave less for the next container. Zones keep no more than the zone
+above them has left: what its pods share is in none of them. A report that lists its
+pods is of our daemon, whose zones lack the CPUs that other pods share as well: of a pod that our
+binding sent to a zone, these are promised, too.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from nri_policy.cluster.numa.fit import NumaFit, common_zone, reason
+from nri_policy.cluster.objects.document import CPU
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.numa_node import zone_id, zone_name
+from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.reported_pods import Key, lists_pods, own_resources, reported
+from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.native._numa_fit import CONTAINER, FITS, SIDECAR
+from nri_policy.native._numa_node import NumaNode
+
+ZONE_ANNOTATION = "placement.nri/zone"
+CHOSEN_SECONDS = 30.0
+REPORT_SECONDS = 60.0  # what exporters take at most from one report to the next
+MOST_SECONDS = 300.0
+
+Take = tuple[int | None, dict[int, int]]  # zone, and amounts by resource
+
+
+class NoRoomError(Exception):
+    """A pod does not fit any more where it is to be bound; the text says why."""
+
+
+@dataclass(slots=True)
+class Promise:
+    """A pod's place on a node that does not report it yet."""
+
+    pod: Key
+    node: str
+    request: NumaRequest
+    zone: int | None  # None: any that could be it
+    since: float  # when it was made; when the pod was bound, once it is
+    bound: bool
+
+    @property
+    def expires(self) -> float:
+        """The time from which on it is void."""
+        return self.since + (MOST_SECONDS if self.bound else CHOSEN_SECONDS)
+
+
+class LiveZones:
+    """What the filter and the score see: zones as reported, less what is promised."""
+
+    def __init__(self, settings: Extender, now: Callable[[], float]) -> None:
+        self.fits = NumaFit(settings)
+        self.promises: dict[Key, Promise] = {}
+        self._promised: dict[str, dict[Key, Promise]] = {}  # the same by node
+        self.ended: Counter[str] = Counter()  # promises, by why they ended
+        self._ignored: dict[str, Counter[str]] = {}
+        self._now = now
+        self._nodes: dict[str, ClusterNode] = {}
+        self._zones: dict[str, NodeZones] = {}
+        self._stale: set[str] = set()
+        self._reported: dict[str, NumaNode] = {}
+        # node -> its pods, and what each has to itself
+        self._bound: dict[str, dict[Key, frozenset[str]]] = {}
+        self._node_of: dict[Key, str] = {}
+        self._next = 0.0  # no promise expires before
+
+    def set_node(self, node: ClusterNode) -> None:
+        """Take in that a node came or changed."""
+        old = self._nodes.get(node.name)
+        self._nodes[node.name] = node
+        if old is None or old.allocatable.keys() != node.allocatable.keys():
+            self._read(node.name)
+
+    def remove_node(self, name: str) -> None:
+        """Take in that a node went."""
+        self._nodes.pop(name, None)
+        self._read(name)
+
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node reported of its zones."""
+        self._stale.discard(zones.node)
+        self._zones[zones.node] = zones
+        self._confirm(zones.node, fresh=True)
+        self._read(zones.node)
+
+    def remove_zones(self, name: str, *, stale: bool = False) -> None:
+        """Take in that a node's report went, or that it makes no sense (*stale*)."""
+        self._zones.pop(name, None)
+        if stale:
+            self._stale.add(name)
+        else:
+            self._stale.discard(name)
+        self._read(name)
+
+    def set_pod(self, pod: Pod) -> None:
+        """Take in that a pod came or changed."""
+        key = (pod.namespace, pod.name)
+        if pod.finished:
+            self.remove_pod(*key)
+            return
+        if not pod.node or self._node_of.get(key) == pod.node:
+            return
+        self.remove_pod(*key, keep_promise=True)
+        self._node_of[key] = pod.node
+        self._bound.setdefault(pod.node, {})[key] = own_resources(pod.spec)
+        promise = self.promises.get(key)
+        if promise is not None and promise.node != pod.node:
+            self._end(promise, "bound elsewhere")
+            promise = None
+        if promise is not None:
+            promise.bound, promise.since = True, self._now()
+        elif pod.phase != "Running":
+            zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
+            self._make(key, pod.node, self.fits.request(pod), zone, bound=True)
+        self._confirm(pod.node)
+
+    def remove_pod(self, namespace: str, name: str, *, keep_promise: bool = False) -> None:
+        """Take in that a pod went, or ended."""
+        key = (namespace, name)
+        node = self._node_of.pop(key, None)
+        if node is not None:
+            del self._bound[node][key]
+        if not keep_promise and key in self.promises:
+            self._end(self.promises[key], "deleted")
+        if node is not None:
+            self._confirm(node)
+
+    def nodes(self) -> Collection[str]:
+        """Return the nodes that are known."""
+        return self._nodes.keys()
+
+    def node(self, name: str) -> ClusterNode:
+        """Return a node that is known."""
+        return self._nodes[name]
+
+    def reports(self) -> Collection[str]:
+        """Return the nodes whose reports are known, those that make no sense included."""
+        return self._zones.keys() | self._stale
+
+    def pods(self) -> Collection[Key]:
+        """Return the pods that are bound or have been promised a place."""
+        return self._node_of.keys() | self.promises.keys()
+
+    def choose(self, pod: Pod, request: NumaRequest, names: Iterable[str]) -> str | None:
+        """Promise *pod* the best of the nodes that hold it; None if none does."""
+        answer = self.fits.ask(request)
+        slots = self.fits.slots
+        fitting = [name for name in names if name in slots and not answer.verdicts[slots[name]]]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda name: (-answer.scores[slots[name]], name))
+        self._make((pod.namespace, pod.name), best, request, None, bound=False)
+        return best
+
+    def bind(self, pod: Pod, node: str) -> str | None:
+        """Promise *pod* its place where it is about to be bound; return the zone's name, if one.
+
+        Raises NoRoomError where it does not fit any more: since it was let through, others came.
+        """
+        self.withdraw((pod.namespace, pod.name))
+        request = self.fits.request(pod)
+        # the zone that was kept for it must not go to smaller ones, which were chosen for beside it
+        self._put(node, least=_size(request))
+        slot = self.fits.slots.get(node)
+        verdict = FITS if slot is None else self.fits.ask(request).verdicts[slot]
+        zone = common_zone(self.fits.zones(node, request))
+        self._put(node)
+        if verdict != FITS:
+            raise NoRoomError(f"node {node}: {reason(verdict)}")
+        self._make((pod.namespace, pod.name), node, request, zone, bound=False)
+        return None if zone is None else zone_name(zone)
+
+    def withdraw(self, pod: Key) -> None:
+        """Take back what was promised to a pod that is not bound: it asks again, or in vain."""
+        promise = self.promises.get(pod)
+        if promise is not None and not promise.bound:
+            self._end(promise, "withdrawn")
+
+    def expire(self) -> None:
+        """End the promises whose time has come."""
+        now = self._now()
+        if now < self._next:
+            return
+        for promise in [*self.promises.values()]:
+            if promise.expires <= now:
+                self._end(promise, "expired")
+        self._next = min((each.expires for each in self.promises.values()), default=now)
+
+    def ignored(self) -> Counter[str]:
+        """Return how many zones are passed over, by reason."""
+        return sum(self._ignored.values(), Counter())
+
+    def _confirm(self, node: str, *, fresh: bool = False) -> None:
+        """End the promises that the report of a node contains; *fresh*: it has just come."""
+        made = [each for each in self._promised.get(node, {}).values() if each.bound]
+        report = self._zones.get(node)
+        if not made or report is None:
+            return
+        made.sort(key=lambda promise: promise.since)
+        found = reported(report, self._bound.get(node, {}), [promise.pod for promise in made])
+        if found is None:
+            late = self._now() - REPORT_SECONDS
+            found = [promise.pod for promise in made if fresh and promise.since <= late]
+        for pod in found:
+            self._end(self.promises[pod], "reported")
+
+    def _make(
+        self, key: Key, node: str, request: NumaRequest, zone: int | None, *, bound: bool
+    ) -> None:
+        promise = Promise(key, node, request, zone, self._now(), bound)
+        if not any(self._amounts(promise)):
+            return
+        self.promises[key] = self._promised.setdefault(node, {})[key] = promise
+        self._next = min(self._next, promise.expires)
+        self._put(node)
+
+    def _end(self, promise: Promise, why: str) -> None:
+        del self.promises[promise.pod], self._promised[promise.node][promise.pod]
+        self.ended[why] += 1
+        self._put(promise.node)
+
+    def _read(self, name: str) -> None:
+        """Read a node's zones anew."""
+        node, zones = self._nodes.get(name), self._zones.get(name)
+        if node is None:
+            self._reported.pop(name, None)
+            self._ignored.pop(name, None)
+        else:
+            self._reported[name], self._ignored[name] = self.fits.reader.read(
+                node.allocatable, zones, stale=name in self._stale
+            )
+        self._put(name)
+
+    def _put(self, name: str, *, least: int = 0) -> None:
+        """Show the filter what a node has left, without promises of less than *least* CPU.
+
+        Those of a zone count first, then the others, the largest first: otherwise a small one might
+        be taken off the only zone that has room for a large one.
+        """
+        node = self._reported.get(name)
+        if node is None:
+            self.fits.remove(name)
+            return
+        promises = sorted(
+            self._promised.get(name, {}).values(),
+            key=lambda each: (each.zone is None, -_size(each.request)),
+        )
+        takes = [
+            (promise.zone, amounts)
+            for promise in promises
+            if promise.zone is not None or _size(promise.request) >= least
+            for amounts in self._amounts(promise)
+        ]
+        if takes and node.single:
+            node = node.less(takes, self._above(name))
+        self.fits.put(name, node)
+
+    def _above(self, name: str) -> list[tuple[frozenset[int], dict[int, int]]]:
+        """Return the zones of several NUMA nodes, and what these have left together.
+
+        It is less than the sum where pods share CPUs of all of them.
+        """
+        report, find = self._zones.get(name), self.fits.reader.resources.find
+        return [
+            (zone.nodes, {find(resource): amount for resource, amount in zone.free.items()})
+            for zone in (() if report is None else report.zones)
+            if len(zone.nodes) > 1
+        ]
+
+    def _amounts(self, promise: Promise) -> list[dict[int, int]]:
+        """Return what a pod takes from zones, by resource: in all, or for each container."""
+        node, request = self._reported.get(promise.node), promise.request
+        if node is not None and node.by_pod:
+            steps = request.steps[:1]
+        else:
+            steps = tuple(each for each in request.steps if each.verdict in (CONTAINER, SIDECAR))
+        find = self.fits.reader.resources.find
+        report = self._zones.get(promise.node)
+        shares = promise.zone is not None and report is not None and lists_pods(report)
+        found = [
+            {
+                find(name): amount
+                for name, amount in step.amounts
+                if amount
+                and (request.qos == GUARANTEED or not is_shared(name) or (shares and name == CPU))
+            }
+            for step in steps
+        ]
+        return [each for each in found if each]
+
+
+def _size(request: NumaRequest) -> int:
+    """Return the CPU that a pod requests in all."""
+    return dict(request.steps[0].amounts).get(CPU, 0)

@@ -1,0 +1,92 @@
+"""What `cluster fit` shows: verdict, score and zones of a pod on every node.
+
+What kube-scheduler decides before it asks about zones counts here as well, for people who ask.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.numa_node import zone_name
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.native._numa_fit import NO_ZONE
+
+
+class NodeFit(Struct, frozen=True):
+    """A pod on one node."""
+
+    node: str
+    fits: bool
+    reason: str  # empty where it fits
+    score: int  # 0 to 100
+    aligned: bool  # whether the node aligns pods to zones; if not, any zone may take them
+    zones: list[str]  # of the pod in all, or of each container; empty where none is decided
+    promised: int  # pods that hold a place there and are not reported yet
+
+
+def node_fits(
+    snapshot: Snapshot, pod: Pod, settings: ClusterSettings, *, assumed: bool
+) -> list[NodeFit]:
+    """Return a row for each node, by name.
+
+    With *assumed*, bound pods that do not run yet are taken off, as far as their nodes have not
+    reported them: as the extender sees it.
+    """
+    zones = live_zones(snapshot, settings, assumed=assumed)
+    used: dict[str, Counter[str]] = {}
+    for each in snapshot.pods:
+        if each.node and not each.finished:
+            used.setdefault(each.node, Counter()).update({**each.spec.effective(), PODS: 1})
+    return rows_of(zones, pod, used)
+
+
+def live_zones(snapshot: Snapshot, settings: ClusterSettings, *, assumed: bool) -> LiveZones:
+    """Return the zones of a cluster; *assumed*: less what bound pods are promised of them."""
+    zones = LiveZones(settings.extender, lambda: 0.0)
+    for node in snapshot.nodes:
+        zones.set_node(node)
+    if assumed:
+        for each in snapshot.pods:
+            zones.set_pod(each)
+    for report in snapshot.zones:
+        zones.set_zones(report)
+    for name in snapshot.stale:
+        zones.remove_zones(name, stale=True)
+    return zones
+
+
+def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[NodeFit]:
+    """Return a row for each node, by name, with what is promised taken off its zones.
+
+    *used* is what pods use of whole nodes, as far as that is known.
+    """
+    request = zones.fits.request(pod)
+    answer = zones.fits.ask(request)
+    promised = Counter(each.node for each in zones.promises.values())
+    rows = []
+    for name, slot in sorted(zones.fits.slots.items()):
+        reported = zones.fits.get(name)
+        chosen = zones.fits.zones(name, request) or ()
+        why = host_reason(zones.node(name), used.get(name, {}), pod.spec)
+        why = why or reason(answer.verdicts[slot])
+        rows.append(
+            NodeFit(
+                node=name,
+                fits=not why,
+                reason=why,
+                score=answer.scores[slot],
+                aligned=reported is not None and reported.known and reported.single,
+                zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen],
+                promised=promised[name],
+            )
+        )
+    return rows

@@ -1,0 +1,1 @@
+"""The objects of a cluster as its side sees them: nodes, pods, zones, groups, settings."""

@@ -1,0 +1,242 @@
+"""Requests as annotations of a pod or a pod template: Kueue's names as they are, and ours.
+
+Ours, under `placement.nri/`, may be labels as well; the annotation decides where both are there. An
+error quotes the annotation: it is what its owner searches for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
+from nri_policy.cluster.objects.group import Algorithm, PlacementRequest, Slice
+from nri_policy.cluster.objects.movable import MOVABLE
+from nri_policy.foundation.wording import did_you_mean, quoted
+
+_OF_KUEUE = "kueue.x-k8s.io/"
+POD_GROUP = _OF_KUEUE + "pod-group-name"
+POD_GROUP_TOTAL = _OF_KUEUE + "pod-group-total-count"
+POD_GROUP_INDEX = _OF_KUEUE + "pod-group-pod-index"
+_POD_GROUPS = (POD_GROUP, POD_GROUP_TOTAL, POD_GROUP_INDEX)
+
+KUEUE = _OF_KUEUE + "podset-"
+REQUIRED = KUEUE + "required-topology"
+PREFERRED = KUEUE + "preferred-topology"
+UNCONSTRAINED = KUEUE + "unconstrained-topology"
+SLICE_LEVEL = KUEUE + "slice-required-topology"
+SLICE_SIZE = KUEUE + "slice-size"
+LAYERS = KUEUE + "slice-required-topology-constraints"
+LEADER_GROUP = KUEUE + "group-name"
+_REQUESTS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, LAYERS, LEADER_GROUP)
+
+# Kueue's other keys (August 2026) that are spelt like one of these; they say nothing to us.
+_OTHERS_OF_KUEUE = tuple(
+    f"{_OF_KUEUE}pod-group-{name}"
+    for name in ("fast-admission", "pod-index-label", "role", "serving", "sets")
+)
+
+OURS = "placement.nri/"
+GROUP = OURS + "group"
+GROUP_SIZE = OURS + "group-size"
+POD_SET = OURS + "pod-set"
+TOPOLOGY = OURS + "topology"
+ALGORITHM = OURS + "algorithm"
+SPREAD_OVER = OURS + "spread-over"
+MAX_PER_HOST = OURS + "max-per-host"
+ZONE = OURS + "zone"  # the answer, not a part of a request
+_ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
+_KNOWN = (GROUP, GROUP_SIZE, POD_SET, *_ASKING, ZONE, MOVABLE)
+
+MAX_LAYERS = 3
+_COMMA = re.compile(r",(?![^{]*\})")  # not one between weights
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+class _Layer(msgspec.Struct, frozen=True):
+    topology: str
+    size: int
+
+
+def read_request(
+    annotations: Mapping[str, str], labels: Mapping[str, str], path: str
+) -> PlacementRequest | None:
+    """Return the request that annotations and labels make, None if they name none of it.
+
+    *path* is that of the metadata. Raises DocumentError.
+    """
+    given = {key: value for key, value in labels.items() if key.startswith(OURS)} | dict(
+        annotations
+    )
+    reading = _Reading(given, join(path, "annotations"))
+    reading.check_names()
+    reading.check_names_of_kueue()
+    _Reading(labels, join(path, "labels")).check_names_of_kueue()
+    reading.flag(MOVABLE)
+    if not any(key.startswith(KUEUE) or key in _ASKING for key in given):
+        return None
+    reading.check_together()
+    size = reading.number(MAX_PER_HOST, least=1)
+    return PlacementRequest(
+        required=reading.level(REQUIRED),
+        preferred=reading.level(PREFERRED),
+        unconstrained=reading.flag(UNCONSTRAINED),
+        slices=reading.slices(),
+        leader_group=reading.leader_group(),
+        spread_over=reading.spread_over(),
+        max_per_host=size,
+        topology=given.get(TOPOLOGY),
+        algorithm=reading.algorithm(),
+    )
+
+
+def read_size(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> int | None:
+    """Return how many pods the pod's group has in all, None if it does not say."""
+    given = {**labels, **annotations}
+    return _Reading(given, join(path, "annotations")).number(GROUP_SIZE, least=1)
+
+
+class _Reading:
+    """Annotations being read."""
+
+    def __init__(self, given: Mapping[str, str], path: str) -> None:
+        self._given = given
+        self._path = path
+
+    def error(self, key: str, text: str) -> DocumentError:
+        """Return the error of one annotation, which it quotes."""
+        return DocumentError(join(self._path, key), f"{quoted(self._given.get(key))} {text}")
+
+    def check_names(self) -> None:
+        """Refuse names that nobody reads: they would be ignored in silence."""
+        for key in self._given:
+            for prefix, known in ((OURS, _KNOWN), (KUEUE, _REQUESTS)):
+                if key.startswith(prefix) and key not in known:
+                    hint = did_you_mean(key, known)
+                    raise DocumentError(join(self._path, key), f"no such annotation{hint}")
+
+    def check_names_of_kueue(self) -> None:
+        """Refuse names that are like one of Kueue's that is read; it has many others, and new ones.
+
+        All begin alike: what is after that is compared.
+        """
+        read = (*_POD_GROUPS, *_REQUESTS)
+        for key in self._given:
+            if key.startswith(_OF_KUEUE) and key not in (*read, *_OTHERS_OF_KUEUE):
+                own = key.removeprefix(_OF_KUEUE)
+                if did_you_mean(own, [each.removeprefix(_OF_KUEUE) for each in read]):
+                    raise DocumentError(
+                        join(self._path, key), f"no such name{did_you_mean(key, read)}"
+                    )
+
+    def check_together(self) -> None:
+        """Refuse annotations that contradict each other."""
+        modes = [key for key in (REQUIRED, PREFERRED, UNCONSTRAINED) if key in self._given]
+        if len(modes) > 1:
+            both = " and ".join(f"{key}: {quoted(self._given[key])}" for key in modes)
+            raise DocumentError(
+                self._path, f"must not contain more than one topology annotation: {both}"
+            )
+        if SLICE_LEVEL in self._given and SLICE_SIZE not in self._given:
+            raise self.error(SLICE_LEVEL, f"needs {SLICE_SIZE}")
+        if SLICE_SIZE in self._given and SLICE_LEVEL not in self._given:
+            raise self.error(SLICE_SIZE, f"may not be set when {SLICE_LEVEL} is not")
+        for key in (SLICE_LEVEL, SLICE_SIZE):
+            if LAYERS in self._given and key in self._given:
+                raise self.error(LAYERS, f"may not be set when {key} is")
+        if LEADER_GROUP in self._given:
+            for key in (SLICE_LEVEL, SLICE_SIZE, LAYERS):
+                if key in self._given:
+                    raise self.error(LEADER_GROUP, f"may not be set when {key} is")
+            if REQUIRED not in self._given and PREFERRED not in self._given:
+                raise self.error(
+                    LEADER_GROUP, f"may not be set when neither {REQUIRED} nor {PREFERRED} is"
+                )
+
+    def level(self, key: str) -> str | None:
+        """Return the name of a level."""
+        value = self._given.get(key)
+        if value is not None and (not value or value != value.strip()):
+            raise self.error(key, "is not the name of a level")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """Return a boolean, as Go reads them."""
+        value = self._given.get(key, "false")
+        if value not in (*TRUE, *FALSE):
+            raise self.error(key, "must be a boolean value")
+        return value in TRUE
+
+    def number(self, key: str, *, least: int) -> int | None:
+        """Return a number of pods."""
+        value = self._given.get(key)
+        if value is None:
+            return None
+        if not _NUMBER.fullmatch(value):
+            raise self.error(key, "must be a numeric value")
+        if not least <= int(value) <= MAX_COUNT:
+            raise self.error(key, f"must be from {least} to {MAX_COUNT}")
+        return int(value)
+
+    def slices(self) -> list[Slice]:
+        """Return the layers of slices, outer to inner."""
+        if SLICE_LEVEL in self._given:
+            size = self.number(SLICE_SIZE, least=1)
+            level = self.level(SLICE_LEVEL)
+            assert size is not None  # both are there: check_together
+            assert level is not None
+            return [Slice(level=level, size=size)]
+        text = self._given.get(LAYERS)
+        if text is None:
+            return []
+        try:
+            layers = msgspec.json.decode(text, type=list[_Layer])
+        except msgspec.MsgspecError as error:
+            raise self.error(LAYERS, f"must be a valid JSON array: {error}") from None
+        if not 1 <= len(layers) <= MAX_LAYERS:
+            raise self.error(LAYERS, f"must have 1 to {MAX_LAYERS} layers")
+        for number, layer in enumerate(layers):
+            if not 1 <= layer.size <= MAX_COUNT:
+                raise self.error(LAYERS, f"has the size {layer.size}; it must be 1 or more")
+            if not layer.topology:
+                raise self.error(LAYERS, "has a layer without a topology")
+            if layer.topology in [each.topology for each in layers[:number]]:
+                raise self.error(LAYERS, f"has {quoted(layer.topology)} twice")
+            if number and layers[number - 1].size % layer.size:
+                above = layers[number - 1].size
+                raise self.error(
+                    LAYERS,
+                    f"has the size {layer.size}, which must evenly divide the size {above} before",
+                )
+        return [Slice(level=each.topology, size=each.size) for each in layers]
+
+    def leader_group(self) -> str | None:
+        """Return the name that leader and workers share."""
+        value = self._given.get(LEADER_GROUP)
+        if value is not None and (not value or value.isdecimal()):
+            raise self.error(LEADER_GROUP, "must be a name and not a number")
+        return value
+
+    def spread_over(self) -> list[str]:
+        """Return the levels to spread over, each as written."""
+        text = self._given.get(SPREAD_OVER)
+        if text is None:
+            return []
+        parts = [part.strip() for part in _COMMA.split(text)]
+        if not all(parts):
+            raise self.error(SPREAD_OVER, "must be a list of labels, coarse to fine")
+        return parts
+
+    def algorithm(self) -> Any:
+        """Return the algorithm."""
+        value = self._given.get(ALGORITHM)
+        known = get_args(Algorithm)
+        if value is not None and value not in known:
+            raise self.error(
+                ALGORITHM, f"is not one of {', '.join(known)}{did_you_mean(value, known)}"
+            )
+        return value

@@ -1,0 +1,73 @@
+"""PodDisruptionBudgets: how many of which pods may be evicted now."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.pod import Pod
+
+KIND = "PodDisruptionBudget"
+
+
+class Budget(Struct, frozen=True):
+    """A budget of the pods with all of these labels, for which all expressions hold."""
+
+    namespace: str
+    name: str
+    labels: dict[str, str]
+    expressions: tuple[Expression, ...]
+    allowed: int  # evictions
+
+    def covers(self, pod: Pod) -> bool:
+        """Return whether *pod* is one of those."""
+        return (
+            pod.namespace == self.namespace
+            and self.labels.items() <= pod.labels.items()
+            and all(each.matches(pod.labels) for each in self.expressions)
+        )
+
+
+class _Meta(Struct):
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Selector(Struct, rename="camel"):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class _Spec(Struct):
+    selector: _Selector | None = None
+
+
+class _Status(Struct, rename="camel"):
+    disruptions_allowed: int = 0
+
+
+class _Budget(Struct):
+    metadata: _Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+def read_budget(value: object, path: str) -> Budget | None:
+    """Return the budget in a PodDisruptionBudget object, None for one without a selector.
+
+    Without a status it allows none. Raises DocumentError.
+    """
+    document = convert(value, _Budget, path)
+    if not document.metadata.name:
+        raise DocumentError(join(path, "metadata.name"), "a budget has a name")
+    selector = document.spec.selector if document.spec else None
+    if selector is None:
+        return None
+    return Budget(
+        namespace=document.metadata.namespace or "default",
+        name=document.metadata.name,
+        labels=selector.match_labels or {},
+        expressions=tuple(selector.match_expressions or ()),
+        allowed=max(0, document.status.disruptions_allowed) if document.status else 0,
+    )

@@ -1,0 +1,187 @@
+"""Reading of plain values (JSON, YAML) into typed documents: one clear error with its path.
+
+Rule 1: whatever comes from outside passes here before it becomes a type of this package.
+Rule 2: an error names the place as a reader finds it: `nodes[3].status.allocatable.cpu`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from nri_policy.foundation.units import MAX_AMOUNT, parse_bytes, parse_cpu
+from nri_policy.foundation.wording import did_you_mean, quoted
+
+CPU = "cpu"
+PODS = "pods"
+TRUE = ("1", "t", "T", "TRUE", "true", "True")  # Go's strconv.ParseBool
+FALSE = ("0", "f", "F", "FALSE", "false", "False")
+
+Wire = str | int | float  # a quantity as documents have it
+Amounts = dict[str, int]  # resource -> amount: CPU in milli, all else absolute
+
+_Kind = TypeVar("_Kind")
+_MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_GOT = re.compile(r"got `(?P<kind>\w+)`")
+_KINDS: dict[type, str] = {  # msgspec's words for the types of JSON and YAML
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`", re.DOTALL)
+
+
+class DocumentError(ValueError):
+    """A document was refused: the path of the field, empty for the whole of it, and what."""
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(path, text)
+        self.path = path
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+
+def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
+    """Return *value*, or the JSON text of one, as *kind*.
+
+    Raises DocumentError with the path of what does not fit.
+    """
+    try:
+        if isinstance(value, Raw):
+            return msgspec.json.decode(value, type=kind)
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        if isinstance(value, Raw):
+            value = msgspec.json.decode(value)
+        match = _MESSAGE.fullmatch(str(error))
+        assert match is not None  # the pattern matches every text
+        named = _name_keys(match["path"] or "", value, match["text"])
+        place = (path + named).removeprefix(".")
+        unknown = _UNKNOWN.fullmatch(match["text"])
+        if unknown is None:
+            text = match["text"].replace("`", "")
+            raise DocumentError(place, text[0].lower() + text[1:]) from None
+        hint = did_you_mean(unknown["field"], _fields_at(kind))
+        raise DocumentError(join(place, unknown["field"]), f"unknown field{hint}") from None
+
+
+@lru_cache(maxsize=4096)  # each pod is read by the same paths, which are needed in errors only
+def join(path: str, key: str | int) -> str:
+    """Return the path of an entry (by number) or a field below *path*."""
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    name = key if re.fullmatch(r"[A-Za-z0-9_./-]{1,63}", key) else quoted(key)
+    return f"{path}.{name}" if path else name
+
+
+def parse_amount(resource: str, value: Wire, path: str) -> int:
+    """Return a quantity of *resource*: CPU in milli, all else absolute, rounded up.
+
+    Raises DocumentError for what is no quantity, for negative and for absurdly large ones.
+    """
+    try:
+        return _parsed(resource == CPU, value)
+    except ValueError as error:
+        raise DocumentError(path, str(error)) from None
+
+
+@lru_cache(maxsize=4096, typed=True)  # pods ask for the same amounts, again and again
+def _parsed(is_cpu: bool, value: Wire) -> int:
+    return parse_cpu(value) if is_cpu else parse_bytes(value)
+
+
+def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
+    """Return the quantities of a pod; raises DocumentError, also for negative ones."""
+    amounts = {}
+    for resource, value in (values or {}).items():
+        try:
+            amounts[resource] = _parsed(resource == CPU, value)
+        except ValueError as error:
+            raise DocumentError(join(path, resource), str(error)) from None
+    return amounts
+
+
+def parse_supply(values: Mapping[str, Wire] | None, path: str) -> Amounts:
+    """Return the quantities that a node or zone offers: negative ones as 0, huge ones capped.
+
+    A node may report a negative amount: more is reserved than there is.
+    Raises DocumentError for what is no quantity.
+    """
+    amounts = {}
+    for resource, value in (values or {}).items():
+        if isinstance(value, str) and value.startswith("-"):
+            parse_amount(resource, value[1:], join(path, resource))
+            amounts[resource] = 0
+        elif isinstance(value, int | float) and value < 0:
+            amounts[resource] = 0
+        elif isinstance(value, int) and value > MAX_AMOUNT:
+            amounts[resource] = MAX_AMOUNT
+        else:
+            amounts[resource] = parse_amount(resource, value, join(path, resource))
+    return amounts
+
+
+def _name_keys(path: str, value: object, problem: str) -> str:
+    """Return *path* with the keys of maps, which msgspec writes as `[...]`.
+
+    A key is named if the *problem* is one of what stands there, the first one if of several.
+    """
+    parts = re.findall(r"\.[^.\[]+|\[\d+\]|\[\.\.\.\]", path)
+    found = (names for names, each in _walks(parts, value) if _has(problem, each))
+    return next(found, path)
+
+
+def _walks(parts: Sequence[str], value: object) -> Iterator[tuple[str, object]]:
+    """Yield the paths that *parts* may stand for in *value*, and what is there."""
+    if not parts:
+        yield "", value
+        return
+    part, rest = parts[0], parts[1:]
+    inside: list[tuple[str, object]] = []
+    if part == "[...]" and isinstance(value, Mapping):
+        inside = [(f"[{quoted(key)}]", each) for key, each in value.items()]
+    elif isinstance(value, Mapping):
+        inside = [(part, value.get(part.removeprefix(".")))]
+    elif isinstance(value, list) and part[1:-1].isdecimal():
+        inside = [(part, value[int(part[1:-1])])]
+    for name, each in inside:
+        for names, end in _walks(rest, each):
+            yield name + names, end
+
+
+def _has(problem: str, value: object) -> bool:
+    """Whether a problem, in msgspec's words, may be one of *value*."""
+    if got := _GOT.search(problem):
+        return got["kind"] == _KINDS.get(type(value))
+    if unknown := _UNKNOWN.fullmatch(problem):
+        return isinstance(value, Mapping) and unknown["field"] in value
+    return True
+
+
+def _fields_at(kind: Any) -> list[str]:
+    """Return the names of the fields of *kind* and of the documents in it."""
+    names: list[str] = []
+    waiting, seen = [kind], set()
+    while waiting:
+        each = waiting.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if isinstance(each, type) and issubclass(each, msgspec.Struct):
+            for field in msgspec.structs.fields(each):
+                names.append(field.encode_name)
+                waiting.append(field.type)
+        else:
+            waiting.extend(getattr(each, "__args__", ()))
+    return names

@@ -1,0 +1,106 @@
+"""Clusters from files: what `kubectl get nodes,pods,noderesourcetopologies -o json` prints.
+
+Lists of objects, single objects, and documents of the form that the `offline` entries take; JSON of
+any size, YAML as far as `yamltext` goes. Objects of kinds that do not matter are counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from nri_policy.cluster.objects import budget, group, settings
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.foundation import yamltext
+from nri_policy.foundation.wording import json_problem, quoted
+
+Object = dict[str, Any]
+
+_PLACES = {  # kind -> where it belongs in a cluster
+    "Node": "nodes",
+    "Pod": "pods",
+    "NodeResourceTopology": "zones",
+    group.KIND: "groups",
+    "Topology": "topologies",  # Kueue's
+    budget.KIND: "budgets",
+}
+_KEYS = {*_PLACES.values(), "failures", "stale"}
+
+
+class Files(Struct):
+    """What has been read from some files."""
+
+    cluster: Object = field(default_factory=dict)
+    settings: Object | None = None  # the last ClusterPlacement
+    ignored: Counter[str] = field(default_factory=Counter)  # objects of other kinds, by kind
+
+    def add(self, text: bytes, name: str) -> None:
+        """Take in the text of the file *name*; raises DocumentError, which names it."""
+        for document in read_documents(text, name):
+            if "kind" in document:
+                self._take(document, name)
+            elif document.keys() <= _KEYS:
+                self._merge(document, name)
+            else:
+                raise DocumentError(name, "is neither a Kubernetes object nor a cluster")
+
+    def _take(self, document: Object, name: str) -> None:
+        kind = str(document["kind"])
+        if kind.endswith("List"):
+            items = document.get("items") or []
+            if not isinstance(items, list):
+                raise DocumentError(f"{name}: items", f"{quoted(items)} is not a list")
+            for each in items:
+                # the items of a typed list may have no kind of their own
+                self._take({"kind": kind.removesuffix("List"), **_object(each, name)}, name)
+        elif kind in _PLACES:
+            self.cluster.setdefault(_PLACES[kind], []).append(document)
+        elif kind == settings.KIND:
+            self.settings = document
+        else:
+            self.ignored[kind] += 1
+
+    def _merge(self, document: Object, name: str) -> None:
+        for key, value in document.items():
+            known = self.cluster.setdefault(key, type(value)())
+            if isinstance(known, list) and isinstance(value, list):
+                known += value
+            elif isinstance(known, dict) and isinstance(value, dict):
+                known |= value
+            else:
+                raise DocumentError(f"{name}: {key}", f"{quoted(value)} is of the wrong type")
+
+
+def read_documents(text: bytes, name: str) -> list[Object]:
+    """Return the documents in a text of JSON or YAML; raises DocumentError with its *name*."""
+    try:
+        found = [msgspec.json.decode(text)]
+    except RecursionError:
+        raise DocumentError(name, "it is nested too deep") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        found = _read_yaml(text, name, json_problem(error))
+    return [_object(each, name) for each in found]
+
+
+def _read_yaml(text: bytes, name: str, not_json: str) -> list[Any]:
+    """Return the documents in a text that is *not_json*; raises DocumentError.
+
+    YAML may begin with a brace, too; with a quote behind it the error is JSON's.
+    """
+    try:
+        return yamltext.read_all(text.decode())
+    except UnicodeDecodeError as error:
+        raise DocumentError(name, f"the text is not UTF-8 (at position {error.start})") from None
+    except yamltext.YAMLTextError as error:
+        is_json = re.match(rb'\s*\{\s*"', text) is not None
+        raise DocumentError(name, not_json if is_json else str(error)) from None
+
+
+def _object(value: Any, name: str) -> Object:
+    if not isinstance(value, dict):
+        raise DocumentError(name, f"{quoted(value)} is not an object")
+    return value

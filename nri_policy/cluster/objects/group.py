@@ -1,0 +1,259 @@
+"""PlacementGroup: pod sets that are placed together or not at all, and where they were placed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.objects.assignment import (
+    Assignment,
+    StoredAssignment,
+    check_count,
+    restore,
+    store,
+)
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import PodSpec, Template, read_template
+from nri_policy.foundation.wording import counted, quoted
+
+API_VERSION = "placement.nri/v1alpha1"
+KIND = "PlacementGroup"
+GROUP_LABEL = "placement.nri/group"
+
+Algorithm = Literal["Mixed", "BestFit", "LeastFree", "Balanced"]
+State = Literal["Waiting", "Placed", "Running", "Degraded", "Unplaceable"]
+
+
+class Slice(Struct, frozen=True, forbid_unknown_fields=True):
+    """A layer of slices: every *size* pods share a domain of *level*."""
+
+    level: str
+    size: int
+
+
+class PlacementRequest(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    rename="camel",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """Where a pod set is to go."""
+
+    required: str | None = None
+    preferred: str | None = None
+    unconstrained: bool = False
+    slices: list[Slice] = []  # outer to inner
+    leader_group: str | None = None
+    spread_over: list[str] = []  # each as in the annotation: KEY, KEY={VALUE: WEIGHT, …}, pack:KEY
+    max_per_host: int | None = None
+    topology: str | None = None
+    algorithm: Algorithm | None = None
+
+
+class PodSet(Struct, frozen=True):
+    """A number of equal pods; without a request where None."""
+
+    name: str
+    count: int
+    template: Template
+    request: PlacementRequest | None = None
+
+
+class Condition(Struct, frozen=True):
+    """A condition of a group, as Kubernetes has them; one that does not hold is not there."""
+
+    type: str
+    reason: str
+    message: str
+    status: str = "True"
+
+
+class Status(Struct, frozen=True, rename="camel"):
+    """What came of a group."""
+
+    state: State = "Waiting"
+    message: str = ""
+    assignments: list[Assignment] = []
+    unhealthy_nodes: list[str] = []
+    reserved: list[str] = []  # nodes that are set aside for it while it waits
+    evicted: str = ""  # why its pods that were let go are to be deleted; empty: they are not
+    given_back: int = 0  # places of its pod sets that are not, or not yet, among the assignments
+    conditions: list[Condition] = []
+
+
+class PlacementGroup(Struct, frozen=True):
+    """A group; its name is unique in its namespace."""
+
+    namespace: str
+    name: str
+    pod_sets: tuple[PodSet, ...]
+    priority: int = 0
+    status: Status = Status()
+    created: str = ""  # in RFC 3339
+
+
+class _Meta(Struct, rename="camel"):
+    name: str = ""
+    namespace: str | None = None
+    creation_timestamp: str | None = None
+
+
+class _PodSet(Struct, forbid_unknown_fields=True):
+    name: str
+    count: int
+    template: dict[str, Any] | None = None
+    request: PlacementRequest | None = None
+
+
+class _Spec(Struct, rename="camel", forbid_unknown_fields=True):
+    pod_sets: list[_PodSet]
+    priority: int | None = None
+
+
+class _Status(Struct, rename="camel"):
+    state: State = "Waiting"
+    message: str = ""
+    pods: int = 0
+    domains: int = 0
+    assignments: list[StoredAssignment] = []
+    unhealthy_nodes: list[str] = []
+    reserved: list[str] = []
+    evicted: str = ""
+    given_back: int = 0
+    conditions: list[Condition] = []
+
+
+class GroupObject(Struct, rename="camel"):
+    """A PlacementGroup as the API server has it."""
+
+    metadata: _Meta
+    spec: _Spec
+    status: _Status | None = None
+
+
+def read_group(value: object, path: str = "") -> PlacementGroup:
+    """Return the group in a PlacementGroup object; raises DocumentError."""
+    document = convert(value, GroupObject, path)
+    if not document.metadata.name:
+        raise DocumentError(join(path, "metadata.name"), "a group has a name")
+    pod_sets = []
+    names: set[str] = set()
+    for number, each in enumerate(document.spec.pod_sets):
+        place = join(join(path, "spec.podSets"), number)
+        if each.name in names:
+            raise DocumentError(join(place, "name"), f"{quoted(each.name)} names two pod sets")
+        names.add(each.name)
+        check_count(each.count, 0, join(place, "count"))
+        template = Template(spec=PodSpec())
+        if each.template is not None:
+            template = read_template(each.template, join(place, "template"))
+        pod_sets.append(
+            PodSet(
+                name=each.name,
+                count=each.count,
+                template=template,
+                request=each.request,
+            )
+        )
+    given = document.status or _Status()
+    place = join(path, "status.assignments")
+    status = Status(
+        state=given.state,
+        message=given.message,
+        assignments=[
+            restore(each, join(place, number)) for number, each in enumerate(given.assignments)
+        ],
+        unhealthy_nodes=given.unhealthy_nodes,
+        reserved=given.reserved,
+        evicted=given.evicted,
+        given_back=given.given_back,
+        conditions=given.conditions,
+    )
+    return PlacementGroup(
+        namespace=document.metadata.namespace or "default",
+        name=document.metadata.name,
+        pod_sets=tuple(pod_sets),
+        priority=document.spec.priority or 0,
+        status=status,
+        created=document.metadata.creation_timestamp or "",
+    )
+
+
+def is_by_host(group: PlacementGroup | None) -> bool:
+    """Whether the places of a group are hosts, and neither more than that nor parts of one."""
+    return group is not None and all(each.levels == [HOSTNAME] for each in group.status.assignments)
+
+
+def hosts_of(group: PlacementGroup) -> Counter[str]:
+    """Return how many places a group has on each host; none where its levels name no hosts."""
+    places: Counter[str] = Counter()
+    for each in group.status.assignments:
+        if HOSTNAME in each.levels:
+            at = each.levels.index(HOSTNAME)
+            for place in each.domains:
+                places[place.values[at]] += place.count
+    return places
+
+
+def places_by_pod_set(group: PlacementGroup) -> Counter[str]:
+    """Return how many places each pod set of a group has."""
+    return Counter(
+        {
+            each.pod_set: sum(place.count for place in each.domains)
+            for each in group.status.assignments
+        }
+    )
+
+
+def disagreement(group: PlacementGroup) -> str:
+    """Return in what the assignments of a group are not of its pod sets; nothing if they are.
+
+    No more places are missing than the status says.
+    """
+    if not group.status.assignments:
+        return ""
+    wanted = {each.name: each.count for each in group.pod_sets if each.count}
+    found: Counter[str] = Counter()
+    missing = group.status.given_back
+    for each in group.status.assignments:
+        if each.pod_set in found:
+            return f"status.assignments has pod set {quoted(each.pod_set)} twice"
+        found[each.pod_set] = sum(place.count for place in each.domains)
+    for name in {**wanted, **found}:
+        less = wanted.get(name, 0) - found[name]
+        missing -= less
+        if less < 0 or missing < 0:
+            return (
+                f"status.assignments has {counted(found[name], 'pod')} of pod set {quoted(name)},"
+                f" which has {wanted.get(name, 0)}"
+            )
+    return ""
+
+
+def write_status(group: PlacementGroup) -> dict[str, Any]:
+    """Return the `status` of *group* as its object stores it, numbers for its columns included."""
+    status = group.status
+    domains = {(*one.values,) for each in status.assignments for one in each.domains}
+    return cast(
+        "dict[str, Any]",
+        msgspec.to_builtins(
+            _Status(
+                state=status.state,
+                message=status.message,
+                pods=sum(each.count for each in group.pod_sets),
+                domains=len(domains),
+                assignments=[store(each) for each in status.assignments],
+                unhealthy_nodes=status.unhealthy_nodes,
+                reserved=status.reserved,
+                evicted=status.evicted,
+                given_back=status.given_back,
+                conditions=status.conditions,
+            )
+        ),
+    )

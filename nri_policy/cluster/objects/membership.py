@@ -1,0 +1,306 @@
+"""Which group a pod belongs to, by labels and annotations, or by its owner.
+
+| the first that a pod has | name of the group | pods in all | rank |
+|---|---|---|---|
+| `placement.nri/group` | that | `placement.nri/group-size` | completion index |
+| `kueue.x-k8s.io/pod-group-name` | that | `…/pod-group-total-count` | `…/pod-group-pod-index` |
+| a PodGroup that is a gang | `podgroup-NAME` | `minCount`, or more | completion index |
+| the label of a LeaderWorkerSet | `lws-NAME-GROUP` | `…/size` | `…/worker-index` |
+| the label of a JobSet | `jobset-NAME` | those of all its Jobs | the Job's index, then the pod's |
+| a Job that owns it | `job-NAME` | the Job's | completion index |
+| none of it | `pod-NAME` | 1 | |
+
+Groups by owner have names that no group by label is likely to have; where one has it all the same,
+its pods disagree. A name that no object can have is changed to one that it can (`object_name`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+
+from msgspec import Struct, field
+
+from nri_policy.cluster.objects.annotations import (
+    GROUP,
+    GROUP_SIZE,
+    POD_GROUP,
+    POD_GROUP_INDEX,
+    POD_GROUP_TOTAL,
+    POD_SET,
+    read_size,
+)
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.pod import Owner, Pod
+from nri_policy.foundation.wording import quoted
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+JOBSET = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+JOBSET_JOBS = "jobset.sigs.k8s.io/replicatedjob-replicas"
+JOBSET_ALL_JOBS = "jobset.sigs.k8s.io/global-replicas"
+JOBSET_INDEX = "jobset.sigs.k8s.io/job-index"
+LWS = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+_OVER = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")  # conditions of a Job
+MAX_NAME = 253  # characters of an object's name
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_DIGITS = 10  # of the hash that keeps changed names apart
+
+Key = tuple[str, str]  # namespace and name
+POD_GROUP_API = ("scheduling.k8s.io", "v1alpha2")  # Kubernetes 1.36; v1alpha1 has no such object
+
+
+class Job(Struct, frozen=True, gc=False):
+    """A Job, as far as its pods make a group."""
+
+    namespace: str
+    name: str
+    pods: int  # at once: the smaller of `parallelism` and `completions`
+    completions: int | None = None
+    succeeded: int = 0  # pods so far, also those that are gone
+    active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
+    uid: str = ""
+
+
+class PodGroup(Struct, frozen=True, gc=False):
+    """A PodGroup of Kubernetes."""
+
+    namespace: str
+    name: str
+    least: int | None = None  # pods of its gang; None: it is none, its pods go one by one
+    uid: str = ""
+
+
+class Part(Struct, frozen=True, gc=False):
+    """A Job of a JobSet."""
+
+    job: str
+    pods: int
+    jobs: int  # of the JobSet in all, or of those with its name
+    named: str = ""  # whose number `jobs` is; empty: all
+
+
+class Membership(Struct, frozen=True, gc=False):
+    """What a pod says of its group."""
+
+    group: Key
+    size: int | None  # None: the sum of its parts
+    pod_set: str | None = None  # None: with the pods that are like it
+    rank: int | None = None  # among the pods of its pod set
+    part: Part | None = None
+    alone: bool = False  # no other pod can ever be in this group
+    at_least: bool = False  # the group may have more than its size
+    owner: Owner | None = None  # of the group, where that is not who owns the pod
+
+
+class _Gang(Struct, rename="camel"):
+    min_count: int
+
+
+class _Policy(Struct):
+    gang: _Gang | None = None
+
+
+class _PodGroupSpec(Struct, rename="camel"):
+    scheduling_policy: _Policy = field(default_factory=_Policy)
+
+
+class _PodGroup(Struct):
+    metadata: _Meta
+    spec: _PodGroupSpec
+
+
+class _Meta(Struct, rename="camel"):
+    name: str
+    namespace: str | None = None
+    uid: str = ""
+    deletion_timestamp: str | None = None
+
+
+class _Spec(Struct):
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+
+
+class _Condition(Struct):
+    type: str
+    status: str
+
+
+class _Status(Struct):
+    succeeded: int | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Job(Struct):
+    metadata: _Meta
+    spec: _Spec
+    status: _Status | None = None
+
+
+def read_job(value: object, path: str) -> Job:
+    """Return the Job in a Kubernetes object; raises DocumentError."""
+    document = convert(value, _Job, path)
+    at_once = 1 if document.spec.parallelism is None else document.spec.parallelism
+    if document.spec.completions is not None:
+        at_once = min(at_once, document.spec.completions)
+    if not 0 <= at_once <= MAX_COUNT:
+        raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is not a number of pods")
+    namespace = document.metadata.namespace or "default"
+    status = document.status or _Status()
+    over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
+    return Job(
+        namespace,
+        document.metadata.name,
+        at_once,
+        document.spec.completions,
+        status.succeeded or 0,
+        active=not (over or document.spec.suspend or document.metadata.deletion_timestamp),
+        uid=document.metadata.uid,
+    )
+
+
+def read_pod_group(value: object, path: str) -> PodGroup:
+    """Return the PodGroup in a Kubernetes object; raises DocumentError."""
+    document = convert(value, _PodGroup, path)
+    gang = document.spec.scheduling_policy.gang
+    if gang is not None and not 1 <= gang.min_count <= MAX_COUNT:
+        place = join(path, "spec.schedulingPolicy.gang.minCount")
+        raise DocumentError(place, f"{gang.min_count} is not a number of pods")
+    return PodGroup(
+        namespace=document.metadata.namespace or "default",
+        name=document.metadata.name,
+        least=None if gang is None else gang.min_count,
+        uid=document.metadata.uid,
+    )
+
+
+def object_name(name: str) -> str:
+    """Return *name* if an object can have it, else one that begins alike, and ends in its hash.
+
+    What is returned stays as it is when it is given again.
+    """
+    if len(name) <= MAX_NAME and _OBJECT_NAME.fullmatch(name):
+        return name
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGITS]
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower())[: MAX_NAME - _DIGITS - 1].strip("-")
+    return f"{plain}-{digest}" if plain else digest
+
+
+def owning_job(pod: Pod) -> str | None:
+    """Return the name of the Job that a pod is of."""
+    for owner in pod.owners:
+        if owner.controller and owner.kind == "Job":
+            return owner.name
+    return None
+
+
+def membership(pod: Pod, job: Job | None, pod_group: PodGroup | None = None) -> Membership:
+    """Return what *pod* says of its group; *job* owns it, None where none does.
+
+    *pod_group* is the one that it names. Raises DocumentError for what makes no sense.
+    """
+    given = _Given(pod)
+    name = given.get(GROUP)
+    if name is None:
+        return _unnamed(pod, job, pod_group, given)
+    if not name:
+        raise given.error(GROUP, "is no name of a group")
+    size = read_size(pod.annotations, pod.labels, "metadata")
+    if size is not None:
+        rank = given.index(COMPLETION_INDEX)
+        return Membership(_key(pod, name), size, given.get(POD_SET), rank)
+    found = _unnamed(pod, job, pod_group, given)
+    if found.group != _key(pod, name):  # else it is what we wrote when the pod was let go
+        raise given.error(GROUP, f"needs {GROUP_SIZE}")
+    return found
+
+
+def _unnamed(pod: Pod, job: Job | None, pod_group: PodGroup | None, given: _Given) -> Membership:
+    """Return what a pod without `placement.nri/group` says."""
+    pod_set = given.get(POD_SET)
+    if (name := given.get(POD_GROUP)) is not None:
+        size = given.count(POD_GROUP_TOTAL, POD_GROUP)
+        return Membership(_key(pod, name), size, pod_set, given.index(POD_GROUP_INDEX))
+    if pod_group is not None and pod_group.least is not None:
+        name, uid = pod_group.name, pod_group.uid
+        return Membership(
+            _key(pod, f"podgroup-{name}"),
+            pod_group.least,
+            pod_set,
+            given.index(COMPLETION_INDEX),
+            at_least=True,
+            owner=Owner(kind="PodGroup", name=name, uid=uid, api_version="/".join(POD_GROUP_API)),
+        )
+    if (name := given.get(LWS)) is not None:
+        group = given.count(LWS_GROUP, LWS, least=0)
+        size = given.count(LWS_SIZE, LWS)
+        rank = given.index(LWS_WORKER)
+        return Membership(_key(pod, f"lws-{name}-{group}"), size, pod_set, rank)
+    if job is not None and (name := given.get(JOBSET)) is not None:
+        return _of_jobset(pod, job, given, name)
+    if job is not None:
+        key = _key(pod, f"job-{job.name}")
+        return Membership(key, job.pods, pod_set, given.index(COMPLETION_INDEX))
+    return Membership(_key(pod, f"pod-{pod.name}"), 1, pod_set, alone=True)
+
+
+def _key(pod: Pod, name: str) -> Key:
+    return pod.namespace, object_name(name)
+
+
+def _of_jobset(pod: Pod, job: Job, given: _Given, name: str) -> Membership:
+    kind = given.get(JOBSET_JOB) or ""
+    if given.get(JOBSET_ALL_JOBS) is None:
+        jobs, named = given.count(JOBSET_JOBS, JOBSET), kind
+    else:
+        jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET), ""
+    number, index = given.index(JOBSET_INDEX), given.index(COMPLETION_INDEX)
+    return Membership(
+        group=_key(pod, f"jobset-{name}"),
+        size=None,
+        pod_set=given.get(POD_SET) or kind or None,
+        rank=None if number is None or index is None else number * job.pods + index,
+        part=Part(job.name, job.pods, jobs, named),
+    )
+
+
+class _Given:
+    """Labels and annotations of a pod; the annotation decides where both are there."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._values: Mapping[str, str] = {**pod.labels, **pod.annotations}
+        self._annotated = pod.annotations
+
+    def get(self, key: str) -> str | None:
+        """Return a value, None where there is none."""
+        return self._values.get(key)
+
+    def error(self, key: str, text: str) -> DocumentError:
+        """Return the error of one label or annotation, which it quotes."""
+        where = "annotations" if key in self._annotated else "labels"
+        return DocumentError(
+            join(join("metadata", where), key), f"{quoted(self._values.get(key))} {text}"
+        )
+
+    def count(self, key: str, of: str, *, least: int = 1) -> int:
+        """Return a number that whoever has *of* must have."""
+        if key not in self._values:
+            raise self.error(of, f"needs {key}")
+        number = self.index(key)
+        if number is None or number < least:
+            raise self.error(key, f"is not a number from {least} on")
+        return number
+
+    def index(self, key: str) -> int | None:
+        """Return a number from 0 on, None for anything else: a rank that is doubtful is none."""
+        value = self._values.get(key, "")
+        if not (value.isascii() and value.isdecimal() and len(value) <= 10):
+            return None
+        return int(value) if int(value) <= MAX_COUNT else None

@@ -1,0 +1,85 @@
+"""Nodes as the cluster side sees them: labels, taints, what pods may use."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cluster.objects.document import (
+    Amounts,
+    DocumentError,
+    Wire,
+    convert,
+    join,
+    parse_supply,
+)
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Taint(Struct, frozen=True, gc=False):
+    """A taint; `TimeAdded` is of no concern here."""
+
+    key: str
+    effect: str
+    value: str | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        )
+
+
+class ClusterNode(Struct, frozen=True, gc=False):
+    """A node; equal nodes compare equal, so that a report of no change is seen as one."""
+
+    name: str
+    labels: dict[str, str]
+    allocatable: Amounts
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    known: bool = True  # whether the node has a Ready condition at all
+
+
+class _Meta(Struct):
+    name: str
+    labels: dict[str, str] | None = None
+
+
+class _Spec(Struct):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class _Condition(Struct):
+    type: str
+    status: str
+
+
+class _Status(Struct):
+    allocatable: dict[str, Wire] | None = None
+    conditions: list[_Condition] | None = None
+
+
+class _Node(Struct):
+    metadata: _Meta
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+def read_node(value: object, path: str) -> ClusterNode:
+    """Return the node in a Kubernetes Node object; raises DocumentError."""
+    document = convert(value, _Node, path)
+    if not document.metadata.name:
+        raise DocumentError(join(path, "metadata.name"), "a node has a name")
+    spec, status = document.spec or _Spec(), document.status or _Status()
+    ready = [each.status for each in status.conditions or () if each.type == "Ready"]
+    return ClusterNode(
+        name=document.metadata.name,
+        labels=document.metadata.labels or {},
+        allocatable=parse_supply(status.allocatable, join(path, "status.allocatable")),
+        taints=tuple(spec.taints or ()),
+        ready="True" in ready,
+        unschedulable=bool(spec.unschedulable),
+        known=bool(ready),
+    )

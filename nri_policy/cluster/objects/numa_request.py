@@ -1,0 +1,134 @@
+"""What a pod asks of NUMA zones: its QoS class, and a step of the filter for each container.
+
+Without `strict` it is what kube-scheduler's NodeResourceTopologyMatch counts: a sidecar is an init
+container like any other, and what the pod itself requests does not count. With it, sidecars hold
+what they have beside the containers after them, and the pod's own requests count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.objects.document import CPU, Amounts
+from nri_policy.cluster.objects.numa_node import Resources
+from nri_policy.cluster.objects.pod import PodSpec
+from nri_policy.foundation.units import BILLIONTHS
+from nri_policy.native._numa_fit import CONTAINER, INIT, POD, SIDECAR
+from nri_policy.native._numa_request import Request
+
+MEMORY = "memory"
+GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
+
+# Kinds of resources, as the kernel has them.
+_SHARED, _HOST, _ALWAYS = 1, 2, 4
+_ON_EVERY_NODE = (CPU, MEMORY, "pods", "ephemeral-storage")
+
+
+class Step(Struct, frozen=True):
+    """What the pod in all or one container asks.
+
+    *stays* says that it holds it while the next ones start.
+    """
+
+    verdict: int
+    stays: bool
+    amounts: tuple[tuple[str, int], ...]  # resource and billionths
+
+
+class NumaRequest(Struct, frozen=True):
+    """What a pod asks of NUMA zones; equal ones fit alike, so that it is a key."""
+
+    qos: str
+    native: bool  # whether it asks for native resources only
+    steps: tuple[Step, ...]  # the pod in all, init containers, app containers
+
+    def compile(self, resources: Resources, weights: Mapping[str, int]) -> Request:
+        """Return it as arrays; weights below 1 count as 1, as do those that are not set."""
+        names = sorted({name for step in self.steps for name, _ in step.amounts})
+        column = {name: number for number, name in enumerate(names)}
+        return Request(
+            guaranteed=self.qos == GUARANTEED,
+            best_effort=self.qos == BEST_EFFORT and self.native,
+            resources=[
+                (resources.find(name), _kind(name), max(weights.get(name, 1), 1)) for name in names
+            ],
+            steps=[
+                (step.verdict, step.stays, {column[name]: amount for name, amount in step.amounts})
+                for step in self.steps
+            ],
+        )
+
+
+def numa_request(spec: PodSpec, *, strict: bool) -> NumaRequest:
+    """Return what a pod of *spec* asks."""
+    containers = [
+        Step(SIDECAR if each.sidecar else INIT, strict and each.sidecar, _exact(each.requests))
+        for each in spec.init_containers
+    ] + [Step(CONTAINER, True, _exact(each.requests)) for each in spec.containers]
+    whole = Step(POD, False, _exact(spec.effective() if strict else _upstream_effective(spec)))
+    return NumaRequest(
+        qos=qos_class(spec),
+        native=not any(_foreign(name) for step in containers for name, _ in step.amounts),
+        steps=(whole, *containers),
+    )
+
+
+def qos_class(spec: PodSpec) -> str:
+    """Return the QoS class, as Kubernetes computes it."""
+    if spec.requests or spec.limits:
+        counted = [(replace(spec, overhead={}).effective(), spec.limits)]
+    else:
+        every = (*spec.init_containers, *spec.containers)
+        counted = [(each.requests, each.limits) for each in every]
+    requests = _totals([one for one, _ in counted])
+    limits = _totals([one for _, one in counted])
+    if not requests and not limits:
+        return BEST_EFFORT
+    limited = all(each.get(name) for _, each in counted for name in (CPU, MEMORY))
+    return GUARANTEED if limited and requests == limits else BURSTABLE
+
+
+def _totals(amounts: list[Amounts]) -> Amounts:
+    """Return the sums of CPU and memory, of those that are asked."""
+    sums = {name: sum(each.get(name, 0) for each in amounts) for name in (CPU, MEMORY)}
+    return {name: amount for name, amount in sums.items() if amount}
+
+
+def _upstream_effective(spec: PodSpec) -> Amounts:
+    total: Amounts = {}
+    for each in spec.containers:
+        for name, amount in each.requests.items():
+            total[name] = total.get(name, 0) + amount
+    for each in spec.init_containers:
+        for name, amount in each.requests.items():
+            total[name] = max(total.get(name, 0), amount)
+    for name, amount in spec.overhead.items():
+        total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _exact(amounts: Amounts) -> tuple[tuple[str, int], ...]:
+    return tuple(
+        (name, amount * (BILLIONTHS // 1000 if name == CPU else BILLIONTHS))
+        for name, amount in sorted(amounts.items())
+    )
+
+
+def _foreign(name: str) -> bool:
+    """Whether a resource is not Kubernetes' own: a device plugin's, or an extended one."""
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def is_shared(name: str) -> bool:
+    """Whether only Guaranteed pods have a resource of a zone to themselves."""
+    return name in (CPU, MEMORY) or name.startswith("hugepages-")
+
+
+def _kind(name: str) -> int:
+    kind = _SHARED if is_shared(name) else 0
+    if name in ("ephemeral-storage", "storage") or _foreign(name):
+        kind |= _HOST
+    return kind | (_ALWAYS if name in _ON_EVERY_NODE else 0)

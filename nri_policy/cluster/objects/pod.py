@@ -1,0 +1,256 @@
+"""Pods and pod templates: what they request, where they may run, whom they belong to.
+
+Requests default to limits, as the API server has it. A pod's effective request is
+
+    max(init containers, Σ app containers + sidecars) + overhead
+
+where an init container runs beside the sidecars declared before it, and an amount that the pod
+itself requests (`spec.resources`) stands for that of its containers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from nri_policy.cluster.objects.document import (
+    Amounts,
+    DocumentError,
+    Wire,
+    convert,
+    join,
+    parse_amounts,
+)
+from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affinity
+from nri_policy.cluster.objects.movable import is_movable, pinned
+
+FINISHED = ("Succeeded", "Failed")
+
+
+class Container(Struct, frozen=True, gc=False):
+    """A container; its requests have its limits where it names no request."""
+
+    name: str
+    requests: Amounts
+    limits: Amounts
+    sidecar: bool = False  # an init container that is restarted always
+
+
+class Owner(Struct, frozen=True, rename="camel", gc=False):
+    """The controller that owns an object."""
+
+    kind: str
+    name: str
+    uid: str = ""
+    controller: bool = False
+    api_version: str = ""
+
+
+class PodSpec(Struct, frozen=True, gc=False):
+    """What a pod and a pod template have in common."""
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Amounts = {}
+    requests: Amounts = {}  # of the pod itself
+    limits: Amounts = {}
+    node_selector: dict[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: Affinity | None = None  # to nodes
+
+    def effective(self) -> Amounts:
+        """Return the effective requests; the place among `pods` is not in them."""
+        running, peak = effective_containers(self.containers, self.init_containers)
+        total = {each: max(running.get(each, 0), peak.get(each, 0)) for each in {**running, **peak}}
+        # An amount that only the pod's limits name is requested where no container requests it.
+        total |= {each: amount for each, amount in self.limits.items() if not total.get(each)}
+        total |= self.requests
+        return _added(total, self.overhead)
+
+
+class Pod(Struct, frozen=True, gc=False):
+    """A pod; *node* is empty until it is bound."""
+
+    namespace: str
+    name: str
+    spec: PodSpec
+    node: str = ""
+    phase: str = "Pending"
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owners: tuple[Owner, ...] = ()
+    gates: tuple[str, ...] = ()
+    deleted: bool = False  # has a deletion timestamp
+    uid: str = ""
+    priority: int = 0
+    revision: str = ""
+    created: str = ""  # as the API server writes times: in the order of their texts
+    pinned: str = ""  # of one that may be moved: what kube-scheduler looks at and we do not
+    pod_group: str = ""  # the PodGroup of Kubernetes that it names
+
+    @property
+    def finished(self) -> bool:
+        """Whether it holds nothing any more."""
+        return self.phase in FINISHED
+
+
+class Template(Struct, frozen=True, gc=False):
+    """A pod template."""
+
+    spec: PodSpec
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class _Resources(Struct, gc=False):
+    requests: dict[str, Wire] | None = None
+    limits: dict[str, Wire] | None = None
+
+
+class _Container(Struct, gc=False):
+    name: str = ""
+    resources: _Resources | None = None
+    restartPolicy: str | None = None  # noqa: N815 - as documents have it
+
+
+class _Affinities(Struct, gc=False):
+    nodeAffinity: Affinity | None = None  # noqa: N815
+
+
+class _Gate(Struct, gc=False):
+    name: str
+
+
+class _SchedulingGroup(Struct, rename="camel", gc=False):
+    pod_group_name: str | None = None
+
+
+class _Spec(Struct, rename="camel", gc=False):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    overhead: dict[str, Wire] | None = None
+    resources: _Resources | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: list[Toleration] | None = None
+    affinity: _Affinities | None = None
+    node_name: str | None = None
+    scheduling_gates: list[_Gate] | None = None
+    priority: int | None = None
+    scheduling_group: _SchedulingGroup | None = None
+
+
+class _Meta(Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
+    deletion_timestamp: str | None = None
+    creation_timestamp: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Status(Struct, gc=False):
+    phase: str | None = None
+
+
+class _Pod(Struct, gc=False):
+    metadata: _Meta | None = None
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+def effective_containers(
+    app: Iterable[Container], init: Iterable[Container]
+) -> tuple[Amounts, Amounts]:
+    """Return what runs at last (app containers and sidecars), and the peak while it starts."""
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for each in init:
+        beside = _added(sidecars, each.requests)
+        if each.sidecar:
+            sidecars = beside
+        peak = {key: max(peak.get(key, 0), beside.get(key, 0)) for key in {**peak, **beside}}
+    running = sidecars
+    for each in app:
+        running = _added(running, each.requests)
+    return running, peak
+
+
+def read_pod(value: object, path: str) -> Pod:
+    """Return the pod in a Kubernetes Pod object; raises DocumentError."""
+    document = convert(value, _Pod, path)
+    meta, spec = document.metadata or _Meta(), document.spec or _Spec()
+    if not meta.name:
+        raise DocumentError(join(path, "metadata.name"), "a pod has a name")
+    pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
+    return Pod(
+        namespace=meta.namespace or "default",
+        name=meta.name,
+        spec=_spec(spec, join(path, "spec")),
+        node=spec.node_name or "",
+        phase=(document.status.phase if document.status else None) or "Pending",
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+        owners=tuple(meta.owner_references or ()),
+        gates=tuple(each.name for each in spec.scheduling_gates or ()),
+        deleted=bool(meta.deletion_timestamp),
+        uid=meta.uid,
+        priority=spec.priority or 0,
+        revision=meta.resource_version,
+        created=meta.creation_timestamp or "",
+        pinned=pinned(value, path) if is_movable(meta.annotations or {}, meta.labels or {}) else "",
+        pod_group=pod_group or "",
+    )
+
+
+def read_template(value: object, path: str) -> Template:
+    """Return a pod template; raises DocumentError."""
+    document = convert(value, _Pod, path)
+    meta = document.metadata or _Meta()
+    return Template(
+        spec=_spec(document.spec or _Spec(), join(path, "spec")),
+        labels=meta.labels or {},
+        annotations=meta.annotations or {},
+    )
+
+
+def _spec(spec: _Spec, path: str) -> PodSpec:
+    pod_level = spec.resources or _Resources()
+    affinity = spec.affinity.nodeAffinity if spec.affinity else None
+    if affinity is not None:
+        check_affinity(affinity, join(path, "affinity.nodeAffinity"))
+    return PodSpec(
+        containers=_containers(spec.containers, join(path, "containers")),
+        init_containers=_containers(spec.init_containers, join(path, "initContainers")),
+        overhead=parse_amounts(spec.overhead, join(path, "overhead")),
+        requests=parse_amounts(pod_level.requests, join(path, "resources.requests")),
+        limits=parse_amounts(pod_level.limits, join(path, "resources.limits")),
+        node_selector=spec.node_selector or {},
+        tolerations=tuple(spec.tolerations or ()),
+        affinity=affinity,
+    )
+
+
+def _containers(given: list[_Container] | None, path: str) -> tuple[Container, ...]:
+    containers = []
+    for number, each in enumerate(given or ()):
+        place = f"{path}[{number}].resources"
+        resources = each.resources or _Resources()
+        limits = parse_amounts(resources.limits, f"{place}.limits")
+        requests = parse_amounts(resources.requests, f"{place}.requests")
+        containers.append(
+            Container(
+                name=each.name,
+                requests=limits | requests,
+                limits=limits,
+                sidecar=each.restartPolicy == "Always",
+            )
+        )
+    return tuple(containers)
+
+
+def _added(one: Amounts, other: Amounts) -> Amounts:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

@@ -1,0 +1,71 @@
+"""Which pods a node's report counts, by what the report itself says of them (spec nrt.md §1.5).
+
+| the report has | it counts |
+|---|---|
+| `nri-policy/pods` | the pods with these hashes |
+| a fingerprint of the method `all`, or of none | those of the bound pods whose fingerprint it is |
+| one of `with-exclusive-resources` | the same, of pods with resources of its zones to themselves |
+| neither | nobody can tell |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nri_policy.cluster.objects.numa_request import GUARANTEED, is_shared, qos_class
+from nri_policy.cluster.objects.pod import PodSpec
+from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.nrt.fingerprint import (
+    EXCLUSIVE,
+    FINGERPRINT,
+    METHOD,
+    PODS,
+    fingerprint,
+    pod_hash,
+)
+
+Key = tuple[str, str]  # namespace and name of a pod
+
+
+def own_resources(spec: PodSpec) -> frozenset[str]:
+    """Return the resources that a pod has to itself where its node aligns it."""
+    guaranteed = qos_class(spec) == GUARANTEED
+    lasting = [*spec.containers, *(each for each in spec.init_containers if each.sidecar)]
+    return frozenset(
+        name
+        for each in lasting
+        for name, amount in each.requests.items()
+        if amount and (guaranteed or not is_shared(name))
+    )
+
+
+def lists_pods(report: NodeZones) -> bool:
+    """Return whether a report lists the pods that it counts, as our daemon's does."""
+    return any(name == PODS for name, _ in report.attributes)
+
+
+def reported(
+    report: NodeZones, bound: Mapping[Key, frozenset[str]], waiting: Sequence[Key]
+) -> Sequence[Key] | None:
+    """Return which of the pods *waiting* a report counts, None if it does not say.
+
+    *bound* are the pods of its node, with what they have to themselves; *waiting* those of them
+    that were bound last, in that order: a node takes in pods in the order of their binding.
+    """
+    attributes = dict(report.attributes)
+    listed = attributes.get(PODS)
+    if listed is not None:
+        hashes = {*listed.split()}
+        return [pod for pod in waiting if f"{pod_hash(*pod):016x}" in hashes]
+    printed = attributes.get(FINGERPRINT)
+    if printed is None:
+        return None
+    counted = {*bound}
+    if attributes.get(METHOD) == EXCLUSIVE:
+        here = {name for zone in report.zones for name in zone.free}
+        counted = {pod for pod, own in bound.items() if not own.isdisjoint(here)}
+    waiting = [pod for pod in waiting if pod in counted]
+    for arrived in range(len(waiting), -1, -1):
+        if fingerprint(counted.difference(waiting[arrived:])) == printed:
+            return waiting[:arrived]
+    return []

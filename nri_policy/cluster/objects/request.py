@@ -1,0 +1,260 @@
+"""What a pod set asks for, made into a plan for one topology: the rules of requests.
+
+| case | level | |
+|---|---|---|
+| `required`, `preferred` | that one | |
+| slices alone | the topmost | unconstrained |
+| `unconstrained`, nothing | the last | unconstrained; nothing: all pod sets of the group are |
+
+`Unplaceable` is what depends on the cluster, DocumentError what is wrong with the request alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct, field
+
+from nri_policy.cluster.objects.annotations import MAX_LAYERS, read_request
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.foundation.wording import quoted
+
+NO_LEVEL = "topology level not specified"
+
+
+class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
+    """A pod set cannot be placed; the text says why."""
+
+
+class Unit(Struct, frozen=True, kw_only=True):
+    """Pod sets that are placed in one step: workers, and their leader if they have one."""
+
+    workers: PodSet
+    leader: PodSet | None = None
+
+    @property
+    def pod_sets(self) -> tuple[PodSet, ...]:
+        """Both."""
+        return (self.workers,) if self.leader is None else (self.workers, self.leader)
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A request on one topology; levels by index."""
+
+    level: int
+    slice_level: int
+    size: int = 1
+    inner: dict[int, int] = field(default_factory=dict)  # level -> size of the layer there
+    layers: tuple[Slice, ...] = ()
+    required: bool = False
+    unconstrained: bool = False
+    ascending: bool = False  # LeastFree
+    balanced: bool = False
+
+
+def asks(request: PlacementRequest | None) -> bool:
+    """Return whether a request names where its pods are to go."""
+    return request is not None and bool(
+        request.required or request.preferred or request.unconstrained or request.slices
+    )
+
+
+def is_spread(pod_set: PodSet) -> bool:
+    """Return whether a pod set is to be spread."""
+    return pod_set.request is not None and bool(pod_set.request.spread_over)
+
+
+def requested(group: PlacementGroup) -> list[PodSet]:
+    """Return the pod sets, each with the request that its template's annotations make, if any.
+
+    Raises DocumentError for requests that break a rule.
+    """
+    found = []
+    for number, each in enumerate(group.pod_sets):
+        path, pod_set = f"spec.podSets[{number}]", each
+        if pod_set.request is None:
+            template = pod_set.template
+            place = join(path, "template.metadata")
+            request = read_request(template.annotations, template.labels, place)
+            pod_set = msgspec.structs.replace(pod_set, request=request)
+        if pod_set.request is not None:
+            check_request(pod_set.request, join(path, "request"))
+            check_count(pod_set, path)
+        found.append(pod_set)
+    return found
+
+
+def units(group: PlacementGroup) -> list[Unit]:
+    """Return the pod sets of *group* in the order in which they are placed.
+
+    Raises DocumentError for requests that break a rule.
+    """
+    found: dict[str, list[PodSet]] = {}
+    for number, pod_set in enumerate(requested(group)):
+        name = pod_set.request.leader_group if pod_set.request else None
+        found.setdefault(f"group {name}" if name else f"set {number}", []).append(pod_set)
+    out = []
+    for key, members in found.items():
+        if key.startswith("set "):
+            out.append(Unit(workers=members[0]))
+            continue
+        _check_leader_group(key.removeprefix("group "), members)
+        first, second = members
+        leader, workers = (second, first) if second.count <= first.count else (first, second)
+        out.append(Unit(workers=workers, leader=leader))
+    return out
+
+
+def check_request(request: PlacementRequest, path: str) -> None:
+    """Raise DocumentError for a request that contradicts itself."""
+    named = {"required": request.required, "preferred": request.preferred}
+    given = [f"{name} {quoted(level)}" for name, level in named.items() if level is not None]
+    given += ["unconstrained"] * request.unconstrained
+    if len(given) > 1:
+        raise DocumentError(path, f"{' and '.join(given)} exclude each other")
+    for name, level in named.items():
+        if level == "":
+            raise DocumentError(join(path, name), "it is the name of a level")
+    _check_slices(request.slices, join(path, "slices"))
+    most = request.max_per_host
+    if most is not None and not 1 <= most <= MAX_COUNT:
+        raise DocumentError(
+            join(path, "maxPerHost"), f"{quoted(most)} is not from 1 to {MAX_COUNT}"
+        )
+    if request.slices and request.spread_over:
+        raise DocumentError(join(path, "spreadOver"), "pods of slices cannot be spread")
+    if request.leader_group is not None and request.leader_group.isdecimal():
+        raise DocumentError(
+            join(path, "leaderGroup"), f"{quoted(request.leader_group)} must not be a number"
+        )
+
+
+def _check_slices(slices: Sequence[Slice], path: str) -> None:
+    if len(slices) > MAX_LAYERS:
+        raise DocumentError(
+            path, f"{len(slices)} layers of slices; at most {MAX_LAYERS} are supported"
+        )
+    for number, each in enumerate(slices):
+        place, before = join(path, number), slices[:number]
+        if not 1 <= each.size <= MAX_COUNT:
+            raise DocumentError(
+                join(place, "size"), f"{quoted(each.size)} is not from 1 to {MAX_COUNT}"
+            )
+        if before and before[-1].size % each.size:
+            raise DocumentError(
+                join(place, "size"), f"{each.size} does not divide {before[-1].size}"
+            )
+        if any(each.level == other.level for other in before):
+            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is given twice")
+
+
+def check_count(pod_set: PodSet, path: str) -> None:
+    """Raise DocumentError for pods that are no whole number of slices."""
+    slices = pod_set.request.slices if pod_set.request else []
+    if slices and pod_set.count % slices[0].size:
+        raise DocumentError(
+            join(path, "count"),
+            f"{pod_set.count} pods are no whole number of slices of {slices[0].size}",
+        )
+
+
+def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterSettings) -> Plan:
+    """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
+
+    *implied* is whether it asks for nothing, so that it is not constrained.
+    """
+    request = unit.workers.request or PlacementRequest()
+    slices_alone = bool(request.slices) and not (request.required or request.preferred)
+    unconstrained = request.unconstrained or implied or slices_alone
+    name = request.required or request.preferred
+    if name is None:
+        name = _level_without_a_name(request, unit, levels, implied=implied)
+    level = _index(name, levels, "topology level")
+    outer = request.slices[0] if request.slices else None
+    slice_level = len(levels) - 1
+    if outer is not None:
+        slice_level = _index(outer.level, levels, "topology level for slices")
+        if level > slice_level:
+            raise Unplaceable(
+                f"podset slice topology {outer.level} is above the podset topology {name}"
+            )
+    balanced = request.algorithm == "Balanced" or (request.algorithm is None and settings.balanced)
+    algorithm = settings.algorithm
+    if request.algorithm is not None and request.algorithm != "Balanced":
+        algorithm = request.algorithm
+    return Plan(
+        level=level,
+        slice_level=slice_level,
+        size=outer.size if outer else 1,
+        inner=_inner(request.slices, levels, slice_level),
+        layers=tuple(request.slices) if len(request.slices) > 1 else (),
+        required=request.required is not None,
+        unconstrained=unconstrained,
+        ascending=algorithm == "LeastFree" or (algorithm == "Mixed" and unconstrained),
+        balanced=balanced and request.required is None and not unconstrained,
+    )
+
+
+def _level_without_a_name(
+    request: PlacementRequest, unit: Unit, levels: Sequence[str], *, implied: bool
+) -> str:
+    if request.slices:
+        return levels[0]
+    mate = unit.leader is not None and asks(unit.leader.request)
+    if request.unconstrained or (implied and not mate):
+        return levels[-1]
+    raise Unplaceable(NO_LEVEL)
+
+
+def _inner(slices: Sequence[Slice], levels: Sequence[str], above: int) -> dict[int, int]:
+    """Return the size of the inner layer at every level below the outer one down to the innermost.
+
+    Levels between two layers have the next inner one's.
+    """
+    sizes: dict[int, int] = {}
+    for each in slices[1:]:
+        level = _index(each.level, levels, "topology level for additional slice layer")
+        if level <= above:
+            raise Unplaceable(
+                f"additional slice layer topology {each.level} must be at a lower level than"
+                f" {levels[above]}"
+            )
+        sizes |= dict.fromkeys(range(above + 1, level + 1), each.size)
+        above = level
+    return sizes
+
+
+def _index(name: str, levels: Sequence[str], what: str) -> int:
+    if name in levels:
+        return levels.index(name)
+    raise Unplaceable(f"no requested {what}: {name}")
+
+
+def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
+    path = "spec.podSets"
+    if len(members) != 2:
+        raise DocumentError(
+            path, f"leader group {quoted(name)} has {len(members)} pod sets; it takes exactly two"
+        )
+    if all(each.count != 1 for each in members):
+        counts = " and ".join(str(each.count) for each in members)
+        raise DocumentError(
+            path, f"leader group {quoted(name)} has pod sets of {counts} pods; one of them has one"
+        )
+    first, second = (each.request or PlacementRequest() for each in members)
+    for kind in ("required", "preferred"):
+        one, other = getattr(first, kind), getattr(second, kind)
+        if one and other and one != other:
+            raise DocumentError(
+                path,
+                f"leader group {quoted(name)} asks for {kind} {quoted(one)} and {quoted(other)}",
+            )
+
+
+def implied(unit: Unit) -> bool:
+    """Return whether a pod set asks for nothing, nor does its mate in a leader group."""
+    return not any(asks(each.request) or is_spread(each) for each in unit.pod_sets)

@@ -1,0 +1,85 @@
+"""A whole cluster as plain values, read into types: what the offline entries work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from nri_policy.cluster.objects.assignment import check_count
+from nri_policy.cluster.objects.budget import Budget, read_budget
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.group import PlacementGroup, read_group
+from nri_policy.cluster.objects.node import ClusterNode, read_node
+from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.objects.settings import Topology, read_topology
+from nri_policy.cluster.objects.zone import NodeZones, read_zones
+from nri_policy.foundation.wording import quoted
+
+_Document = TypeVar("_Document")
+
+
+class Snapshot(Struct, frozen=True):
+    """Nodes, pods, zones, groups and topologies, each once."""
+
+    nodes: tuple[ClusterNode, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    zones: tuple[NodeZones, ...] = ()
+    groups: tuple[PlacementGroup, ...] = ()
+    topologies: tuple[Topology, ...] = ()  # Kueue's; those of the settings come first
+    budgets: tuple[Budget, ...] = ()
+    failures: dict[str, int] = {}  # node -> recent failures of the service asked about
+    stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
+
+
+class _Cluster(Struct, forbid_unknown_fields=True):
+    nodes: list[Any] | None = None
+    pods: list[Any] | None = None
+    zones: list[Any] | None = None
+    groups: list[Any] | None = None
+    topologies: list[Any] | None = None
+    budgets: list[Any] | None = None
+    failures: dict[str, int] | None = None
+    stale: list[str] | None = None
+
+
+def read_snapshot(value: object) -> Snapshot:
+    """Return the cluster in *value*; raises DocumentError with the path of what is wrong."""
+    given = convert(value, _Cluster, "")
+    for node, number in (given.failures or {}).items():
+        check_count(number, 0, join("failures", node))
+    budgets = [
+        read_budget(each, join("budgets", number))
+        for number, each in enumerate(given.budgets or ())
+    ]
+    return Snapshot(
+        nodes=_read(given.nodes, "nodes", read_node, lambda each: each.name),
+        pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
+        zones=_read(given.zones, "zones", read_zones, lambda each: each.node),
+        groups=_read(
+            given.groups, "groups", read_group, lambda each: f"{each.namespace}/{each.name}"
+        ),
+        topologies=_read(given.topologies, "topologies", read_topology, lambda each: each.name),
+        budgets=tuple(each for each in budgets if each is not None),
+        failures=given.failures or {},
+        stale=frozenset(given.stale or ()),
+    )
+
+
+def _read(
+    values: Iterable[Any] | None,
+    path: str,
+    read: Callable[[object, str], _Document],
+    name: Callable[[_Document], str],
+) -> tuple[_Document, ...]:
+    documents: dict[str, _Document] = {}
+    for number, value in enumerate(values or ()):
+        document = read(value, join(path, number))
+        key = name(document)
+        if key in documents:
+            raise DocumentError(
+                join(join(path, number), "metadata.name"), f"{quoted(key)} is given twice"
+            )
+        documents[key] = document
+    return (*documents.values(),)

@@ -1,0 +1,353 @@
+"""Groups from what people write: Pods, Jobs, Deployments and their like, PlacementGroups.
+
+| object | pods |
+|---|---|
+| PlacementGroup | as it says |
+| Job | the smaller of `parallelism` and `completions` |
+| JobSet | a pod set for each of its Jobs: those of all replicas |
+| LeaderWorkerSet | a group for each replica: a leader, and `size` - 1 workers |
+| Deployment, ReplicaSet, StatefulSet | `replicas` |
+| Pod | one, or the size that its group names; pods of one group that stand together are one group |
+
+A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
+PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.objects import group as placement
+from nri_policy.cluster.objects.annotations import (
+    GROUP,
+    POD_GROUP,
+    POD_GROUP_TOTAL,
+    POD_SET,
+    read_request,
+    read_size,
+)
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
+from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
+from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.kube.pod_fields import mistyped, mistyped_workload
+
+Object = dict[str, Any]
+
+_MOST_REPLICAS = 1000  # of a LeaderWorkerSet: each is a group
+_MAIN = "main"  # the pod set of what has only one
+
+
+class _Meta(Struct):
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Spec(Struct):
+    template: dict[str, Any]
+    replicas: int | None = None
+    parallelism: int | None = None
+    completions: int | None = None
+
+
+class _Workload(Struct):
+    metadata: _Meta
+    spec: _Spec
+
+
+def _replicas(spec: _Spec) -> int:
+    return 1 if spec.replicas is None else spec.replicas
+
+
+def _parallel(spec: _Spec) -> int:
+    at_once = 1 if spec.parallelism is None else spec.parallelism
+    return at_once if spec.completions is None else min(at_once, spec.completions)
+
+
+class _Template(Struct):
+    metadata: Object | None = None
+    spec: Object = {}
+
+
+class _Job(Struct):
+    spec: _Spec
+
+
+class _ReplicatedJob(Struct):
+    name: str
+    template: _Job
+    replicas: int = 1
+
+
+class _JobSetSpec(Struct, rename="camel"):
+    replicated_jobs: list[_ReplicatedJob]
+
+
+class _JobSet(Struct):
+    metadata: _Meta
+    spec: _JobSetSpec
+
+
+class _Workers(Struct, rename="camel"):
+    worker_template: dict[str, Any]
+    leader_template: dict[str, Any] | None = None
+    size: int = 1
+
+
+class _LeaderWorkerSpec(Struct, rename="camel"):
+    leader_worker_template: _Workers
+    replicas: int = 1
+
+
+class _LeaderWorkerSet(Struct):
+    metadata: _Meta
+    spec: _LeaderWorkerSpec
+
+
+_COUNTS: dict[str, Callable[[_Spec], int]] = {
+    "Deployment": _replicas,
+    "Job": _parallel,
+    "ReplicaSet": _replicas,
+    "StatefulSet": _replicas,
+}
+_SETS = ("JobSet", "LeaderWorkerSet")
+_KINDS = (*_COUNTS, *_SETS, "Pod", placement.KIND)
+
+_JOBSET = "jobset.sigs.k8s.io/jobset-name"
+_LEADER_WORKERS = "leaderworkerset.sigs.k8s.io/name"
+_LEADER_WORKERS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
+
+
+def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
+    """Return the groups in *documents*, in their order; raises DocumentError.
+
+    Every pod set has the request that its template's annotations make, unless it has one itself.
+    """
+    groups: dict[tuple[str, str], PlacementGroup] = {}
+    sizes: dict[tuple[str, str], tuple[int, str]] = {}  # of groups made of pods
+    for value, place in _each(documents, ""):
+        kind = value.get("kind")
+        if kind == "Pod":
+            _check_fields(value, place)
+            _add_pod(groups, sizes, value, place)
+            continue
+        _refuse(mistyped_workload(value), place)
+        if kind == placement.KIND:
+            made = [_placement_group(value, place)]
+        elif kind == "JobSet":
+            made = [_job_set(value, place)]
+        elif kind == "LeaderWorkerSet":
+            made = _leader_workers(value, place)
+        elif kind in _COUNTS:
+            made = [_workload(value, place, _COUNTS[kind])]
+        else:
+            hint = did_you_mean(str(kind), _KINDS) or f"; there are: {', '.join(_KINDS)}"
+            raise DocumentError(join(place, "kind"), f"{quoted(kind)} cannot be placed{hint}")
+        for group in made:
+            key = (group.namespace, group.name)
+            if key in groups:
+                raise DocumentError(
+                    join(place, "metadata.name"), f"{quoted(group.name)} names two groups"
+                )
+            groups[key] = group
+    for key, (size, place) in sizes.items():
+        groups[key] = _filled(groups[key], size, place)
+    return [*groups.values()]
+
+
+def pod_document(value: Object, path: str) -> Object:
+    """Return the Pod that stands for all that a workload of one template makes.
+
+    Raises DocumentError for other kinds.
+    """
+    kind = value.get("kind")
+    if kind == "Pod":
+        _check_fields(value, path)
+        return value
+    if kind not in _COUNTS:
+        known = ("Pod", *_COUNTS)
+        hint = did_you_mean(str(kind), known) or f"; there are: {', '.join(known)}"
+        raise DocumentError(join(path, "kind"), f"{quoted(kind)} does not stand for one pod{hint}")
+    _refuse(mistyped_workload(value), path)
+    given = convert(value, _Workload, path)
+    _check_fields(given.spec.template, join(path, "spec.template"))
+    own = convert(given.spec.template, _Template, join(path, "spec.template"))
+    named = {"name": given.metadata.name, "namespace": given.metadata.namespace}
+    return {"kind": "Pod", "metadata": {**(own.metadata or {}), **named}, "spec": own.spec}
+
+
+def _check_fields(pod: object, path: str) -> None:
+    """Refuse mistyped fields of a pod or template; those of live objects are the API server's."""
+    _refuse(mistyped(pod), path)
+
+
+def _refuse(problem: str, path: str) -> None:
+    if problem:
+        field, _, text = problem.partition(": ")
+        raise DocumentError(f"{path}.{field}" if path else field, text)
+
+
+def _each(documents: Iterable[object], path: str) -> Iterable[tuple[dict[str, Any], str]]:
+    for number, value in enumerate(documents):
+        place = join(path, number) if number else path
+        if not isinstance(value, dict):
+            raise DocumentError(place, f"{quoted(value)} is not an object")
+        if str(value.get("kind", "")).endswith("List"):
+            items = value.get("items") or []
+            if not isinstance(items, list):
+                raise DocumentError(join(place, "items"), f"{quoted(items)} is not a list")
+            yield from _each(items, join(place, "items"))
+        else:
+            yield value, place
+
+
+def _workload(value: object, path: str, count: Callable[[_Spec], int]) -> PlacementGroup:
+    given = convert(value, _Workload, path)
+    pod_set = _pod_set(_MAIN, count(given.spec), given.spec.template, join(path, "spec.template"))
+    return _group(given.metadata, [pod_set], path)
+
+
+def _job_set(value: object, path: str) -> PlacementGroup:
+    given = convert(value, _JobSet, path)
+    pod_sets = []
+    for number, each in enumerate(given.spec.replicated_jobs):
+        place = join(join(path, "spec.replicatedJobs"), number)
+        count = each.replicas * _parallel(each.template.spec)
+        template = each.template.spec.template
+        pod_sets.append(_pod_set(each.name, count, template, join(place, "template.spec.template")))
+    return _group(given.metadata, pod_sets, path)
+
+
+def _leader_workers(value: object, path: str) -> list[PlacementGroup]:
+    given = convert(value, _LeaderWorkerSet, path)
+    place = join(path, "spec.leaderWorkerTemplate")
+    of, many = given.spec.leader_worker_template, given.spec.replicas
+    if not 0 <= many <= _MOST_REPLICAS:
+        text = f"{many} groups are not from 0 to {_MOST_REPLICAS}"
+        raise DocumentError(join(path, "spec.replicas"), text)
+    pod_sets = [_pod_set("workers", of.size - 1, of.worker_template, join(place, "workerTemplate"))]
+    if of.leader_template is not None:
+        leader = _pod_set("leader", 1, of.leader_template, join(place, "leaderTemplate"))
+        pod_sets.insert(0, leader)
+    else:
+        pod_sets = [msgspec.structs.replace(pod_sets[0], name=_MAIN, count=of.size)]
+    names = [f"{given.metadata.name}-{number}" for number in range(many)]
+    return [
+        msgspec.structs.replace(_group(given.metadata, pod_sets, path), name=name) for name in names
+    ]
+
+
+def _pod_set(name: str, count: int, template: object, path: str) -> PodSet:
+    if not 0 <= count <= MAX_COUNT:
+        place = path.rpartition(".")[0]
+        raise DocumentError(place, f"{count} pods are not from 0 to {MAX_COUNT}")
+    _check_fields(template, path)
+    pod_set = PodSet(name=name, count=count, template=read_template(template, path))
+    return _with_request(pod_set, join(path, "metadata"))
+
+
+def _group(metadata: _Meta, pod_sets: Iterable[PodSet], path: str) -> PlacementGroup:
+    if not metadata.name:
+        raise DocumentError(join(path, "metadata.name"), "a group has a name")
+    return PlacementGroup(
+        namespace=metadata.namespace or "default", name=metadata.name, pod_sets=(*pod_sets,)
+    )
+
+
+def _placement_group(value: Object, path: str) -> PlacementGroup:
+    group = read_group(value, path)
+    places = [join(join(path, "spec.podSets"), number) for number in range(len(group.pod_sets))]
+    for each, place in zip(value["spec"]["podSets"], places, strict=True):
+        _check_fields(each.get("template"), join(place, "template"))
+    pod_sets = tuple(
+        _with_request(each, join(place, "template.metadata"))
+        for each, place in zip(group.pod_sets, places, strict=True)
+    )
+    return msgspec.structs.replace(group, pod_sets=pod_sets)
+
+
+def _with_request(pod_set: PodSet, path: str) -> PodSet:
+    if pod_set.request is not None:
+        return pod_set
+    template = pod_set.template
+    request = read_request(template.annotations, template.labels, path)
+    return msgspec.structs.replace(pod_set, request=request)
+
+
+def _add_pod(
+    groups: dict[tuple[str, str], PlacementGroup],
+    sizes: dict[tuple[str, str], tuple[int, str]],
+    value: object,
+    path: str,
+) -> None:
+    """Put one more pod into its group, into the pod set that it names or that is like it."""
+    pod = read_pod(value, path)
+    place = join(path, "metadata")
+    given = {**pod.labels, **pod.annotations}
+    named = _named(pod, given)
+    key = (pod.namespace, named or pod.name)
+    if key in groups and (named is None or key not in sizes):
+        raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
+    template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
+    request = read_request(pod.annotations, pod.labels, place)
+    pod_sets = list(groups[key].pod_sets) if key in groups else []
+    name = given.get(POD_SET)
+    for number, each in enumerate(pod_sets):
+        alike = (each.template.spec, each.request) == (pod.spec, request)
+        if each.name == name or (name is None and alike):
+            pod_sets[number] = msgspec.structs.replace(each, count=each.count + 1)
+            break
+    else:
+        name = name or (f"{_MAIN}-{len(pod_sets)}" if pod_sets else _MAIN)
+        pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
+    groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
+    if named is not None:
+        size = read_size(pod.annotations, pod.labels, place)
+        if size is None and POD_GROUP in given:
+            size = _total(given, place)
+        there = sum(each.count for each in pod_sets)
+        sizes[key] = (there if size is None else size, place)
+
+
+def _named(pod: Pod, given: Mapping[str, str]) -> str | None:
+    """Return the group that a pod is of, None for one that is alone."""
+    for name in (GROUP, POD_GROUP):
+        if name in given:
+            return given[name]
+    if pod.pod_group:
+        return pod.pod_group
+    if _LEADER_WORKERS in given:
+        return f"{given[_LEADER_WORKERS]}-{given.get(_LEADER_WORKERS_GROUP, '0')}"
+    if _JOBSET in given:
+        return given[_JOBSET]
+    jobs = [each.name for each in pod.owners if each.controller and each.kind == "Job"]
+    return jobs[0] if jobs else None
+
+
+def _total(given: Mapping[str, str], path: str) -> int | None:
+    text = given.get(POD_GROUP_TOTAL)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
+        place = join(join(path, "annotations"), POD_GROUP_TOTAL)
+        raise DocumentError(place, f"{quoted(text)} is not a number of pods")
+    return int(text)
+
+
+def _filled(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
+    """Return a group with as many pods as it is to have: one pod stands for all that are like it.
+
+    Raises DocumentError where it is not clear of which kind the others are.
+    """
+    there = sum(each.count for each in group.pod_sets)
+    if there == size:
+        return group
+    if there > size or len(group.pod_sets) > 1:
+        raise DocumentError(path, f"group {quoted(group.name)} has {there} of its {size} pods")
+    (only,) = group.pod_sets
+    return msgspec.structs.replace(group, pod_sets=(msgspec.structs.replace(only, count=size),))

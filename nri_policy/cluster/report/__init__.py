@@ -1,0 +1,1 @@
+"""The documents that the commands of the cluster side print."""

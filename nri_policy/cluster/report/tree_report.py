@@ -1,0 +1,137 @@
+"""The tree of a topology as a document: what each domain has, what is used, who is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.group import Status
+from nri_policy.cluster.objects.node import HOSTNAME
+
+
+class Domain(Struct, frozen=True):
+    """A domain; amounts of CPU in milli, all else absolute."""
+
+    level: str
+    values: list[str]  # outermost first
+    nodes: int
+    total: Amounts
+    free: Amounts
+    groups: list[str]  # those with pods there, as namespace/name
+
+    def used(self, resource: str) -> int:
+        """Return what is used of a resource."""
+        return max(0, self.total.get(resource, 0) - self.free.get(resource, 0))
+
+
+class LeftOut(Struct, frozen=True):
+    """Nodes that take no part, for one reason."""
+
+    reason: str
+    nodes: list[str]
+
+
+class TreeReport(Struct, frozen=True, rename="camel"):
+    """A topology; its domains by path, those of a level after the one that they are in."""
+
+    topology: str
+    levels: list[str]
+    domains: list[Domain]
+    left_out: list[LeftOut]
+
+
+def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport:
+    """Return what there is of the topology *name*, down to its hosts, or to their *zones*.
+
+    A zone's amounts are what its node's NodeResourceTopology says, less what is promised there.
+    """
+    tree = engine.tree(name)
+    whole = _totals(engine, tree)
+    domains = [*_domains(engine, tree, whole, range(len(tree.levels)))]
+    levels, left_out = tree.levels, tree.left_out
+    below = tree.topology.below_host
+    if zones and below:
+        deep = engine.tree(name, len(below))
+        assert isinstance(deep, ZoneTree)
+        whole = [Counter(zone.allocatable) for zone in deep.zones()]
+        levels, left_out = deep.levels, left_out | deep.left_out
+        domains += _domains(engine, deep, whole, range(len(tree.levels), len(levels)))
+    domains.sort(key=lambda each: each.values)  # a domain before those in it
+    reasons: dict[str, list[str]] = {}
+    for node, reason in sorted(left_out.items()):
+        reasons.setdefault(reason, []).append(node)
+    return TreeReport(
+        topology=name,
+        levels=[*levels],
+        domains=domains,
+        left_out=[LeftOut(reason=reason, nodes=nodes) for reason, nodes in reasons.items()],
+    )
+
+
+def _domains(
+    engine: Engine, tree: Tree, whole: Sequence[Amounts], levels: Iterable[int]
+) -> Iterator[Domain]:
+    """Yield the domains of some levels; *whole* is what each leaf has in all."""
+    if not tree.paths:  # it has no levels, then
+        return
+    groups = _groups(engine, tree)
+    free = [tree.rows.room(leaf) for leaf in range(tree.domains.leaves)]
+    for level in levels:
+        for domain in tree.domains.of_level(level):
+            leaves = tree.domains.leaves_below(domain)
+            yield Domain(
+                level=tree.levels[level],
+                values=[*tree.paths[leaves.start][: level + 1]],
+                nodes=sum(map(tree.rows.nodes_at, leaves)) if not isinstance(tree, ZoneTree) else 1,
+                total=_sum(whole[leaf] for leaf in leaves),
+                free=_sum(free[leaf] for leaf in leaves),
+                groups=sorted({each for leaf in leaves for each in groups.get(leaf, ())}),
+            )
+
+
+def placed_on_hosts(groups: Iterable[tuple[str, Status]]) -> dict[tuple[str, ...], Counter[str]]:
+    """Return the pods of *groups*, by name, on each leaf: the path of one that is no host."""
+    placed: dict[tuple[str, ...], Counter[str]] = {}
+    for name, status in groups:
+        for assignment in status.assignments:
+            width = 1 if assignment.levels[0] == HOSTNAME else None
+            for one in assignment.domains:
+                placed.setdefault((*one.values[:width],), Counter())[name] += one.count
+    return placed
+
+
+def _totals(engine: Engine, tree: Tree) -> list[Counter[str]]:
+    totals: list[Counter[str]] = [Counter() for _ in range(tree.domains.leaves)]
+    for node in engine.nodes.values():
+        leaf = tree.leaf_of(node.name)
+        if leaf is not None:
+            totals[leaf].update(node.allocatable)
+    return totals
+
+
+def _groups(engine: Engine, tree: Tree) -> dict[int, set[str]]:
+    """Return the groups at each leaf."""
+    found: dict[int, set[str]] = {}
+    for group in engine.groups.values():
+        for assignment in group.status.assignments:
+            width = len(tree.named_levels)
+            for each in assignment.domains:
+                leaf = tree.find(assignment.levels[:width], each.values[:width])
+                if leaf is not None:
+                    found.setdefault(leaf, set()).add(f"{group.namespace}/{group.name}")
+    return found
+
+
+def _sum(amounts: Iterable[Amounts]) -> Amounts:
+    """Return the sum; what is missing at a leaf is none there, and no leaf has less than none."""
+    total: Amounts = {}
+    for each in amounts:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + max(0, amount)
+    return total

@@ -1,0 +1,48 @@
+"""Clusters that are asked: one list of each kind, as one has them in files."""
+
+from __future__ import annotations
+
+from http.client import NOT_FOUND
+
+from nri_policy.cluster.objects.files import Files
+from nri_policy.cluster.service.watch import PODS, ZONES
+from nri_policy.kube.client import NODES, Client, Kind
+from nri_policy.kube.errors import APIError
+
+GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
+SETTINGS = Kind(group="config.nri", version="v1alpha1", plural="clusterplacements")
+SETTINGS_NAME = "default"
+BUDGETS = Kind(group="policy", version="v1", plural="poddisruptionbudgets")
+_TOPOLOGIES = [
+    Kind(group="kueue.x-k8s.io", version=version, plural="topologies")
+    for version in ("v1beta2", "v1beta1")
+]
+
+
+async def list_cluster(client: Client, *, budgets: bool = False) -> Files:
+    """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
+
+    PodDisruptionBudgets are asked for only where they matter.
+    """
+    given = Files()
+    for key, kinds in (
+        ("nodes", [NODES]),
+        ("pods", [PODS]),
+        ("zones", [ZONES]),
+        ("groups", [GROUPS]),
+        ("topologies", _TOPOLOGIES),
+        *([("budgets", [BUDGETS])] if budgets else []),
+    ):
+        for kind in kinds:
+            try:
+                given.cluster[key] = (await client.list(kind)).items
+                break
+            except APIError as error:
+                if error.code != NOT_FOUND or kind in (NODES, PODS):
+                    raise
+    try:
+        given.settings = await client.get(SETTINGS, SETTINGS_NAME)
+    except APIError as error:
+        if error.code != NOT_FOUND:
+            raise
+    return given

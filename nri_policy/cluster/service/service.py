@@ -1,0 +1,306 @@
+"""The service of the cluster side: the watches, the extender and its metrics, wired together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.silence import Silence
+from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
+from nri_policy.cluster.numa.promises import LiveZones, NoRoomError
+from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.service.lease import Lease, LeaseName
+from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
+from nri_policy.cluster.service.questions import answer_explain, answer_place
+from nri_policy.cluster.service.server import Answers, Listen, server
+from nri_policy.cluster.service.sources import OF_EXTENDER, OF_GROUPS, sources
+from nri_policy.cluster.service.watch import PODS, Watch
+from nri_policy.cluster.service.writer import Writer
+from nri_policy.kube.client import Client
+from nri_policy.kube.errors import APIError
+from nri_policy.settings.sources.file import watch
+
+log = logging.getLogger(__name__)
+
+_SECONDS = (250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1.0, 5.0)
+
+
+class Service:
+    """What one replica does."""
+
+    def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
+        self,
+        settings: ClusterSettings,
+        client: Client,
+        lease: LeaseName | None = None,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        groups: bool = False,
+        readiness: bool = False,
+        file: PlacementFile | None = None,
+    ) -> None:
+        """Without a *lease* it is the only replica; with *groups* it places groups, too.
+
+        With *readiness* it marks Nodes whose daemon is silent.
+
+        The *settings* are those of the *file*, if there is one.
+        """
+        self.zones = LiveZones(settings.extender, now)
+        self.lease = None if lease is None else Lease(client, lease, now)
+        self.settings = LiveSettings(settings, file, self._configure)
+        self.controller = Controller(settings, now) if groups else None
+        self.silence = Silence(client, self._leads, now) if readiness else None
+        self.writer: Writer | None = None
+        spread = ServiceSpread(now)
+        wake: Callable[[], object] = int
+        if self.controller is not None:
+            self.writer = Writer(client, self.controller, self._may_write)
+            wake = self.writer.wake
+        followed = sources(self.settings, self.zones, spread, self.controller, wake)
+        self.watch = Watch(client, followed, now)
+        self.verbs = Verbs(
+            self.zones,
+            spread,
+            choose=settings.extender.choose,
+            closed_to=None
+            if self.controller is None
+            else self.controller.attempts.waiting.closed_to,
+        )
+        self._file = file
+        self._client = client
+        self._now = now
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._requests = Counter(
+            "nri_policy_cluster_requests",
+            "Requests of kube-scheduler, by verb and status.",
+            ["verb", "status"],
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "nri_policy_cluster_request_duration_seconds",
+            "From a request's headers to its answer.",
+            ["verb"],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._registry.register(self)
+
+    def answers(self) -> Answers:
+        """Return what the server asks."""
+
+        async def of_filter(body: bytes) -> bytes:
+            return self.verbs.filter(body)
+
+        async def of_prioritize(body: bytes) -> bytes:
+            return self.verbs.prioritize(body)
+
+        async def of_fit(body: bytes) -> bytes:
+            return self.verbs.fit(body)
+
+        async def of_place(body: bytes) -> bytes:
+            return answer_place(self._engine(), body)
+
+        async def of_explain(body: bytes) -> bytes:
+            return answer_explain(self._engine(), body)
+
+        return Answers(
+            verbs={
+                "filter": of_filter,
+                "prioritize": of_prioritize,
+                "bind": self.bind,
+                "fit": of_fit,
+                "place": of_place,
+                "explain": of_explain,
+            },
+            ready=self.problem,
+            metrics=lambda: generate_latest(self._registry),
+            count=self._count,
+        )
+
+    def problem(self) -> str:
+        """Return why kube-scheduler is not answered; nothing if it is."""
+        return self.watch.problem(*OF_EXTENDER) or (
+            "" if self.lease is None else self.lease.problem()
+        )
+
+    async def run(self) -> None:
+        """Follow the cluster, the file and the lease until cancelled; then let the lease go."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.watch.run())
+                group.create_task(self.settings.write(self._client, self._leads))
+                if self._file is not None:
+                    group.create_task(watch(self._file, self.settings.reload))
+                if self.lease is not None:
+                    group.create_task(self.lease.run())
+                if self.writer is not None:
+                    group.create_task(self.writer.run())
+                if self.silence is not None:
+                    group.create_task(self.silence.run())
+        finally:
+            if self.lease is not None:
+                await self.lease.release()
+
+    async def bind(self, body: bytes) -> bytes:
+        """Bind a pod, with the zone that it is promised; else kube-scheduler tries it again."""
+        binding = read_binding(body)
+        try:
+            found = await self._client.get(PODS, binding.name, namespace=binding.namespace)
+            pod = read_pod(found, "")
+            if pod.node:
+                return error_result(f"pod is already assigned to node {pod.node}")
+            created = self.verbs.bind(binding, pod)
+            await self._client.create(
+                PODS, created, namespace=binding.namespace, name=binding.name, part="binding"
+            )
+        except (APIError, DocumentError, NoRoomError) as error:
+            self.verbs.withdraw(binding)
+            return error_result(str(error))
+        return error_result("")
+
+    def collect(self) -> Iterable[Metric]:
+        """Return what is read from the state as metrics are asked for."""
+        name = "nri_policy_cluster_"
+        yield GaugeMetricFamily(
+            f"{name}promises", "Places promised and not reported yet.", len(self.zones.promises)
+        )
+        yield _counted(
+            f"{name}promises_ended", "Promises, by why they ended.", "reason", self.zones.ended
+        )
+        yield _counted(
+            f"{name}rejected_nodes", "Nodes rejected by the filter.", "reason", self.verbs.rejected
+        )
+        yield CounterMetricFamily(
+            f"{name}unknown_nodes", "Nodes asked about that are not known.", self.verbs.unknown
+        )
+        yield _counted(
+            f"{name}unreadable_objects",
+            "Malformed objects.",
+            "kind",
+            self.watch.unreadable,
+        )
+        yield CounterMetricFamily(
+            f"{name}internal_errors",
+            "Errors of the service itself; each stopped the work on one object or group.",
+            self.watch.errors + (0 if self.controller is None else self.controller.errors),
+        )
+        if self.writer is not None:
+            written = CounterMetricFamily(
+                f"{name}writes", "Writes for placement groups.", labels=["kind", "outcome"]
+            )
+            for labels, number in self.writer.written.items():
+                written.add_metric(labels, number)
+            yield written
+            controller = self.writer.controller
+            waiting = controller.attempts.waiting
+            yield from controller.attempts.statistics.collect(
+                controller.groups.states(),
+                controller.queue.oldest(self._now()),
+                len(controller.queue),
+                len({host for *_, hosts in waiting.reservations() for host in hosts}),
+                self.writer.written["OpenGate", "done"],
+            )
+        yield GaugeMetricFamily(
+            f"{name}settings_rejected",
+            "Whether the latest settings were wrong, and older ones are in force.",
+            int(bool(self.settings.rejected)),
+        )
+        if self.lease is not None:
+            yield GaugeMetricFamily(
+                f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
+            )
+        ignored = GaugeMetricFamily(
+            f"{name}ignored_zones", "Zones that are not NUMA nodes.", labels=["reason"]
+        )
+        for reason, number in self.zones.ignored().items():
+            ignored.add_metric([reason], number)
+        yield ignored
+        lost = GaugeMetricFamily(
+            f"{name}not_followed_seconds",
+            "How long objects of a kind could not be followed.",
+            labels=["kind"],
+        )
+        for kind, seconds in self.watch.lost_seconds().items():
+            lost.add_metric([kind], seconds)
+        yield lost
+
+    def _engine(self) -> Engine:
+        """Return the engine of groups; raises BadRequestError where there is no answer."""
+        if self.controller is None:
+            raise BadRequestError("it places no groups: it runs without --groups")
+        if problem := self.watch.problem(*OF_GROUPS):
+            raise BadRequestError(f"not ready: {problem}")
+        return self.controller.engine
+
+    def _may_write(self) -> bool:
+        """Whether groups may be placed: we lead, and know all that there is."""
+        return self._leads() and not self.watch.problem(*OF_GROUPS)
+
+    def _leads(self) -> bool:
+        return self.lease is None or self.lease.leading
+
+    def _configure(self, settings: ClusterSettings) -> None:
+        self.zones.fits.configure(settings.extender)
+        self.verbs.choose = settings.extender.choose
+        if self.controller is not None:
+            self.controller.configure(settings)
+
+    def _count(self, verb: str, status: int, seconds: float) -> None:
+        self._requests.labels(verb, str(status)).inc()
+        self._seconds.labels(verb).observe(seconds)
+
+
+async def run(  # noqa: PLR0913 - keywords: what it is given to work with
+    settings: ClusterSettings,
+    client: Client,
+    listen: Listen,
+    *,
+    file: PlacementFile | None,
+    lease: LeaseName | None,
+    groups: bool,
+    readiness: bool,
+) -> None:
+    """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen.
+
+    Other settings in the *file* count at once, and are looked for at SIGHUP.
+    """
+    service = Service(settings, client, lease, groups=groups, readiness=readiness, file=file)
+    http = server(listen, service.answers())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, setattr, http, "should_exit", True)
+    loop.add_signal_handler(signal.SIGHUP, service.settings.reload)
+    following = asyncio.create_task(service.run())
+    following.add_done_callback(lambda _: setattr(http, "should_exit", True))
+    renewing = asyncio.create_task(http.follow_certificate())
+    try:
+        with socket.create_server((listen.host, listen.port)) as listener:
+            host, port, *_ = listener.getsockname()
+            log.info("listening", extra={"address": host, "port": port})
+            await http.serve([listener])
+    finally:
+        renewing.cancel()
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await client.close()
+
+
+def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family

@@ -1,0 +1,188 @@
+"""What the service follows, and who is told of it: the extender, the controller, the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from http.client import NOT_FOUND
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.objects.document import convert
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.membership import POD_GROUP_API, read_job, read_pod_group
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
+from nri_policy.cluster.service.watch import PODS, ZONES, Key, Source
+from nri_policy.kube.client import NODES, Kind, decode
+
+JOBS = Kind(group="batch", plural="jobs")
+GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
+POD_GROUPS = Kind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
+
+OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
+OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, GROUPS)
+
+
+class _Owner(Struct):
+    uid: str = ""
+
+
+class _GroupMetadata(Struct, rename="camel"):
+    resource_version: str
+    owner_references: list[_Owner] | None = None
+
+
+class _Group(Struct):
+    metadata: _GroupMetadata
+
+
+def sources(
+    settings: LiveSettings,
+    zones: LiveZones,
+    spread: ServiceSpread,
+    controller: Controller | None,
+    wake: Callable[[], object],
+) -> list[Source]:
+    """Return what is followed: for the extender, and for groups where there is a *controller*.
+
+    *wake* is called after each change.
+    """
+    also = [] if controller is None else [controller]
+    found = [
+        *_of_settings(settings),
+        _nodes(zones, spread, *also),
+        _pods(zones, [spread, *also], [zones.pods, *(each.members.pods for each in also)]),
+        _reports(zones, *also),
+        *(source for each in also for source in _of_groups(each)),
+    ]
+    return [_waking(each, wake) for each in found]
+
+
+def _of_settings(settings: LiveSettings) -> list[Source]:
+    return [
+        Source(
+            kind=PLACEMENTS,
+            take=lambda item: settings.set_object(decode(item)),
+            remove=lambda key: settings.remove_object(key[1]),
+            known=settings.objects,
+            optional=(NOT_FOUND,),  # where the kind is not installed
+        ),
+        Source(
+            kind=TOPOLOGIES,
+            take=lambda item: settings.set_topology(decode(item)),
+            remove=lambda key: settings.remove_topology(key[1]),
+            known=settings.topologies,
+            optional=(NOT_FOUND,),  # where the kind is not installed
+        ),
+    ]
+
+
+def _nodes(zones: LiveZones, *others: ServiceSpread | Controller) -> Source:
+    def take(item: Raw) -> None:
+        node = read_node(item, "")
+        for each in (zones, *others):
+            each.set_node(node)
+
+    def remove(key: Key) -> None:
+        for each in (zones, *others):
+            each.remove_node(key[1])
+
+    return Source(
+        kind=NODES,
+        take=take,
+        remove=remove,
+        known=lambda: [("", name) for name in zones.nodes()],
+    )
+
+
+def _pods(
+    zones: LiveZones,
+    others: Sequence[ServiceSpread | Controller],
+    known: Sequence[Callable[[], Collection[Key]]],
+) -> Source:
+    def take(item: Raw) -> None:
+        pod = read_pod(item, "")
+        for each in (zones, *others):
+            each.set_pod(pod)
+
+    def remove(key: Key) -> None:
+        for each in (zones, *others):
+            each.remove_pod(*key)
+
+    return Source(
+        kind=PODS,
+        take=take,
+        remove=remove,
+        known=lambda: {key for each in known for key in each()},
+    )
+
+
+def _reports(zones: LiveZones, *others: Controller) -> Source:
+    followers: list[LiveZones | Controller] = [zones, *others]
+
+    def take(item: Raw) -> None:
+        report = read_zones(item, "")
+        for each in followers:
+            each.set_zones(report)
+
+    def remove(key: Key) -> None:
+        for each in followers:
+            each.remove_zones(key[1])
+
+    return Source(
+        kind=ZONES,
+        take=take,
+        remove=remove,
+        known=lambda: [("", name) for name in zones.reports()],
+        spoiled=lambda key: zones.remove_zones(key[1], stale=True),
+        optional=(NOT_FOUND,),  # a cluster without exporters
+    )
+
+
+def _of_groups(controller: Controller) -> list[Source]:
+    def take_group(item: Raw) -> None:
+        metadata = convert(item, _Group, "").metadata
+        owners = frozenset(each.uid for each in metadata.owner_references or ())
+        controller.set_group(read_group(item), metadata.resource_version, owners)
+
+    return [
+        Source(
+            kind=JOBS,
+            take=lambda item: controller.set_job(read_job(item, "")),
+            remove=lambda key: controller.remove_job(*key),
+            known=controller.members.jobs,
+        ),
+        Source(
+            kind=POD_GROUPS,
+            take=lambda item: controller.set_pod_group(read_pod_group(item, "")),
+            remove=lambda key: controller.remove_pod_group(*key),
+            known=controller.members.pod_groups,
+            optional=(NOT_FOUND,),  # where Kubernetes does not serve it
+        ),
+        Source(
+            kind=GROUPS,
+            take=take_group,
+            remove=lambda key: controller.remove_group(*key),
+            known=controller.groups.keys,
+        ),
+    ]
+
+
+def _waking(source: Source, wake: Callable[[], object]) -> Source:
+    """Return *source* with *wake* called after each change."""
+
+    def take(item: Raw) -> None:
+        source.take(item)
+        wake()
+
+    def remove(key: Key) -> None:
+        source.remove(key)
+        wake()
+
+    return replace(source, take=take, remove=remove)

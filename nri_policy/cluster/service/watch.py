@@ -1,0 +1,168 @@
+"""Watching the cluster: objects by kind, to whoever wants them, stripped to what is used.
+
+Owns what is known to be complete, and since when it may be outdated: a kind that cannot be followed
+is said to be so, and tried again. An object with which we cannot go on keeps no other back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import aclosing
+from functools import partial
+
+from msgspec import Raw, Struct
+
+from nri_policy.cluster.objects.document import DocumentError, convert
+from nri_policy.foundation.backoff import backoff
+from nri_policy.kube.client import Client, Kind, Page
+from nri_policy.kube.errors import APIError
+from nri_policy.kube.follow import follow
+
+log = logging.getLogger(__name__)
+
+PODS = Kind(plural="pods")
+ZONES = Kind(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
+STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answered from it
+OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked for again
+_BACKOFF = partial(backoff, least=0.2, most=10.0)
+
+Key = tuple[str, str]  # namespace, empty where there is none, and name
+
+
+class Source(Struct, frozen=True):
+    """A kind of objects, and what is done with them."""
+
+    kind: Kind
+    take: Callable[[Raw], None]  # one came or changed; DocumentError if it makes no sense
+    remove: Callable[[Key], None]  # one went
+    known: Callable[[], Collection[Key]]  # those that were taken
+    spoiled: Callable[[Key], None] | None = None  # one makes no sense
+    optional: Collection[int] = ()  # by which answers there are none
+
+
+class Watch:
+    """Follows the objects of all sources."""
+
+    def __init__(
+        self,
+        client: Client,
+        sources: Sequence[Source],
+        now: Callable[[], float],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        delay: Callable[[int], float] = _BACKOFF,
+    ) -> None:
+        self.unreadable: Counter[str] = Counter()  # objects, by kind
+        self.errors = 0  # of ours, each about one object
+        self._client = client
+        self._sources = sources
+        self._now = now
+        self._sleep = sleep
+        self._delay = delay
+        self._listed: set[str] = set()
+        self._lost: dict[str, tuple[float, str]] = {}  # kind -> since when it is not followed, why
+        self._failures: Counter[str] = Counter()
+
+    def problem(self, *kinds: Kind) -> str:
+        """Return what of *kinds* is missing or too old to be used; nothing if all is well."""
+        names = [kind.plural for kind in kinds]
+        texts = [f"{name} are not listed yet" for name in names if name not in self._listed]
+        for name, (since, why) in self._lost.items():
+            if self._now() - since > STALE_SECONDS and name in self._listed and name in names:
+                texts.append(f"{name} are not followed for {self._now() - since:.0f} s: {why}")
+        return "; ".join(texts)
+
+    def lost_seconds(self) -> dict[str, float]:
+        """Return for how long each kind has not been followed."""
+        return {kind: self._now() - since for kind, (since, _) in self._lost.items()}
+
+    async def run(self) -> None:
+        """Follow all kinds until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(self._follow(source))
+
+    async def _follow(self, source: Source) -> None:
+        name = source.kind.plural
+        listed: set[Key] = set()  # by the pages so far
+        while True:
+            try:
+                async with aclosing(follow(self._client, source.kind, sleep=self._sleep)) as events:
+                    async for event in events:
+                        if isinstance(event, Page):
+                            listed |= self._take_page(source, event.items)
+                            if event.revision:
+                                self._end_list(source, listed)
+                                listed = set()
+                        elif event[0] == "DELETED":
+                            self._remove(source, _key(event[1]))
+                        else:
+                            self._take(source, event[1])
+                        self._failures[name] = 0
+                        self._lost.pop(name, None)
+            except APIError as error:
+                if error.code in source.optional:
+                    self._end_list(source, set())
+                    await self._sleep(OPTIONAL_SECONDS)
+                    continue
+                self._lost.setdefault(name, (self._now(), str(error)))
+                log.warning("not-followed", extra={"kind": name, "reason": str(error)})
+            listed = set()
+            await self._sleep(self._delay(self._failures[name]))
+            self._failures[name] += 1
+
+    def _take_page(self, source: Source, items: Sequence[Raw]) -> set[Key]:
+        """Take objects; return which they are."""
+        for item in items:
+            self._take(source, item)
+        return {*map(_key, items)}
+
+    def _end_list(self, source: Source, listed: Collection[Key]) -> None:
+        """Remove what was known and is not among what was *listed*."""
+        for gone in {*source.known()}.difference(listed):
+            self._remove(source, gone)
+        name = source.kind.plural
+        if name not in self._listed:
+            log.info("listed", extra={"kind": name, "objects": len(listed)})
+        self._listed.add(name)
+
+    def _take(self, source: Source, item: Raw) -> None:
+        name = source.kind.plural
+        try:
+            source.take(item)
+        except DocumentError as error:
+            self.unreadable[name] += 1
+            key = _key(item)
+            log.warning("unreadable", extra={"kind": name, "object": key[1], "reason": str(error)})
+            if source.spoiled is not None and key[1]:
+                source.spoiled(key)
+        except Exception:
+            self.errors += 1
+            log.exception("object-failed", extra={"kind": name, "object": _key(item)[1]})
+
+    def _remove(self, source: Source, key: Key) -> None:
+        try:
+            source.remove(key)
+        except Exception:
+            self.errors += 1
+            log.exception("object-failed", extra={"kind": source.kind.plural, "object": key[1]})
+
+
+class _Metadata(Struct):
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Named(Struct):
+    metadata: _Metadata | None = None
+
+
+def _key(item: Raw) -> Key:
+    try:
+        metadata = convert(item, _Named, "").metadata or _Metadata()
+    except DocumentError:
+        metadata = _Metadata()
+    return metadata.namespace or "", metadata.name

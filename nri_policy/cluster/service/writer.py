@@ -1,0 +1,230 @@
+"""Carrying out what the controller decides: only while we lead, so many writes at a time.
+
+A write that is refused is handed back: the controller decides anew from what is there by then,
+after a pause. One that the API server never answered is asked again. One that rests on what is no
+longer so waits for the news of that. No write waits for another object's. Whoever begins to lead
+writes nothing before it knows what others have promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from http.client import CONFLICT, INTERNAL_SERVER_ERROR, NOT_FOUND, TOO_MANY_REQUESTS
+from typing import Any
+
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.writes import (
+    CreateGroup,
+    DeletePod,
+    FailPod,
+    Notice,
+    OpenGate,
+    Write,
+    WriteSpec,
+    WriteStatus,
+)
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import API_VERSION, KIND, read_group
+from nri_policy.cluster.service.sources import GROUPS
+from nri_policy.cluster.service.watch import PODS
+from nri_policy.foundation.backoff import backoff
+from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.errors import APIError
+
+log = logging.getLogger(__name__)
+
+EVENTS = Kind(plural="events")
+AT_ONCE = 32  # writes
+IDLE = 1.0  # seconds after which it looks again without news: whether we lead, who has waited long
+_NORMAL = ("Placed", "Replaced", "Healthy", "Incomplete")  # reasons of Events
+_BACKOFF = partial(backoff, least=0.5, most=30.0)
+
+Object = dict[str, Any]
+
+
+class Writer:
+    """Does what a controller wants while *leading*."""
+
+    def __init__(
+        self,
+        client: Client,
+        controller: Controller,
+        leading: Callable[[], bool],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.written: Counter[tuple[str, str]] = Counter()  # kind of write, and what came of it
+        self._client = client
+        self.controller = controller
+        self._leading = leading
+        self._sleep = sleep
+        self._woken = asyncio.Event()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._current = False  # all groups are known as they were when we began to lead
+        self._writes: set[asyncio.Task[None]] = set()  # under way
+
+    def wake(self) -> None:
+        """Have it look: something has changed."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        failures = 0  # in a row, to know what there is when it begins to lead
+        async with asyncio.TaskGroup() as group:
+            while True:
+                if not self._leading():
+                    self._current = False
+                elif await self._begin():
+                    failures = 0
+                    for write in self._step():
+                        task = group.create_task(self._write(write))
+                        self._writes.add(task)
+                        task.add_done_callback(self._writes.discard)
+                else:
+                    failures += 1
+                    await self._sleep(_BACKOFF(failures))
+                    continue
+                if self._current and self.controller.busy:
+                    await asyncio.sleep(0)  # others have their turn: probes, requests, news
+                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE):
+                        await self._woken.wait()
+                self._woken.clear()
+
+    async def _begin(self) -> bool:
+        """Whether it may write: it knows what others, and it itself, wrote before."""
+        if not self._current:
+            if self._writes:
+                await asyncio.wait(self._writes)
+            self._current = await self._is_current()
+        return self._current
+
+    def _step(self) -> Sequence[Write]:
+        """Return what is to be written now; after an error of ours it begins anew."""
+        try:
+            return self.controller.step()
+        except Exception:
+            log.exception("step-failed")
+            self.controller.errors += 1
+            self._current = False
+            return ()
+
+    async def _is_current(self) -> bool:
+        """Whether the controller knows all groups as they are now, whoever has written them."""
+        try:
+            listing = await self._client.list(GROUPS)
+        except APIError as error:
+            log.warning("not-listed", extra={"kind": GROUPS.plural, "reason": str(error)})
+            return False
+        items = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): each
+            for each in listing.items
+        }
+        revisions = {key: each["metadata"]["resourceVersion"] for key, each in items.items()}
+        if any(_is_readable(items[key]) for key in self.controller.groups.lacks(revisions)):
+            return False
+        self.controller.settle()
+        return True
+
+    async def _write(self, write: Write) -> None:
+        """Carry out one write, and say what came of it."""
+        kind = type(write).__name__
+        async with self._slots:
+            if not self._leading():
+                self.controller.unanswered(write)  # it may be asked for the second time
+                self.written[kind, "not leading"] += 1
+                return
+            try:
+                await self._ask(write)
+            except APIError as error:
+                self.written[kind, self._fail(write, error)] += 1
+            except Exception as error:  # of ours: it is this write's alone
+                self.controller.errors += 1
+                self.controller.failed(write, f"internal error: {error!r}")
+                self.written[kind, "failed"] += 1
+                log.exception("not-written", extra={"kind": kind})
+            else:
+                self.written[kind, "done"] += 1
+
+    def _fail(self, write: Write, error: APIError) -> str:
+        """Take in that a write failed; return the outcome."""
+        if error.code == CONFLICT:  # it was about what is no longer so: we shall see
+            return "outdated"
+        if error.code == NOT_FOUND:
+            self.controller.failed(write)
+            return "outdated"
+        if error.code in (0, TOO_MANY_REQUESTS) or error.code >= INTERNAL_SERVER_ERROR:
+            self.controller.unanswered(write, error.wait)
+        else:
+            self.controller.failed(write, str(error))
+        log.warning("not-written", extra={"kind": type(write).__name__, "reason": str(error)})
+        return "failed"
+
+    async def _ask(self, write: Write) -> None:
+        match write:
+            case CreateGroup():
+                namespace = write.group.namespace
+                await self._client.create(GROUPS, write.object(), namespace=namespace)
+            case WriteSpec():
+                name, namespace = write.group.name, write.group.namespace
+                await self._client.merge(GROUPS, name, write.patch(), namespace=namespace)
+            case WriteStatus():
+                namespace, name = write.key
+                await self._client.merge(
+                    GROUPS, name, write.patch(), namespace=namespace, part="status"
+                )
+            case OpenGate():
+                pod = write.opening.pod
+                await self._client.merge(PODS, pod.name, write.patch(), namespace=pod.namespace)
+            case FailPod():
+                await self._write_pod_status(write)
+            case DeletePod():
+                pod = write.pod
+                seen = await self._write_pod_status(write)
+                revision = seen["metadata"]["resourceVersion"]
+                await self._client.delete(
+                    PODS, pod.name, namespace=pod.namespace, uid=pod.uid, revision=revision
+                )
+            case Notice():
+                event = _event(write)
+                await self._client.create(EVENTS, event, namespace=write.about[0])
+
+    async def _write_pod_status(self, write: FailPod | DeletePod) -> Object:
+        """Write what is said of a pod, beside what others have said; return it as it is then."""
+        pod, patch = write.pod, write.patch()
+        return await self._client.merge(
+            PODS, pod.name, patch, namespace=pod.namespace, part="status", by_key=True
+        )
+
+
+def _is_readable(item: Object) -> bool:
+    try:
+        read_group(item)
+    except DocumentError:
+        return False
+    return True
+
+
+def _event(notice: Notice) -> Object:
+    namespace, name = notice.about
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace, "generateName": f"{name}."},
+        "involvedObject": {
+            "apiVersion": "v1" if notice.pod else API_VERSION,
+            "kind": "Pod" if notice.pod else KIND,
+            "namespace": namespace,
+            "name": name,
+        },
+        "type": "Normal" if notice.reason in _NORMAL else "Warning",
+        "reason": notice.reason,
+        "message": notice.message,
+        "source": {"component": "nri-policy-cluster"},
+    }

@@ -1,0 +1,362 @@
+"""Playing what happens in a cluster: groups come and go, nodes fail and recover, time passes.
+
+Groups wait in the service's own queue, with hosts set aside as on a live cluster. A group may end
+some time after it was placed; time goes on from event to event, none of it is waited for.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.trial import fold
+from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
+from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
+from nri_policy.cluster.objects.group import PlacementGroup, State, Status, hosts_of
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
+from nri_policy.cluster.simulation.synthetic_jobs import Job
+from nri_policy.foundation.units import parse_duration
+from nri_policy.foundation.wording import counted, did_you_mean, quoted
+
+_FIXED = 30.0  # seconds until a node counts as failed under Fixed30s
+_GROUP = "group"  # the kind of one that names none
+
+
+class Expected(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a group is to be like; what is not named may be anything."""
+
+    state: State | None = None
+    message: str | None = None  # a part of it
+    domains: dict[str, int] | None = None  # pods by the last value of the domains above hosts
+
+
+class Step(Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs": "for"}):
+    """One step: exactly one of these, and when."""
+
+    at: str | None = None  # since the start; a step without it comes at once
+    runs: str | None = None  # for how long groups run that are applied
+    kind: str | None = None  # of these groups, in figures
+    apply: list[Any] | None = None
+    delete: list[str] | None = None
+    fail: list[str] | None = None
+    recover: list[str] | None = None
+    advance: str | None = None
+    expect: dict[str, Expected] | None = None
+
+
+class GroupState(Struct, frozen=True):
+    """A group after a step; pods by the domains above hosts."""
+
+    name: str
+    state: State
+    message: str
+    domains: dict[str, int]
+    change: str = ""  # in the step: what it was before, and which pods moved; or nothing
+
+
+class Played(Struct, frozen=True):
+    """A step that was played: what there is after it, and what was not as expected."""
+
+    step: Step
+    groups: list[GroupState]
+    problems: list[str]
+    at: float = 0.0  # seconds
+
+
+class Report(Struct, frozen=True):
+    """A simulation: what came of all groups, and its steps."""
+
+    figures: Figures
+    steps: list[Played]
+
+
+_ACTIONS = ("apply", "delete", "fail", "recover", "advance", "expect")
+
+
+def read_steps(documents: list[object]) -> list[Step]:
+    """Return the steps of a scenario; raises DocumentError."""
+    steps = []
+    for number, value in enumerate(documents):
+        path = f"step {number + 1}"
+        step = convert(value, Step, path)
+        named = [name for name in _ACTIONS if getattr(step, name) is not None]
+        if len(named) != 1:
+            raise DocumentError(path, f"has {len(named)} of {', '.join(_ACTIONS)}")
+        for name, text in (("at", step.at), ("for", step.runs), ("advance", step.advance)):
+            if text is not None:
+                _seconds(text, join(path, name))
+        steps.append(step)
+    return steps
+
+
+def _seconds(text: str, path: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise DocumentError(path, str(error)) from None
+
+
+class Simulation:
+    """A cluster in which steps are played."""
+
+    def __init__(self, engine: Engine) -> None:
+        """Go on from what *engine* has been told."""
+        self._engine = engine
+        self._waiting = WaitingGroups(engine)
+        self._now = 0.0
+        self._failed: dict[str, float] = {}  # node -> when
+        self._groups: dict[Key, PlacementGroup] = dict(engine.groups)  # by age
+        self._runs: dict[Key, float] = {}  # for how many seconds those run that end by themselves
+        self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
+        self._ending: dict[Key, int] = {}  # the number of the event
+        self._number = 0
+        self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
+        topology = engine.settings.topologies[0]
+        self._recorder = Recorder(engine.nodes.values(), topology.levels)
+        for key, group in self._groups.items():
+            if group.status.assignments:
+                self._recorder.use(amounts_of(group, self._kinds(group), 1))
+            else:
+                self._wait(key)
+
+    def play(self, step: Step, *, every: bool = False) -> Played:
+        """Play a step; raises DocumentError for one that names what there is not.
+
+        What is played has the groups that changed in the step, or *every* one.
+        """
+        if step.at is not None:
+            self._advance(max(self._now, parse_duration(step.at)))
+        runs = None if step.runs is None else parse_duration(step.runs)
+        for group in read_groups(step.apply or ()):
+            self.submit(group, runs, step.kind or _GROUP)
+        for name in step.delete or ():
+            self._drop(self._key(name))
+        for name in step.fail or ():
+            self._set_ready(name, ready=False)
+            self._failed.setdefault(name, self._now)
+            self._look_at(self._now + _FIXED)
+        for name in step.recover or ():
+            self._set_ready(name, ready=True)
+            self._failed.pop(name, None)
+        if step.advance is not None:
+            self._advance(self._now + parse_duration(step.advance))
+        self._settle()
+        problems: list[str] = []
+        for name, expected in (step.expect or {}).items():
+            problems += _differences(expected, self._state(self._groups[self._key(name)]))
+        shown = self._groups if every else dict.fromkeys(self._changed)
+        states = [
+            msgspec.structs.replace(self._state(self._groups[key]), change=self._change(key))
+            for key in shown
+            if key in self._groups
+        ]
+        self._changed.clear()
+        return Played(step=step, groups=states, problems=problems, at=self._now)
+
+    def submit(self, group: PlacementGroup, seconds: float | None, kind: str) -> None:
+        """Take a group that comes now, and ends so many *seconds* after it was placed."""
+        key = (group.namespace, group.name)
+        self._drop(key)
+        self._groups[key] = group
+        self._recorder.came(_name(key), kind, self._now)
+        if seconds is not None:
+            self._runs[key] = seconds
+        self._wait(key)
+
+    def run(self, jobs: Iterable[Job]) -> None:
+        """Have jobs come, by time, until the last one has ended or waits for ever."""
+        for job in jobs:
+            self._advance(job.at)
+            self.submit(job.group, job.seconds, job.kind)
+            self._settle()
+        self.end()
+
+    def end(self) -> None:
+        """Have all happen that is still to come."""
+        while self._events:
+            self._advance(self._events[0][0])
+
+    def figures(self) -> Figures:
+        """Return what came of all groups until now."""
+        return self._recorder.figures(self._now)
+
+    def _wait(self, key: Key) -> None:
+        group = self._groups[key]
+        self._number += 1
+        age = f"{self._number:012}"
+        self._waiting.queue.put(key, group.priority, self._now, age, topology=topology_name(group))
+        self._changed.setdefault(key, None)
+
+    def _look_at(self, at: float, ending: Key | None = None) -> None:
+        """Have something happen then; a group may be *ending*."""
+        self._number += 1
+        if ending is not None:
+            self._ending[ending] = self._number
+        heapq.heappush(self._events, (at, self._number, ending))
+
+    def _advance(self, until: float) -> None:
+        """Have all happen that is due until then."""
+        while self._events and self._events[0][0] <= until:
+            self._now = self._events[0][0]
+            while self._events and self._events[0][0] <= self._now:
+                _, number, key = heapq.heappop(self._events)
+                if key is not None and self._ending.get(key) == number:
+                    self._drop(key)
+            self._settle()
+        self._now = until
+
+    def _settle(self) -> None:
+        """Place anew what failed, and try who waits."""
+        self._replace()
+        self._try_waiting()
+        self._recorder.note(self._now, len(self._waiting.queue))
+
+    def _drop(self, key: Key) -> None:
+        group = self._groups.pop(key, None)
+        self._runs.pop(key, None)
+        self._ending.pop(key, None)
+        self._changed.pop(key, None)
+        self._waiting.queue.remove(key)
+        if group is not None and group.status.assignments:
+            self._recorder.use(amounts_of(group, self._kinds(group), -1))
+            self._engine.remove_group(*key)
+            self._waiting.queue.changed()
+
+    def _key(self, name: str) -> Key:
+        namespace, _, own = name.rpartition("/")
+        key = (namespace or "default", own)
+        if key not in self._groups:
+            hint = did_you_mean(own, [each for _, each in self._groups])
+            raise DocumentError("", f"there is no group {quoted(name)}{hint}")
+        return key
+
+    def _set_ready(self, name: str, *, ready: bool) -> None:
+        node = self._engine.nodes.get(name)
+        if node is None:
+            hint = did_you_mean(name, self._engine.nodes)
+            raise DocumentError("", f"there is no node {quoted(name)}{hint}")
+        self._engine.set_node(msgspec.structs.replace(node, ready=ready))
+        self._waiting.set_node(name)
+
+    def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:
+        return {each.name: self._engine.kind_of(each) for each in group.pod_sets}
+
+    def _set(self, key: Key, status: Status) -> None:
+        group = self._groups[key]
+        if status == group.status:
+            return
+        self._changed.setdefault(key, group)
+        if group.status.assignments:
+            self._recorder.use(amounts_of(group, self._kinds(group), -1))
+        self._groups[key] = changed = msgspec.structs.replace(group, status=status)
+        if status.assignments:
+            self._recorder.use(amounts_of(changed, self._kinds(changed), 1))
+            self._engine.set_group(changed)
+        elif group.status.assignments:
+            self._engine.remove_group(*key)
+            self._waiting.queue.changed()
+
+    def _replace(self) -> None:
+        """Place the pods of failed nodes anew; under failFast a group without room for them ends.
+
+        A node counts as failed at once, or after 30 s under Fixed30s.
+        """
+        policy = self._engine.settings.failure
+        patience = _FIXED if policy.policy == "Fixed30s" else 0.0
+        gone = {name for name, since in self._failed.items() if self._now - since >= patience}
+        for key, group in [*self._groups.items()]:
+            there = hosts_of(group)
+            unhealthy = sorted(there.keys() & gone)
+            if not unhealthy:
+                if group.status.state == "Degraded":
+                    self._set(key, Status(state="Placed", assignments=group.status.assignments))
+                continue
+            status = msgspec.structs.replace(group.status, unhealthy_nodes=unhealthy)
+            found = self._engine.place(msgspec.structs.replace(group, status=status))
+            if found.state == "Placed":
+                self._recorder.moves += sum(there[node] for node in unhealthy)
+            elif not policy.fail_fast:
+                found = msgspec.structs.replace(status, state="Degraded", message=found.message)
+            self._set(key, found)
+
+    def _try_waiting(self) -> None:
+        queue = self._waiting.queue
+        self._waiting.hold(self._now, self._groups.__getitem__)
+        with self._waiting.round():
+            for key in queue.due():
+                asked = msgspec.structs.replace(self._groups[key], status=Status())
+                found = self._waiting.place(key, asked)
+                if found.assignments:
+                    queue.remove(key)
+                    self._set(key, found)
+                    self._recorder.placed(_name(key), self._groups[key], self._now)
+                    if key in self._runs:
+                        self._look_at(self._now + self._runs[key], key)
+                    continue
+                hopeless = self._waiting.is_hopeless(asked)
+                queue.refused(key, hopeless=hopeless)
+                self._recorder.refused(_name(key), hopeless=hopeless)
+                self._refuse(key, found.message, hopeless=hopeless)
+
+    def _refuse(self, key: Key, message: str, *, hopeless: bool) -> None:
+        queue, reserved = self._waiting.queue, self._waiting.reserved(key)
+        if not self._groups[key].status.message:  # for the first time
+            self._look_at(self._now + max(0.0, queue.timeout - queue.waited(key, self._now)))
+        standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
+        status = Status(
+            state="Unplaceable" if hopeless else "Waiting",
+            message="; ".join(each for each in (standing, message) if each),
+            reserved=[*reserved],
+        )
+        self._set(key, status)
+
+    def _change(self, key: Key) -> str:
+        """Return what became of a group in the step."""
+        if key not in self._changed:
+            return ""
+        before, now = self._changed[key], self._groups[key]
+        if before is None:
+            return "new"
+        if before.status.state != now.status.state:
+            return f"was {before.status.state}"
+        left, came = hosts_of(before) - hosts_of(now), hosts_of(now) - hosts_of(before)
+        if left and came:
+            pods = counted(left.total(), "pod")
+            return f"{pods} moved from {', '.join(left)} to {', '.join(came)}"
+        return "" if before.status == now.status else "another message or place"
+
+    def _state(self, group: PlacementGroup) -> GroupState:
+        pods: Counter[str] = Counter()
+        for part in fold(self._engine, group)[1]:
+            pods[part.values[-1]] += part.pods
+        status = group.status
+        return GroupState(
+            name=_name((group.namespace, group.name)),
+            state=status.state,
+            message=status.message,
+            domains=dict(pods),
+        )
+
+
+def _name(key: Key) -> str:
+    return "/".join(key)
+
+
+def _differences(expected: Expected, found: GroupState) -> list[str]:
+    """Return what of a group is not as expected."""
+    problems = []
+    if expected.state not in (None, found.state):
+        problems.append(f"{found.name} is {found.state}, not {expected.state}")
+    if expected.message is not None and expected.message not in found.message:
+        problems.append(f"{found.name} says {quoted(found.message)}")
+    if expected.domains is not None and expected.domains != found.domains:
+        problems.append(f"{found.name} has {found.domains}, not {expected.domains}")
+    return problems

@@ -1,0 +1,353 @@
+"""The daemon: wires the adapters to the engine; the only place that knows them all.
+
+Everything runs on one asyncio loop. Requests reach the engine one at a time, whichever way they
+come: over NRI or over the daemon's own socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from nri_policy.audit.auditor import Auditor, Reader
+from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.source import NodeSource
+from nri_policy.control.administration import Administration
+from nri_policy.control.decision_log import DecisionLog
+from nri_policy.control.endpoint import listening
+from nri_policy.control.health import SERVICE as HEALTH
+from nri_policy.control.health import Health
+from nri_policy.control.reflection import Reflection
+from nri_policy.control.service import SERVICE, Control
+from nri_policy.daemon.readiness import Readiness
+from nri_policy.daemon.reload import Reloads
+from nri_policy.daemon.status import Status
+from nri_policy.daemon.trials import Hypotheses
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Event
+from nri_policy.foundation.clock import Clock
+from nri_policy.hardware.machine import Machine
+from nri_policy.kube.client import Client
+from nri_policy.kube.events import Event as ClusterEvent
+from nri_policy.kubelet.stock import Left
+from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.nri.grpc_service import PATHS, plugin_handler
+from nri_policy.nri.plugin import Identity
+from nri_policy.nri.service import Service
+from nri_policy.nri.session import Session, registration_delay
+from nri_policy.nrt.reading import Feed
+from nri_policy.nrt.topology import Topology
+from nri_policy.observability.decision_events import DecisionEvents
+from nri_policy.observability.endpoint import Endpoint, Probes
+from nri_policy.observability.exporter import Exporter
+from nri_policy.observability.loop_lag import LoopLag
+from nri_policy.observability.metrics import Elsewhere, Metrics
+from nri_policy.observability.watchdog import Watchdog
+from nri_policy.plugin.exposure import Exposure
+from nri_policy.plugin.findings import Findings
+from nri_policy.plugin.overlaps import Cpusets, Overlaps
+from nri_policy.plugin.plugin import HostCgroups, PolicyPlugin, Sources
+from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.settings import OnExit, Reload, Settings
+from nri_policy.store.errors import StoreError
+from nri_policy.store.history import History
+from nri_policy.store.store import Store
+from nri_policy.systemd.scopes import Scopes
+
+log = logging.getLogger(__name__)
+
+IDENTITY = Identity(name="nri-policy", index="90")
+LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
+
+
+class ContainerCgroups(Reader, HostCgroups, Cpusets, Protocol):
+    """The cgroups of a host's containers."""
+
+    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
+        """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
+        ...
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """What an engine's session has around it."""
+
+    state_dir: Path
+    containers_dir: Path | None = None  # what containers are shown; None: below the state folder
+    root: Path = Path("/")  # holds the host's /sys and /proc
+    cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
+    load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
+    report: Callable[[Reload], None] = lambda _: None  # hears what became of them
+    record: Callable[[ClusterEvent], None] = lambda _: None  # has an event created in the cluster
+    identity: Identity = IDENTITY
+    notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens
+    node_name: str = "localhost"  # in the cluster
+    client: Client | None = None  # of that
+    devices: Callable[[], Left] = dict  # those of each NUMA node
+    unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
+    sources: Sources = field(default_factory=Sources)
+    delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
+
+
+class Daemon:
+    """An engine and its session with the runtime."""
+
+    def __init__(self, machine: Machine, settings: Settings, host: Environment) -> None:
+        """CapacityError where *settings* ask the impossible; OSError for the state folder.
+
+        UnsafeStoreError where others could have written what is stored there.
+        """
+        self._now = host.sources.now
+        self._store = Store(host.state_dir, machine)
+        self.synchronized = asyncio.Event()
+        self._deadlines = asyncio.Event()  # set while there may be any
+        self.metrics = Metrics(version("nri-policy"), self._now(), elsewhere=self._count_elsewhere)
+        self.node = Node(
+            Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
+        )
+        self.loop_lag = LoopLag(observe=self.metrics.lagged)
+        self.watchdog = Watchdog(self.node.turn, Clock())
+        self._update_queue = UpdateQueue(self.node)
+        findings = Findings(
+            host.node_name, record=host.record, count=self.metrics.found, now=self._now
+        )
+        self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
+        self.plugin = PolicyPlugin(
+            self.node,
+            Exposure(host.containers_dir or host.state_dir / "containers"),
+            self._update_queue,
+            sources=replace(
+                host.sources,
+                held=lambda: self._store.held.grants,
+                cgroups=self._cgroups,
+                scopes=Scopes(host.root),
+            ),
+            synchronized=self._took_over,
+            pods_changed=self._topology_changed,
+            enforced=self.metrics.enforced,
+            wrote=self.metrics.wrote,
+            overlapped=findings.overlap,
+            started=self._start,
+        )
+        self._overlaps = Overlaps(
+            self.node, self.plugin.enforcement, self._cgroups, self._update_queue.clock
+        )
+        self._session = Session(
+            self.plugin,
+            host.identity,
+            turn=self.node.turn,
+            delay=host.delay,
+            observe=self.metrics.requested,
+            came=self.loop_lag.came,
+        )
+        self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
+        source = NodeSource(
+            self.node, self.plugin, self._session, findings, self._update_queue.unsent
+        )
+        self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
+        self.topology = Topology(
+            Feed(
+                self.node,
+                name=host.node_name,
+                pods=self.plugin.pods.exclusive.values,
+                coming=self.plugin.pods.guaranteed.values,
+                synchronized=self.synchronized,
+                devices=host.devices,
+            )
+        )
+        self.reloads = Reloads(
+            self.node,
+            self.plugin,
+            self.metrics,
+            root=host.root,
+            read=host.load,
+            report=host.report,
+            now=self._now,
+        )
+        self.readiness = Readiness(
+            host.client,
+            host.node_name,
+            wanted=lambda: self.node.view.layout.settings.readiness,
+            missing=self._not_ready,
+        )
+        self.status = Status(
+            self.node,
+            self.plugin,
+            self._session,
+            self._called,
+            self.auditor,
+            findings,
+            synchronized=self.synchronized,
+            not_taken=self._update_queue.refused,
+            notes=host.notes,
+            more=self.readiness.problems,
+        )
+        self._decision_log = DecisionLog()
+        self._control = Control(
+            self.node,
+            self._decision_log,
+            status=self.status,
+            what_if=Hypotheses(
+                self.node, self.plugin.pods, self.reloads, self.auditor, host.unused
+            ),
+            auditor=self.auditor,
+            cgroups=self._cgroups,
+            reloads=self.reloads,
+            topology=self.topology,
+            past=History(self._store.path),
+        )
+        self.node.observe(self._decision_log.note)
+        self.node.observe(DecisionEvents(host.record).decided)
+        self.node.observe(self.topology.feed.decided)
+        self.node.observe(self.metrics.decided)
+        self.node.observe(self.readiness.decided)
+        self.node.observe(self._note_deadlines)
+        self.node.observe(self._keep)
+
+    @asynccontextmanager
+    async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:
+        """Serve the runtime at a socket's path in the task given, which ends only if it fails.
+
+        Or the one that started this daemon with its socket open as a file descriptor: then the task
+        ends with it.
+        """
+        task = asyncio.create_task(self._serve(runtime), name="nri session")
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def close(self) -> None:
+        """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
+        async with self.reloads.turn, self.node.turn:
+            self._store.close()
+
+    def _took_over(self) -> None:
+        self.synchronized.set()
+        self.auditor.hasten()
+
+    def _not_ready(self) -> str:
+        """Return why pods should not come yet; nothing if they may."""
+        if runtime := self.status.missing():
+            return f"runtime: {runtime}"
+        if pending := self.topology.pending():
+            return f"topology: {pending}"
+        return ""
+
+    def _start(self, container_id: str) -> None:
+        self.auditor.started(container_id)
+
+    def _topology_changed(self) -> None:
+        self.topology.feed.changed()
+
+    def _count_elsewhere(self) -> Elsewhere:
+        """Return what others than the metrics count."""
+        return Elsewhere(
+            generation=self.topology.feed.generation,
+            late_answers=self.plugin.late_answers,
+            publish_errors=sum(each.failed for each in self.topology.publications),
+            untold=len(self._update_queue.ledger.untold),
+            fleeting=len(self._update_queue.ledger.fleeting),
+            unwritable=self.plugin.writing.unwritable,
+        )
+
+    async def _serve(self, runtime: Path | int) -> None:
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(self._update_queue.run(self._session), name="update queue"),
+                group.create_task(self.plugin.writing.run(), name="writing"),
+                group.create_task(self.plugin.lasting.run(), name="lasting"),
+                group.create_task(self.plugin.telling.run(self._session), name="telling"),
+                group.create_task(self.plugin.quotas.run(), name="pod quotas"),
+                group.create_task(self.plugin.enforcement.run(), name="enforcement"),
+                group.create_task(
+                    self.plugin.resizes.watch(self.plugin.enforcement.observe), name="resizes"
+                ),
+                group.create_task(self._overlaps.run(), name="overlaps"),
+                group.create_task(self.loop_lag.run(), name="loop lag"),
+            ]
+            if isinstance(runtime, int):
+                await self._session.run_inherited(runtime)
+            else:
+                await self._session.run(str(runtime))
+            for each in others:
+                each.cancel()
+
+    def _keep(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        """Store what was decided; what cannot be stored now is made up for later."""
+        try:
+            self._store.commit(event, outcome, view, self._now())
+        except StoreError as error:
+            self.metrics.store_failed()
+            log.warning("not-stored", extra={"error": str(error)})
+
+    def _note_deadlines(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        del event, outcome
+        if view.cold:
+            self._deadlines.set()
+
+    async def meet_deadlines(
+        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Look once a second, while there are deadlines: they are minutes away, and may move."""
+        while await self._deadlines.wait():
+            if not self.node.view.cold:
+                self._deadlines.clear()
+                continue
+            await sleep(1.0)
+            await self.plugin.elapse()
+
+    def endpoint(self) -> Endpoint:
+        """Return what serves probes and metrics, listening nowhere yet."""
+        ready = {"runtime": self.status.missing, "nrt": self.topology.trouble}
+        probes = Probes(alive=self.watchdog.trouble, ready=ready)
+        return Endpoint(probes, Exporter(self.metrics, self.node, time.monotonic))
+
+    @asynccontextmanager
+    async def listening(self, control_socket: Path) -> AsyncIterator[None]:
+        """Serve at *control_socket* who asks what the daemon holds, and the runtime over gRPC.
+
+        OSError where there can be no socket.
+        """
+        health = Health(self.synchronized, [SERVICE.full_name])
+        administration = Administration(self.reloads.reload)
+        async with listening(
+            control_socket,
+            shared=[
+                self._control.handler(),
+                health.handler(),
+                Reflection([SERVICE, HEALTH]).handler(),
+            ],
+            private=[plugin_handler(self._called, Clock()), administration.handler()],
+            large=[f"/{SERVICE.full_name}/WhatIf", *PATHS],
+        ):
+            yield
+
+    async def flush_updates(self) -> None:
+        """Put in force what is not, without waiting for a response that could tell the runtime."""
+        await self.plugin.writing.settle()
+        await self._update_queue.flush(self._session)
+
+    async def leave(self) -> None:
+        """Do for the containers what the settings want when the daemon is stopped for good."""
+        if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
+            await self.readiness.leave()
+            self._update_queue.widen()
+            await self.plugin.writing.widen()
+            await self.plugin.quotas.widen()
+            called = self._called.synchronized
+            delivered = await self._update_queue.leave(self._session, LEAVING, called=called)
+            log.log(
+                logging.INFO if delivered else logging.WARNING,
+                "widened",
+                extra={"complete": delivered},
+            )

@@ -1,0 +1,354 @@
+"""The process of a daemon on its host: where settings come from, signals, probes, and the end.
+
+Owns the order in which all that starts and stops, and that nothing which runs beside the daemon
+takes it down, or stops unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.dra.claims import Claims
+from nri_policy.dra.slices import Slices
+from nri_policy.foundation.singleton import succeed
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.hotplug import Hotplug
+from nri_policy.hardware.locality import Locator
+from nri_policy.hardware.machine import Machine
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.kube.events import Events
+from nri_policy.kube.pod_reader import PodReader
+from nri_policy.kubelet.pod_objects import PodObjects
+from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.stock import Stock
+from nri_policy.nri.plugin import Identity
+from nri_policy.nrt.cluster_object import Cluster
+from nri_policy.nrt.file import File
+from nri_policy.nrt.publisher import Sink
+from nri_policy.observability.logs import Debug, tell_repeats
+from nri_policy.observability.service_manager import ServiceManager
+from nri_policy.plugin.equipment import HostEquipment
+from nri_policy.plugin.plugin import Sources
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Reload, Settings, SettingsError
+from nri_policy.settings.sources.cluster_settings import ClusterSettings
+from nri_policy.settings.sources.file import SettingsFile, watch
+from nri_policy.settings.sources.kubernetes import Kubernetes
+
+log = logging.getLogger(__name__)
+
+LOCK = ".lock"  # no container's id
+AGAIN = 5.0  # seconds until what failed beside the daemon is started again
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Where the daemon finds and leaves things."""
+
+    host_root: Path
+    runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
+    identity: Identity
+    state_dir: Path
+    containers_dir: Path  # what containers are shown of their resources
+    control_socket: Path
+    kubeconfig: Path | None
+    node_name: str
+    config_namespace: str  # of the cluster's TopologyAwarePolicy objects; empty: not followed
+    nrt_file: Path | None
+    once_synchronized_exit: bool
+
+
+async def run(file: SettingsFile, options: Options) -> None:
+    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those that the cluster has.
+
+    They are read again when they change, and at SIGHUP.
+
+    Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
+    start, AlreadyRunningError where another daemon holds one of the folders, KubeconfigError where
+    one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
+    leaves everything as it was, and is logged.
+    """
+    manager = ServiceManager()
+    ended, reload = asyncio.Event(), asyncio.Event()
+    # whoever has changed the settings may say so before they were read for the first time
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
+    connect = access(options.kubeconfig)
+    following = connect is not None and options.config_namespace != ""
+    settings = None if following else file.load()  # bad ones leave nothing behind
+    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options.containers_dir.mkdir(parents=True, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        await succeed((options.state_dir / "lock", options.containers_dir / LOCK), stack)
+        source: ClusterSettings | SettingsFile = file
+        client = None if connect is None else Client(connect)
+        if client is not None:
+            stack.push_async_callback(client.close)
+        if client is not None and following:
+            followed = _cluster_settings(file, client, options, reload.set)
+            source = await stack.enter_async_context(followed)
+        events = None if client is None else Events(client, options.node_name)
+        async with _report_first_settings(source):
+            settings = settings or source.load()
+            equipment = await asyncio.to_thread(HostEquipment, options.host_root)
+            parts = _daemon(
+                options, settings, source, client=client, events=events, equipment=equipment
+            )
+            daemon = await stack.enter_async_context(parts)
+        await stack.enter_async_context(_follow(daemon, settings))
+        stack.push_async_callback(daemon.close)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
+        beside: dict[str, Callable[[], Awaitable[None]]] = {
+            "reload": partial(_reload_at, reload, daemon, manager),
+            "settings": partial(watch, file, reload.set),
+            "deadlines": daemon.meet_deadlines,
+            "audit": daemon.auditor.run,
+            "first looks": daemon.auditor.watch_starts,
+            "watchdog": partial(_beat, daemon, manager),
+            "hotplug": partial(_follow_hardware, daemon, options),
+            "disks": partial(equipment.run, daemon.plugin.equip),
+            "readiness": daemon.readiness.run,
+        }
+        if events is not None:
+            beside["events"] = events.run
+        gc.collect()
+        gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
+        async with (
+            _publishing(daemon, client, options),
+            daemon.listening(options.control_socket),
+            daemon.serving(options.runtime) as serving,
+        ):
+            async with running(beside):
+                until = daemon.synchronized if options.once_synchronized_exit else ended
+                ending = {asyncio.create_task(event.wait()) for event in {until, ended}}
+                await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+                for task in ending:
+                    task.cancel()
+                manager.stopping()
+            if serving.done():
+                serving.result()
+            elif ended.is_set():
+                await daemon.leave()
+    log.info("ended")
+
+
+def _end(number: signal.Signals, ended: asyncio.Event) -> None:
+    """End in order when told to, and at once when told again: what is stored is stored."""
+    if ended.is_set():
+        log.warning("ended", extra={"reason": f"{number.name} came a second time"})
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    ended.set()
+
+
+@asynccontextmanager
+async def running(parts: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+    """Keep all *parts* up, by their names, for the time of a `with`; they have ended after it."""
+    tasks = [asyncio.create_task(keep_up(*each), name=each[0]) for each in parts.items()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def keep_up(
+    name: str,
+    part: Callable[[], Awaitable[None]],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> None:
+    """Run a part that runs as long as the daemon does; start it again after it failed."""
+    while True:
+        try:
+            await part()
+        except Exception:
+            log.exception("failed", extra={"part": name, "again_in": f"{AGAIN:.0f}s"})
+        else:
+            return
+        await sleep(AGAIN)
+
+
+@asynccontextmanager
+async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
+    options: Options,
+    settings: Settings,
+    source: ClusterSettings | SettingsFile,
+    *,
+    client: Client | None,
+    events: Events | None,
+    equipment: HostEquipment,
+) -> AsyncIterator[Daemon]:
+    """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
+    machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
+    async with AsyncExitStack() as stack:
+        assignments = await stack.enter_async_context(Assignments())
+        stock = Stock(assignments)
+        slices, claims, objects = None, None, None
+        if client is not None:
+            pods = PodReader(client)
+            slices = Slices(client, options.node_name)
+            claims = Claims(client, pods, slices, assignments.has_claims)
+            stack.push_async_callback(claims.close)
+            objects = PodObjects(pods)
+            stack.push_async_callback(objects.close)
+        host = Environment(
+            state_dir=options.state_dir,
+            containers_dir=options.containers_dir,
+            root=options.host_root,
+            load=source.load,
+            report=source.report if isinstance(source, ClusterSettings) else (lambda _: None),
+            record=(lambda _: None) if events is None else events.record,
+            identity=options.identity,
+            node_name=options.node_name,
+            client=client,
+            devices=stock.left,
+            unused=stock.unused,
+            sources=Sources(
+                locator=Locator(options.host_root, machine),
+                assignments=assignments,
+                claims=claims,
+                objects=objects,
+                equipment=lambda: equipment.latest,
+            ),
+        )
+        daemon = Daemon(machine, settings, host)
+        if objects is not None:
+            objects.late = daemon.plugin.describe
+
+        def asked() -> bool:
+            return daemon.node.view.layout.settings.agent.pod_resource_api
+
+        kept = stock.kept(daemon.topology.feed.changed, wanted=asked)
+        await stack.enter_async_context(kept)
+        if slices is not None:
+            await stack.enter_async_context(running({"slices": partial(slices.run, asked)}))
+        daemon.status.announce()
+        yield daemon
+
+
+@asynccontextmanager
+async def _follow(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
+    """Have probes, metrics and log levels follow the settings in force."""
+    debug, endpoint = Debug(), daemon.endpoint()
+
+    @asynccontextmanager
+    async def follow(settings: Settings) -> AsyncIterator[None]:
+        async with endpoint.following(settings.instrumentation):
+            yield
+        debug.follow(settings.log.debug)
+
+    try:
+        async with follow(settings):
+            daemon.reloads.follow = follow
+        yield
+    finally:
+        await endpoint.close()
+
+
+async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
+    """Show that the daemon is alive, as long as it is."""
+
+    def beat() -> None:
+        manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status.line())
+        tell_repeats()
+
+    await daemon.watchdog.beat(beat, manager.rhythm)
+
+
+async def _follow_hardware(daemon: Daemon, options: Options) -> None:
+    """Let the daemon know of hardware that comes and goes."""
+
+    def read() -> Machine:
+        kinds = daemon.node.view.layout.settings.memory_kinds
+        return discover(options.host_root, memory_kinds=kinds)
+
+    async def replace_machine(old: Machine, new: Machine) -> None:
+        # one that came with settings may be seen in another way than *new* was
+        await daemon.plugin.reconfigure(machine=new, instead_of=old)
+
+    await Hotplug(options.host_root, read).run(
+        lambda: daemon.node.view.layout.machine, replace_machine
+    )
+
+
+@asynccontextmanager
+async def _cluster_settings(
+    file: SettingsFile,
+    client: Client,
+    options: Options,
+    changed: Callable[[], None],
+) -> AsyncIterator[ClusterSettings]:
+    """Follow the settings that the cluster has for this node."""
+    settings = ClusterSettings(
+        Kubernetes(client, options.config_namespace),
+        options.node_name,
+        kept=options.state_dir / "settings.json",
+        otherwise=file.load,
+        changed=changed,
+    )
+    following = asyncio.create_task(
+        keep_up("cluster-settings", settings.run), name="cluster settings"
+    )
+    try:
+        await settings.heard()
+        yield settings
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+
+
+@asynccontextmanager
+async def _report_first_settings(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
+    """Have it said in the cluster, if settings are from there, what becomes of the first ones."""
+    if not isinstance(source, ClusterSettings):
+        yield
+        return
+    outcome = Reload(accepted=True, origin="", reason="", time=time.time())
+    try:
+        yield
+    except (SettingsError, CapacityError) as error:
+        source.report(replace(outcome, accepted=False, reason=str(error)))
+        await source.written()
+        raise
+    source.report(outcome)
+
+
+@asynccontextmanager
+async def _publishing(
+    daemon: Daemon, client: Client | None, options: Options
+) -> AsyncIterator[None]:
+    """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
+    sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
+    if client is None:
+        log.info(
+            "nrt-not-published", extra={"reason": "no cluster: neither in a pod nor --kubeconfig"}
+        )
+    else:
+        sinks.append(Cluster(client, options.node_name))
+    async with daemon.topology.publishing(sinks):
+        yield
+
+
+async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceManager) -> None:
+    """Take new settings whenever *reload* is set."""
+    while await reload.wait():
+        reload.clear()
+        manager.reloading()
+        try:
+            await daemon.reloads.reload()
+        except Exception:
+            log.exception("failed", extra={"method": "reload"})
+        manager.reloaded()

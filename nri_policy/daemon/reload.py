@@ -1,0 +1,114 @@
+"""Reload: new settings, taken while containers run, or refused as a whole.
+
+Owns that one reload runs at a time, and that settings and the machine as they want it seen come
+into force together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from nri_policy.engine.event import Reconfigured
+from nri_policy.foundation.refusal import Refused
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.sysfs import TopologyError
+from nri_policy.node import Node
+from nri_policy.observability.metrics import Metrics
+from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.settings import Reload, Settings, SettingsError, load
+
+log = logging.getLogger(__name__)
+
+
+class Reloads:
+    """Takes the settings of one daemon again; `latest` is what became of them."""
+
+    def __init__(  # noqa: PLR0913 - keywords: where settings come from, and who hears of them
+        self,
+        node: Node,
+        plugin: PolicyPlugin,
+        metrics: Metrics,
+        *,
+        root: Path,
+        read: Callable[[], Settings] | None,
+        report: Callable[[Reload], None],
+        now: Callable[[], float],
+    ) -> None:
+        """*read* reads the settings again, None: they stay; *root* holds the host's /sys."""
+        self._node = node
+        self._plugin = plugin
+        self._metrics = metrics
+        self._root = root
+        self.read = read or (lambda: node.view.layout.settings)
+        self._report = report
+        self._now = now
+        self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
+        self.latest: Reload | None = None
+        self.turn = asyncio.Lock()  # held by a reload
+
+    async def reload(self) -> Reload:
+        """Take the settings that there are now, or keep the ones before; return the outcome."""
+        async with self.turn:
+            origin, reason = self._node.view.layout.settings.origin, ""
+            try:
+                settings = await asyncio.to_thread(self.read)
+                origin = settings.origin
+                async with self.follow(settings):
+                    await self._put_in_force(settings)
+            except (SettingsError, Refused, TopologyError, OSError) as error:
+                reason = str(error)
+                if isinstance(error, SettingsError):
+                    origin = error.origin
+                self._metrics.settings_refused()
+                log.error("reload-refused", extra={"kept": "old", "reason": reason})  # noqa: TRY400 - its place says nothing
+            else:
+                self._metrics.settings_taken(self._now())
+                log.info("reloaded", extra={"origin": origin})
+                log_notices(settings)
+            self.latest = Reload(
+                accepted=not reason, origin=origin, reason=reason, time=self._now()
+            )
+            self._report(self.latest)
+            return self.latest
+
+    async def proposed(self, text: str) -> Reconfigured:
+        """Return what the settings in a document would change here; ValueError if they cannot."""
+        settings = load(text, "the settings")
+        try:
+            return Reconfigured(settings=settings, machine=await self._as_seen_by(settings))
+        except (TopologyError, OSError) as error:
+            raise ValueError(str(error)) from error
+
+    async def _put_in_force(self, settings: Settings) -> None:
+        """Change the settings, on the machine as it is then: it may change while it is read."""
+        while True:
+            known = self._node.view.layout.machine
+            machine = await self._as_seen_by(settings)
+            if await self._plugin.reconfigure(
+                settings=settings, machine=machine, instead_of=None if machine is None else known
+            ):
+                return
+
+    async def _as_seen_by(self, settings: Settings) -> Machine | None:
+        """Return the machine if *settings* want it seen in another way, else None."""
+        kinds = settings.memory_kinds
+        if kinds == self._node.view.layout.settings.memory_kinds:
+            return None
+        return await asyncio.to_thread(discover, self._root, memory_kinds=kinds)
+
+
+def log_notices(settings: Settings) -> None:
+    """Log what is odd about settings that are in force."""
+    for note in settings.notices:
+        log.warning("settings", extra={"note": note})
+
+
+@asynccontextmanager
+async def _nobody(_: Settings) -> AsyncIterator[None]:
+    """Follow new settings where there is nothing that would have to."""
+    yield

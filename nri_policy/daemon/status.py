@@ -1,0 +1,115 @@
+"""Status: how the daemon is, in the words of probes, of `status` and of the service manager."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from nri_policy.audit.auditor import Auditor
+from nri_policy.daemon.reload import log_notices
+from nri_policy.engine.event import Event
+from nri_policy.engine.explanation import Explanation
+from nri_policy.engine.grant import Placement
+from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.nri.service import Service
+from nri_policy.nri.session import Session
+from nri_policy.plugin.findings import Findings
+from nri_policy.plugin.plugin import PolicyPlugin
+
+log = logging.getLogger(__name__)
+
+
+class Status:
+    """How one daemon is."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - whom it asks
+        self,
+        node: Node,
+        plugin: PolicyPlugin,
+        session: Session,
+        called: Service,
+        auditor: Auditor,
+        findings: Findings,
+        *,
+        synchronized: asyncio.Event,
+        not_taken: Mapping[str, Placement],
+        notes: Iterable[str],
+        more: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """Take whom to ask; *called* serves a runtime over gRPC.
+
+        *notes* say what is known of the node for good, *not_taken* are the placements that the
+        runtime does not take, by container id; *more* returns what others say, as `doubts` does.
+        """
+        self._node = node
+        self._plugin = plugin
+        self._session = session
+        self._called = called
+        self._auditor = auditor
+        self._findings = findings
+        self._notes = notes
+        self._more = more
+        self.synchronized = synchronized
+        self.not_taken = not_taken
+        self._latest: Explanation | None = None  # of a decision about a container
+        node.observe(self._note)
+
+    def _note(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
+        self._latest = getattr(outcome, "explanation", None) or self._latest
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that is connected now, empty if none is."""
+        return str(self._session.runtime or self._called.runtime or "")
+
+    def missing(self) -> str:
+        """Return what keeps the daemon from placing containers; for any thread."""
+        synchronized = self._called.synchronized or self._session.synchronized
+        return "" if synchronized else "none is connected and synchronized"
+
+    def line(self) -> str:
+        """Return in one line how the daemon is."""
+        if not self.synchronized.is_set():
+            return "waiting for the runtime"
+        view, latest = self._node.view, self._latest
+        shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
+        if latest is not None:
+            shown += f"; last decision: {latest.container} {latest.kind.value}"
+        return shown
+
+    def doubts(self) -> Iterator[str]:
+        """Yield what is to be known of the node, and what of the decisions is not in force."""
+        yield from self._notes
+        enforcement = self._plugin.enforcement
+        if count := enforcement.overdue:
+            yield f"containers whose last change is not confirmed yet: {count}"
+        writing, lasting = self._plugin.writing, self._plugin.lasting
+        if writing.trouble:
+            yield f"no cgroup can be written, so changes wait for the runtime: {writing.trouble}"
+        elif count := writing.unwritable:
+            yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
+        if trouble := self._plugin.quotas.trouble:
+            yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
+        if lasting.trouble:
+            yield f"systemd may undo cpusets that were written: {lasting.trouble}"
+        for cgroup in sorted(self._auditor.presence.strangers):
+            yield f"{cgroup} has processes, but belongs to no known container"
+        yield from self._findings.recent()
+        yield from self._more()
+
+    def announce(self) -> None:
+        """Log what the daemon starts with, and what is odd about it."""
+        layout = self._node.view.layout
+        log_notices(layout.settings)
+        for note in (*layout.machine.notes, *layout.tree.notes):
+            log.info("hardware", extra={"note": note})
+        log.info(
+            "started",
+            extra={
+                "cpus": layout.machine.online,
+                "reserved": layout.capacity.reserved,
+                "isolated": layout.capacity.isolated or "none",
+                "pools": len(layout.tree.pools),
+            },
+        )

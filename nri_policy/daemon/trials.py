@@ -1,0 +1,51 @@
+"""What-if: what may be tried on a copy of the node: pods of manifests, and other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from nri_policy.audit.auditor import Auditor
+from nri_policy.audit.decisions import list_unpinned
+from nri_policy.daemon.reload import Reloads
+from nri_policy.engine.event import Reconfigured
+from nri_policy.kubelet.hypothetical import Making, parse_wanted
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.node import CPUsAndMems, Node, Wanted
+from nri_policy.plugin.pods import Pods
+
+
+class Hypotheses:
+    """What `control.service` asks for a trial."""
+
+    def __init__(
+        self,
+        node: Node,
+        pods: Pods,
+        reloads: Reloads,
+        auditor: Auditor,
+        unused: Callable[[], Mapping[str, int] | None],
+    ) -> None:
+        self._node = node
+        self._pods = pods
+        self._reloads = reloads
+        self._auditor = auditor
+        self._unused = unused
+
+    def pods(self, manifests: str, replicas: int) -> Sequence[Wanted]:
+        """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
+        kubelet = Kubelet(memory_capacity=max(1, self._node.view.layout.machine.memory))
+        making = Making(kubelet=kubelet, convert=self._pods.container, exact=self._pods.exact)
+        return parse_wanted(manifests, replicas, making)
+
+    async def settings(self, text: str) -> Reconfigured:
+        """Return what the settings in a document would change; ValueError if they cannot."""
+        return await self._reloads.proposed(text)
+
+    async def found(self) -> Mapping[str, CPUsAndMems]:
+        """Return where containers run, by the kernel, of which something is left alone."""
+        seen = await self._auditor.observe(list_unpinned(self._node.view))
+        return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}
+
+    def unused(self) -> Mapping[str, int] | None:
+        """Return how many devices of each resource are left, None where that is not known."""
+        return self._unused()

@@ -1,0 +1,16 @@
+"""What both sides stand on: sets of CPUs, amounts, wording, time.
+
+Others import from these modules:
+
+| module | what it has |
+|---|---|
+| `backoff` | how long to wait before somebody who failed to answer is asked again |
+| `clock` | time as the sessions see it, for a test to replace as a whole |
+| `cpuset` | the one set type for CPU ids and memory node ids, used everywhere |
+| `glob` | shell globs with the rules of Go's path/filepath.Match, which users of the peer rely on |
+| `refusal` | the base of the errors that the engine answers an event with |
+| `singleton` | one instance of the plugin a node: two would fail every creation of a container |
+| `units` | amounts as Kubernetes writes them: CPU and memory quantities, durations, moments |
+| `wording` | how messages quote what came from outside: short, on one line, near misses named |
+| `yamltext` | YAML from outside, read into plain values at a bounded cost |
+"""

@@ -1,0 +1,229 @@
+"""YAML from outside, read into plain values at a bounded cost.
+
+One document of maps, lists, text, numbers, booleans and nulls. What YAML has beyond that is
+refused: tags (no object is ever made), merge keys, several documents (except by `read_all`),
+repeated keys, keys that are not scalars. Aliases are followed, but every use counts as if it was
+written out, so that a small text cannot stand for a huge value. Dates stay text. Aliased maps and
+lists are shared in the result: do not change them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import yaml
+
+from nri_policy.foundation.wording import quoted
+
+MAX_SIZE = 1 << 20  # bytes
+MAX_DEPTH = 32
+MAX_VALUES = 50_000
+_MAX_NUMBER = 100  # characters; longer ones cost quadratic time
+
+_TAG = "tag:yaml.org,2002:"
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it
+
+
+class YAMLTextError(ValueError):
+    """A YAML text was refused; says on which line and why."""
+
+
+class Mark(NamedTuple):
+    """A place in a text, counted from 1."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}"
+
+
+Marks = dict[tuple[Any, ...], Mark]  # by path: keys of maps, and numbers of lists' entries from 0
+
+
+class _Read(NamedTuple):
+    """A value, how many values it holds with itself, and how deep they nest."""
+
+    value: Any
+    size: int
+    height: int
+
+
+def read(
+    text: str | bytes,
+    *,
+    max_size: int = MAX_SIZE,
+    max_values: int = MAX_VALUES,
+    marks: Marks | None = None,
+    above: int = 0,
+) -> Any:
+    """Return the one document in *text* as plain values; None if there is none.
+
+    Raises YAMLTextError if it is not well-formed, uses what the module docstring excludes, or is
+    larger than *max_size* bytes or *max_values* values. *marks* takes in where all its keys and
+    entries begin. There are so many lines *above* the text.
+    """
+    if len(text) > max_size:
+        raise YAMLTextError(f"the text is longer than {max_size} bytes")
+    try:
+        characters = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        characters.encode()  # text may hold lone surrogates
+    except (UnicodeDecodeError, UnicodeEncodeError) as error:
+        raise YAMLTextError(f"the text is not UTF-8 (at position {error.start})") from None
+    loader = _Loader(characters)
+    try:
+        return _Reader(loader, marks, above, max_values).document()
+    except yaml.MarkedYAMLError as error:
+        raise YAMLTextError(_explain(error, characters, above)) from None
+    except yaml.reader.ReaderError as error:
+        raise YAMLTextError(f"position {error.position}: {error.reason}") from None
+    finally:
+        loader.dispose()
+
+
+def read_all(text: str, *, max_size: int = MAX_SIZE, max_values: int = MAX_VALUES) -> list[Any]:
+    """Return the documents in *text*, empty ones left out; raises YAMLTextError like `read`."""
+    if len(text) > max_size:
+        raise YAMLTextError(f"the text is longer than {max_size} bytes")
+    # YAML allows no line inside of a document to begin like this.
+    documents, above = [], 0
+    for part in re.split(r"^---(?=\s)", text, flags=re.MULTILINE):
+        documents.append(read(part, max_size=max_size, max_values=max_values, above=above))
+        above += part.count("\n")
+    return [document for document in documents if document is not None]
+
+
+def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
+    """Return what libyaml found wrong, with the line, on one line."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:
+        return str(error.problem)
+    line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
+    indentation = line[: len(line) - len(line.lstrip())]
+    hint = " (indent with spaces, not with tabs)" if "\t" in indentation else ""
+    return f"{_mark(mark, above)}: {error.problem}{hint}"
+
+
+def _mark(mark: Any, above: int) -> Mark:
+    """Return a mark of the parser, which counts from 0, as ours."""
+    return Mark(above + mark.line + 1, mark.column + 1)
+
+
+class _Reader:
+    """Builds values out of the parser's events: no tree of nodes is made, so limits come first."""
+
+    def __init__(self, loader: Any, marks: Marks | None, above: int, most: int) -> None:
+        self._loader = loader
+        self._marks = marks
+        self._above = above
+        self._most = most
+        self._path: list[Any] = []  # of what is being read
+        self._anchors: dict[str, _Read | None] = {}  # None while it is being read
+        self._values = 0
+
+    def document(self) -> Any:
+        self._loader.get_event()  # the stream's start
+        if isinstance(self._loader.get_event(), yaml.StreamEndEvent):
+            return None
+        value = self._value(self._loader.get_event(), MAX_DEPTH).value
+        self._loader.get_event()  # the document's end
+        event = self._loader.get_event()
+        if not isinstance(event, yaml.StreamEndEvent):
+            raise _refusal(event, "a second document starts here; one is expected")
+        return value
+
+    def _value(self, event: Any, depth: int) -> _Read:
+        """Return the value that starts with *event*; it may nest *depth* levels."""
+        if isinstance(event, yaml.AliasEvent):
+            read = self._construct_anchored(event)
+        else:
+            if event.anchor is not None:
+                self._anchors[event.anchor] = None
+            if depth == 0:
+                raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
+            if isinstance(event, yaml.ScalarEvent):
+                read = _Read(self._scalar(event), 1, 1)
+            elif event.tag not in {None, "!", f"{_TAG}map", f"{_TAG}seq"}:
+                raise _refusal(event, f"the tag {quoted(event.tag)} is not accepted")
+            elif isinstance(event, yaml.MappingStartEvent):
+                read = self._construct_mapping(depth)
+            else:
+                read = self._sequence(depth)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = read
+        if read.height > depth:
+            raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
+        return read
+
+    def _construct_anchored(self, event: yaml.AliasEvent) -> _Read:
+        if event.anchor not in self._anchors:
+            raise _refusal(event, f"there is no anchor {quoted(event.anchor)} above")
+        read = self._anchors[event.anchor]
+        if read is None:
+            raise _refusal(event, f"the alias {quoted(event.anchor)} contains itself")
+        self._count(event, read.size)
+        return read
+
+    def _count(self, event: Any, size: int) -> None:
+        self._values += size
+        if self._values > self._most:
+            raise _refusal(event, f"more than {self._most} values, with aliases expanded")
+
+    def _sequence(self, depth: int) -> _Read:
+        items, size, height = list[Any](), 1, 0
+        while not isinstance(event := self._loader.get_event(), yaml.SequenceEndEvent):
+            item = self._entry(len(items), event, event, depth)
+            items.append(item.value)
+            size += item.size
+            height = max(height, item.height)
+        self._count(event, 1)
+        return _Read(items, size, height + 1)
+
+    def _construct_mapping(self, depth: int) -> _Read:
+        entries, size, height = {}, 1, 0
+        while not isinstance(event := self._loader.get_event(), yaml.MappingEndEvent):
+            key = self._value(event, depth - 1)
+            if isinstance(key.value, dict | list):
+                raise _refusal(event, "a map or list cannot be a key")
+            if key.value in entries:
+                raise _refusal(event, f"the key {quoted(key.value)} is repeated")
+            item = self._entry(key.value, event, self._loader.get_event(), depth)
+            entries[key.value] = item.value
+            size += key.size + item.size
+            height = max(height, item.height)
+        self._count(event, 1)
+        return _Read(entries, size, height + 1)
+
+    def _entry(self, name: Any, first: Any, event: Any, depth: int) -> _Read:
+        """Return the value that starts with *event*; mark by its *name* where its entry begins."""
+        self._path.append(name)
+        if self._marks is not None:
+            self._marks[(*self._path,)] = _mark(first.start_mark, self._above)
+        item = self._value(event, depth - 1)
+        self._path.pop()
+        return item
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        self._count(event, 1)
+        text = event.value
+        if event.tag == f"{_TAG}str":
+            return text
+        if event.tag not in {None, "!"}:
+            raise _refusal(event, f"the tag {quoted(event.tag)} is not accepted")
+        tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_TAG)
+        if tag == "merge":
+            raise _refusal(event, "merge keys ('<<') are not accepted")
+        if tag not in {"null", "bool", "int", "float"}:
+            return text
+        if len(text) > _MAX_NUMBER:
+            raise _refusal(event, f"{quoted(text)} is too long for a number")
+        node = yaml.ScalarNode(_TAG + tag, text)
+        try:
+            return getattr(self._loader, f"construct_yaml_{tag}")(node)
+        except ValueError:  # YAML's own rule takes `0x_` for a number
+            raise _refusal(event, f"{quoted(text)} is not a number") from None
+
+
+def _refusal(event: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)

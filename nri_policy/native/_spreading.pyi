@@ -1,0 +1,19 @@
+from array import array
+from collections.abc import Sequence
+
+from nri_policy.native._counts import Counts
+
+MAX_WEIGHT: int
+FAILING: int
+
+def spread(
+    counts: Counts,
+    pods: int,
+    own: array[int],
+    every: array[int],
+    failures: array[int],
+    *,
+    packed: Sequence[bool],
+    weights: list[dict[int, int]],
+    most: int = ...,
+) -> tuple[list[tuple[int, int]], int]: ...

@@ -1,0 +1,183 @@
+"""`nri-policy cluster fit`: files in, a table or a document out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from tests.unit.cluster import written as objects
+from tests.unit.cluster.numa.test_extender import asking, cluster, node, pod, replica, zones
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    cluster: dict[str, Any] = {"kind": "List", "items": []}
+    for name, free in (("full", (1, 1)), ("free", (3, 8))):
+        cluster["items"].append({"kind": "Node"} | node(name))
+        cluster["items"].append({"kind": "NodeResourceTopology"} | zones(name, *free))
+    cluster["items"].append({"kind": "Pod"} | pod("on-its-way", 6, at="free"))
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    (tmp_path / "pod.yaml").write_text(json.dumps({"kind": "Pod"} | pod("p", 4)))
+    return ["-f", str(tmp_path / "pod.yaml"), "--cluster", str(tmp_path / "cluster.json")]
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["cluster", "fit", *arguments])
+    return done.exit_code, done.output
+
+
+def test_a_row_for_each_node(files: list[str]) -> None:
+    code, text = run(*files)
+    assert code == 0
+    assert [line.split() for line in text.splitlines()] == [
+        ["node", "fits", "score", "zones", "reason"],
+        ["free", "yes", "33", "node-1"],
+        ["full", "no", "0", "cannot", "align", "container"],
+    ]
+
+
+@pytest.fixture
+def one_node(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+    """A cluster of one node without a report: what is asked about it, and its row."""
+
+    def ask(asked: Any, *others: Any, **changes: Any) -> tuple[int, list[str]]:
+        large = objects.node("n", cpu=128, memory="512Gi", **changes)
+        items = [{"kind": "Node"} | large, *others]
+        (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": items}))
+        (tmp_path / "asked.json").write_text(json.dumps(asked))
+        where = ["--cluster", str(tmp_path / "cluster.json")]
+        code, text = run("-f", str(tmp_path / "asked.json"), *where)
+        return code, text.splitlines()[1].split(maxsplit=3)
+
+    return ask
+
+
+def asked(spec: Any = (), **requests: Any) -> dict[str, Any]:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": "p"},
+        "spec": objects.pod_spec(requests, **dict(spec)),
+    }
+
+
+NO_ZONES = "not aligned here: any zone"
+
+
+def test_a_node_without_a_report_aligns_nothing(one_node: Any) -> None:
+    assert one_node(asked(cpu=128)) == (0, ["n", "yes", "100", NO_ZONES])
+
+
+@pytest.mark.parametrize(
+    ("requests", "resource"),
+    [
+        ({"cpu": 500}, "cpu"),
+        ({"cpu": 1, "memory": "9Ti"}, "memory"),
+        ({"cpu": 1, "gpu": 64}, "x/gpu"),
+    ],
+)
+def test_what_a_node_has_in_all_counts(one_node: Any, requests: Any, resource: str) -> None:
+    assert one_node(asked(**requests)) == (1, ["n", "no", "100", f'resource "{resource}"'])
+
+
+def test_what_other_pods_use_of_a_node_counts(one_node: Any) -> None:
+    bound = {"kind": "Pod"} | objects.pod("other", "n", cpu=100)
+    assert one_node(asked(cpu=30), bound)[1][1] == "no"
+    ended = {"kind": "Pod"} | objects.pod("other", "n", cpu=100, phase="Succeeded")
+    assert one_node(asked(cpu=30), ended)[1][1] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("changes", "spec", "reason"),
+    [
+        ({"ready": False}, {}, "not ready"),
+        ({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, 'taint "k:NoSchedule"'),
+        ({}, {"nodeSelector": {"disk": "ssd"}}, "nodeSelector"),
+    ],
+)
+def test_readiness_taints_and_selectors_count(
+    one_node: Any, changes: Any, spec: Any, reason: str
+) -> None:
+    assert one_node(asked(spec, cpu=1), **changes) == (1, ["n", "no", "100", reason])
+    tolerant = asked({"tolerations": [{"operator": "Exists"}]}, cpu=1)
+    assert one_node(tolerant, **changes)[0] == (1 if reason == "not ready" else 0)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "ReplicaSet", "StatefulSet"])
+def test_one_pod_of_a_workload_is_tried(one_node: Any, kind: str) -> None:
+    workload = {
+        "kind": kind,
+        "metadata": {"name": "w"},
+        "spec": {"template": {"spec": objects.pod_spec({"cpu": 500})}},
+    }
+    assert one_node(workload) == (1, ["n", "no", "100", 'resource "cpu"'])
+
+
+def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
+    code, text = run(*files, "--assumed", "-o", "json")
+    assert code == 1
+    assert [(row["node"], row["fits"], row["promised"]) for row in json.loads(text)] == [
+        ("free", False, 1),
+        ("full", False, 0),
+    ]
+
+
+def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_path: Path) -> None:
+    async def play() -> list[tuple[int, str]]:
+        async with cluster(tmp_path) as api, replica(api, choose=True) as at:
+            scheduler = await at.connect()
+            await scheduler.ask("/filter", asking(6, "b", "c", name="chosen"))
+            found = []
+            for port in (at.port, 1):
+                service = f"http://127.0.0.1:{port}"
+                found.append(await asyncio.to_thread(run, *files[:2], "--service", service))
+            body = json.dumps({"spec": 3}).encode()
+            assert (await scheduler.send("/fit", body))[0] == 400
+            return found
+
+    (code, text), (gone, error) = asyncio.run(play())
+    assert code == 0
+    assert [line.split()[:5] for line in text.splitlines()[1:]] == [
+        ["a", "no", "0", "0", "cannot"],
+        ["b", "yes", "58", "node-1", "0"],
+        ["c", "yes", "42", "node-1", "1"],
+    ]
+    assert (gone, "refused" in error) == (3, True)
+
+
+@pytest.mark.parametrize("url", ["x", "ftp://x", "http://"])
+def test_a_service_is_a_url(files: list[str], url: str) -> None:
+    code, text = run(*files[:2], "--service", url)
+    assert (code, "--service" in text) == (2, True)
+    assert run(*files, "--service", "http://x")[0] == 2
+
+
+def test_settings_count(files: list[str], tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    head = "apiVersion: config.nri/v1alpha1\nkind: ClusterPlacement\n"
+    settings.write_text(f"{head}spec: {{extender: {{strategy: MostAllocated}}}}\n")
+    assert "  16  node-1" in run(*files, "--settings", str(settings))[1]
+    settings.write_text(f"{head}spec: {{extender: {{strategy: Most}}}}\n")
+    code, text = run(*files, "--settings", str(settings))
+    assert code == 78
+    assert "line 3, column 19: spec.extender.strategy: 'Most' is not one of" in text
+
+
+def test_what_cannot_be_read_is_said(files: list[str], tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("a: [")
+    code, text = run(*files, "--cluster", str(bad))
+    assert code == 2
+    assert "bad.yaml" in text
+
+
+def test_the_service_does_not_listen_in_the_open() -> None:
+    done = CliRunner().invoke(main, ["cluster", "run", "--listen", "0.0.0.0"])
+    assert done.exit_code == 2
+    assert "without a certificate only loopback is listened on" in done.output

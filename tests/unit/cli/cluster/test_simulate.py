@@ -1,0 +1,225 @@
+"""`nri-policy cluster simulate`: steps in, what became of groups out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.test_cluster_questions import RACK, job, run, write
+from tests.unit.cluster.written import group, pod_set
+
+SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
+
+
+def play(folder: Path, *steps: Any, settings: Any = None) -> tuple[int, list[Any]]:
+    """Return the exit code and, of each step, its groups' states and its problems."""
+    (folder / "scenario.yaml").write_text(json.dumps(steps))
+    more = []
+    if settings is not None:
+        levels = [RACK, "kubernetes.io/hostname"]
+        spec = {"topologies": [{"levels": levels}], "failure": settings}
+        more = [
+            "--settings",
+            write(
+                folder / "s.yaml",
+                {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement", "spec": spec},
+            ),
+        ]
+    scenario = str(folder / "scenario.yaml")
+    code, text = run("simulate", scenario, "--steps", "--synthetic", SPEC, "-o", "json", *more)
+    return code, json.loads(text)["steps"]
+
+
+def states(played: list[Any]) -> list[list[tuple[str, dict[str, int]]]]:
+    return [[(each["state"], each["domains"]) for each in step["groups"]] for step in played]
+
+
+def test_a_group_waits_until_there_is_room(tmp_path: Path) -> None:
+    write(tmp_path / "two.yaml", job("two", 8, required=RACK))
+    code, played = play(
+        tmp_path,
+        {"apply": [job("one", 16), {"file": "two.yaml"}]},
+        {"delete": ["one"]},
+        {"expect": {"two": {"state": "Placed", "domains": {"rack-1": 8}}}},
+    )
+    assert code == 0
+    both = {"rack-1": 8, "rack-2": 8}
+    one = {"rack-1": 8}
+    assert states(played) == [
+        [("Placed", both), ("Waiting", {})],
+        [("Placed", one)],
+        [("Placed", one)],
+    ]
+
+
+def test_the_first_by_priority_gets_the_room(tmp_path: Path) -> None:
+    low, high = (
+        {"kind": "PlacementGroup"} | group(pod_set(16, cpu=1), name=name, priority=priority)
+        for name, priority in (("low", 1), ("high", 2))
+    )
+    _, played = play(tmp_path, {"apply": [low, high]})
+    assert [each["state"] for each in played[0]["groups"]] == ["Waiting", "Placed"]
+
+
+def test_pods_of_a_failed_node_are_placed_anew_in_their_rack(tmp_path: Path) -> None:
+    code, played = play(tmp_path, {"apply": [job("j", 4, required=RACK)]}, {"fail": ["host-1-1"]})
+    assert code == 0
+    assert states(played)[1] == [("Placed", {"rack-1": 4})]
+
+
+@pytest.mark.parametrize(
+    ("fail_fast", "after"),
+    [(True, ["Placed", "Unplaceable", "Unplaceable"]), (False, ["Placed", "Degraded", "Placed"])],
+)
+def test_what_has_no_room_ends_or_stays_until_the_node_is_back(
+    tmp_path: Path, fail_fast: bool, after: list[str]
+) -> None:
+    steps = [{"apply": [job("j", 8, required=RACK)]}, {"fail": ["host-1-1"]}]
+    steps += [{"recover": ["host-1-1"]}]
+    _, played = play(tmp_path, *steps, settings={"failFast": fail_fast})
+    assert [step["groups"][0]["state"] for step in played] == after
+    assert "doesn't allow to fit any of 4" in played[1]["groups"][0]["message"]
+
+
+def test_a_node_may_have_30_seconds_to_come_back(tmp_path: Path) -> None:
+    steps: list[Any] = [{"apply": [job("j", 8, required=RACK)]}, {"fail": ["host-1-1"]}]
+    steps += [{"advance": "29s"}, {"advance": "1s"}]
+    settings = {"policy": "Fixed30s", "failFast": False}
+    _, played = play(tmp_path, *steps, settings=settings)
+    assert [step["groups"][0]["state"] for step in played] == [*["Placed"] * 3, "Degraded"]
+
+
+def test_what_is_not_as_expected_is_said(tmp_path: Path) -> None:
+    expected = {"state": "Waiting", "message": "x", "domains": {"rack-2": 1}}
+    code, played = play(tmp_path, {"apply": [job("j", 1)]}, {"expect": {"j": expected}})
+    assert code == 1
+    assert played[1]["problems"] == [
+        "default/j is Placed, not Waiting",
+        "default/j says ''",
+        "default/j has {'rack-1': 1}, not {'rack-2': 1}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("a: 1", "a scenario is a list of steps"),
+        ("- {fail: [x], recover: [x]}", "step 1: has 2 of apply, delete, fail"),
+        ("- {advance: soon}", "step 1.advance: 'soon'"),
+        ("- {fail: [host-1-3]}", "step 1: there is no node 'host-1-3'; did you mean 'host-"),
+        ("- {delete: [x]}", "step 1: there is no group 'x'"),
+        ("- apply: [{file: none.yaml}]", "none.yaml: No such file or directory"),
+        ("- apply: [{kind: Node}]", "step 1: kind: 'Node' cannot be placed"),
+    ],
+)
+def test_what_is_wrong_with_a_scenario(tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "scenario.yaml").write_text(text)
+    code, said = run("simulate", str(tmp_path / "scenario.yaml"), "--synthetic", SPEC)
+    assert code == 2
+    assert error in said
+
+
+def test_what_changed_in_a_step_is_marked(tmp_path: Path) -> None:
+    steps = [{"apply": [job("a", 4), job("b", 1)]}, {"fail": ["host-1-1"]}]
+    (tmp_path / "s.json").write_text(json.dumps(steps))
+    arguments = ("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC, "--steps")
+    lines = [" ".join(line.split()) for line in run(*arguments)[1].splitlines()]
+    assert lines[4:6] == [
+        "* default/a Placed rack-2: 4 4 pods moved from host-1-1 to host-2-1",
+        "default/b Placed rack-1: 1",
+    ]
+
+
+def test_a_wrong_step_does_not_lose_what_was_before(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps([{"apply": [job("a", 1)]}, {"fail": ["x"]}]))
+    code, text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC)
+    assert code == 2
+    assert text.startswith("step 1: apply [a]\n* default/a  Placed")
+    assert text.endswith("s.json: step 2: there is no node 'x'\n")
+
+
+def test_a_page_plays_the_steps(tmp_path: Path) -> None:
+    steps = [{"apply": [job("a", 4)]}, {"fail": ["host-1-1"]}, {"delete": ["a"]}]
+    (tmp_path / "s.json").write_text(json.dumps(steps))
+    text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC, "-o", "html")[1]
+    assert text.count('class="step"') == 3
+    assert text.count("host-1-2: 100% of cpu") == 2, "in the second step, on screen and phone"
+    assert text.count("not ready</title>") == 4, "from the second step on"
+
+
+def test_a_step_shows_the_groups_that_changed(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(
+        json.dumps([{"apply": [job("a", 1)]}, {"apply": [job("b", 1)]}])
+    )
+    _, text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC, "-o", "json")
+    assert [[each["name"] for each in step["groups"]] for step in json.loads(text)["steps"]] == [
+        ["default/a"],
+        ["default/b"],
+    ]
+
+
+WORKLOAD = [
+    {"at": "0s", "for": "1h", "kind": "gang", "apply": [job("a", 8, required=RACK)]},
+    {"at": "10m", "for": "1h", "kind": "gang", "apply": [job("b", 8, required=RACK)]},
+    {"at": "20m", "for": "1h", "kind": "gang", "apply": [job("c", 8, required=RACK)]},
+    {"at": "25m", "kind": "huge", "apply": [job("d", 9, required=RACK)]},
+]
+
+
+def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(WORKLOAD))
+    arguments = ("simulate", "--workload", str(tmp_path / "w.json"), "--synthetic", SPEC)
+    code, text = run(*arguments, "-o", "json")
+    report = json.loads(text)
+    gangs, huge = report["figures"]["kinds"]
+    assert (code, report["steps"]) == (0, [])
+    assert (gangs["kind"], gangs["jobs"], gangs["placed"], gangs["refused"]) == ("gang", 3, 3, 0)
+    assert (gangs["meanWait"], gangs["p99Wait"], gangs["racks"]) == (800.0, 2400.0, 1.0)
+    assert (huge["placed"], huge["refused"]) == (0, 1)
+    assert report["figures"]["utilisation"] == {"cpu": 0.8}  # half for 10 of 25 minutes
+    assert max(each["waiting"] for each in report["figures"]["timeline"]) == 2
+    assert len(json.loads(run(*arguments, "--steps", "-o", "json")[1])["steps"]) == 4
+    page = run(*arguments, "-o", "html")[1]
+    assert ">gang</td>" in page
+    assert ">40 min</td>" in page, "the longest wait"
+    assert "gang  " in run(*arguments)[1]
+
+
+def test_synthetic_jobs_are_the_same_for_the_same_seed() -> None:
+    spec = "load:0.7 for:1d; small share:9 pods:1 cpu:1 runs:10m; gang pods:2-8 cpu:1 required:rack"
+
+    def figures(seed: str) -> Any:
+        options = ("--synthetic", SPEC, "--synthetic-jobs", spec, "--seed", seed, "-o", "json")
+        return json.loads(run("simulate", *options)[1])["figures"]
+
+    once = figures("1")
+    assert once == figures("1") != figures("2")
+    assert [each["kind"] for each in once["kinds"]] == ["gang", "small"]
+    assert 0.3 < once["utilisation"]["cpu"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ("load:0.7", "is not 'load:NUMBER for:TIME"),
+        ("load:0.7 for:7d; small pods", "'pods' is not NAME:VALUE"),
+        ("load:0.7 for:7d; small cpu:1 required:row", "'row' is no level; there are: example.com/"),
+        ("load:0.7 for:soon; small cpu:1", "'soon' is not a duration, such as 30m, 4h or 7d"),
+        ("load:0.7 for:7d; small x/fpga:1", "'x/fpga' is not what the cluster has"),
+        ("load:0.7 for:7d; small cpu:1 pods:4-2", "'4-2' is no range of pods"),
+        ("load:0.7 for:365d; small cpu:1m runs:1s", "makes more than 1000000 jobs"),
+    ],
+)
+def test_what_is_wrong_with_synthetic_jobs(spec: str, error: str) -> None:
+    code, said = run("simulate", "--synthetic", SPEC, "--synthetic-jobs", spec)
+    assert code == 2
+    assert error in said
+
+
+def test_a_scenario_may_have_any_number_of_values(tmp_path: Path) -> None:
+    hosts = ", ".join(["host-1-1"] * 60_000)
+    (tmp_path / "long.yaml").write_text(f"- recover: [{hosts}]")
+    assert run("simulate", str(tmp_path / "long.yaml"), "--synthetic", SPEC)[0] == 0

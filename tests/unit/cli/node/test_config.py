@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from nri_policy.cli import main
+from nri_policy.cli.failure import Exit
+from nri_policy.cli.node import config
+from nri_policy.report import SettingsReport
+from nri_policy.settings import Reload
+from nri_policy.settings.sources.file import SettingsFile
+from tests.support.daemon import served
+from tests.unit.cli.test_asking import beside_a_daemon, run
+
+HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
+GOOD = "spec:\n  reservedResources: {cpu: 2}\n  unlimitedBurstable: numa\n  colocatePods: false\n"
+
+
+@pytest.fixture(name="check")
+def _check(tmp_path: Path) -> Check:
+    return Check(tmp_path / "settings.yaml")
+
+
+class Check:
+    """`config check` of a text."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, spec: str, *args: str) -> Result:
+        self.path.write_text(HEAD + spec)
+        runner = CliRunner(env={"COLUMNS": "300"})  # paths of tests are long
+        return runner.invoke(main, ["config", "check", str(self.path), *args])
+
+
+def test_good_settings_are_shown_with_who_set_each(check: Check) -> None:
+    result = check(GOOD, "--all")
+    assert result.exit_code == 0, result.output
+    assert "these settings are good" in result.stdout
+    rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
+    value, path = rows["unlimitedBurstable"]
+    assert value == "numa"
+    assert str(check.path).startswith(path), "it goes on in the next line"
+    assert rows["pinCPU"] == ["true", "default"]
+    assert rows["availableResources.cpu"] == ["all", "default"]
+
+
+def test_only_what_differs_from_the_defaults_is_shown(check: Check) -> None:
+    shown = check(GOOD).stdout
+    rows = {line.split()[0]: line.split()[1:] for line in shown.splitlines() if line}
+    assert rows["unlimitedBurstable"] == ["numa"]
+    assert "pinCPU" not in rows
+    assert "colocatePods" not in rows, "it is in the file, with its default"
+    assert "other fields have their defaults: --all shows them" in shown
+
+
+def test_cpus_that_are_not_available_cannot_be_reserved_on_any_machine(check: Check) -> None:
+    result = check(
+        "spec:\n  availableResources: {cpu: 'cpuset:0-3'}\n"
+        "  reservedResources: {cpu: 'cpuset:3,100-101'}\n"
+    )
+    assert result.exit_code == Exit.SETTINGS
+    assert "line 6, column 23: spec.reservedResources.cpu: 100-101 is not in" in result.stdout
+    result = check(
+        "spec:\n  availableResources: {cpu: 'exclude-cpuset:0-3'}\n"
+        "  reservedResources: {cpu: 'cpuset:3-5'}\n"
+    )
+    assert "3 is not in the CPUs of availableResources.cpu" in result.stdout
+    fine = check(
+        "spec:\n  availableResources: {cpu: 'cpuset:0-3'}\n  reservedResources: {cpu: 'cpuset:3'}\n"
+    )
+    assert fine.exit_code == 0
+
+
+def test_all_errors_are_told_at_once_with_their_paths(check: Check) -> None:
+    result = check("spec: {pinCPU: maybe, colocatePod: true, reservedResources: {cpu: none}}")
+    assert result.exit_code == Exit.SETTINGS
+    assert "3 errors" in result.stdout
+    assert "spec.pinCPU: 'maybe' is not true or false" in result.stdout
+    assert "spec.colocatePod: unknown field; did you mean 'colocatePods'?" in result.stdout
+    assert "  line 4, column 8: spec.pinCPU: 'maybe'" in result.stdout
+    document = json.loads(check("spec: {pinCPU: maybe}", "-o", "json").stdout)
+    assert document["valid"] is False
+    assert {(each["line"], each["column"]) for each in document["errors"]} == {(4, 8), (4, 1)}
+    assert {each["path"] for each in document["errors"]} == {
+        "spec.pinCPU",
+        "spec.reservedResources.cpu",
+    }
+
+
+def test_what_has_no_effect_yet_is_a_note_and_no_error(check: Check) -> None:
+    result = check(GOOD + "  control: {cpu: {}}\n", "-o", "yaml")
+    assert result.exit_code == 0
+    document = yaml.safe_load(result.stdout)
+    assert document["notices"] == ["spec.control.cpu: not supported yet, it has no effect"]
+    assert document["valid"] is True
+    assert "note: spec.control" in check(GOOD + "  control: {cpu: {}}\n").stdout
+
+
+def test_classes_that_the_settings_refer_to_nowhere_are_named(check: Check) -> None:
+    classes = "  schedulingClasses: [{name: a, nice: 1}, {name: b, nice: 2}, {name: c, nice: 3}]\n"
+    blockio = (
+        "  control: {blockio: {enable: true, usePodQoSAsDefaultClass: true,"
+        " classes: {Burstable: [], slow: []}}}\n"
+    )
+    used = "  namespaceSchedulingClasses: {ci: a}\n  podQoSSchedulingClasses: {besteffort: c}\n"
+    document = json.loads(check(GOOD + classes + blockio + used, "-o", "json").stdout)
+    assert document["notices"] == [
+        "scheduling classes that only annotations can ask for: b",
+        "block I/O classes that only annotations can ask for: slow",
+    ]
+    assert json.loads(check(GOOD + "  control: {}\n", "-o", "json").stdout)["notices"] == []
+
+
+def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None:
+    result = check(GOOD, "--synthetic", "package:2 core:2 pu:2")
+    assert result.exit_code == 0
+    assert "The daemon would start on this machine:" in result.stdout
+    rows = dict(line.rsplit(maxsplit=1) for line in result.stdout.splitlines() if "CPUs" in line)
+    assert rows["CPUs reserved"] == "0-1"
+    few = check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "package:1 core:2")
+    assert few.exit_code == Exit.SETTINGS
+    said = "line 4, column 28: spec.reservedResources.cpu: cannot reserve 9 CPUs"
+    assert said in " ".join(few.stdout.split())
+    document = json.loads(
+        check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "core:2", "-o", "json").stdout
+    )
+    assert [each["path"] for each in document["errors"]] == ["spec.reservedResources.cpu"]
+
+
+def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> None:
+    check.path.write_text("[")
+    result = CliRunner().invoke(main, ["config", "check", str(check.path)])
+    assert result.exit_code == Exit.SETTINGS
+    assert "1 error" in result.stdout
+
+
+def test_a_refused_reload_is_shown() -> None:
+    reload = Reload(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
+    report = SettingsReport(origin="a file", notices=(), settings=(), latest_reload=reload)
+    said = [str(each) for each in config._render_settings(report, every=False)]
+    assert "reload of 1970-01-01T00:00:00Z refused: spec.x: no" in said
+    without = config._render_settings(replace(report, latest_reload=None), every=False)
+    assert not any("refused" in str(each) for each in without)
+
+
+def test_the_daemon_shows_what_it_goes_by(tmp_path: Path) -> None:
+    def asked(control: Path) -> None:
+        shown = run(control, "config", "show")
+        assert shown.exit_code == 0
+        assert shown.stdout.startswith("from test\n")
+        rows = {line.split()[0]: line.split()[1:] for line in shown.stdout.splitlines() if line}
+        assert rows["unlimitedBurstable"] == ["numa"]
+        document = json.loads(run(control, "config", "show", "-o", "json").stdout)
+        assert yaml.safe_load(run(control, "config", "show", "-o", "yaml").stdout) == document
+
+    beside_a_daemon(tmp_path, asked, unlimitedBurstable="numa")
+
+
+def test_a_reload_says_what_came_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+
+    def asked(control: Path) -> None:
+        file.write_text(HEAD + GOOD)
+        taken = run(control, "config", "reload")
+        assert (taken.exit_code, taken.output) == (0, f"{file}: in force\n")
+        assert f"from {file}" in run(control, "config", "show").stdout
+        file.write_text(HEAD + "spec: {pinCPU: maybe}")
+        refused = run(control, "config", "reload")
+        assert refused.exit_code == Exit.NO
+        assert "refused, the old settings stay: " in refused.output
+        assert "spec.pinCPU: 'maybe' is not true or false" in refused.output
+
+    async def both() -> None:
+        async with served(tmp_path, load=SettingsFile(file).load) as node:
+            await asyncio.to_thread(asked, node.socket)
+
+    asyncio.run(both())

@@ -1,0 +1,116 @@
+"""What would make a group fit: fewer pods, a coarser level, others leaving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.explanation import explain
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.settings import read_settings
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, settings
+
+NODES = [node(f"{rack}{n}", ZONE=rack[0], RACK=rack) for rack in ("xa", "xb", "yc") for n in (1, 2)]
+USING = settings("zone", "rack", HOSTNAME)
+
+
+def explained(given: Object, *others: Object) -> Any:
+    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    for each in others:
+        status = msgspec.to_builtins(engine.place(read_group(each)))
+        engine.set_group(read_group(each | {"status": status}))
+    before = engine.tree("default").rows.dump()
+    answer = msgspec.to_builtins(explain(engine, read_group(given)))
+    assert engine.tree("default").rows.dump() == before
+    return answer
+
+
+def test_each_level_says_how_much_fits() -> None:
+    answer = explained(group(pod_set(9, {"required": "example.com/rack"})))
+    [only] = answer["podSets"]
+    assert (only["unit"], only["wanted"], only["nodes"], only["excluded"]) == ("pods", 9, 6, {})
+    assert [tuple(each.values()) for each in only["levels"]] == [
+        ("example.com/zone", 2, 1, 16, 24),
+        ("example.com/rack", 3, 0, 8, 24),
+        (HOSTNAME, 6, 0, 4, 24),
+    ]
+
+
+def test_fewer_pods_or_a_coarser_level_would_do() -> None:
+    answer = explained(group(pod_set(9, {"required": "example.com/rack"})))
+    assert answer["changes"] == [
+        {"podSet": "main", "count": 8},
+        {"podSet": "main", "level": "example.com/zone"},
+    ]
+
+
+def test_only_groups_of_lower_priority_would_have_to_leave_and_none_in_vain() -> None:
+    racks = {"required": "example.com/rack"}
+    others = [
+        group(pod_set(8, racks), name=name, priority=priority)
+        for name, priority in (("low", 1), ("lower", 0), ("high", 9))
+    ]
+    answer = explained(group(pod_set(8, racks), priority=5), *others)
+    assert answer["status"]["state"] == "Unplaceable"
+    assert answer["changes"] == [{"leaving": ["default/lower"]}]
+
+
+def test_what_fits_needs_no_change() -> None:
+    answer = explained(group(pod_set(8, {"required": "example.com/rack"})))
+    assert (answer["status"]["state"], answer["changes"]) == ("Placed", [])
+
+
+def test_an_unknown_level_has_no_counts() -> None:
+    answer = explained(group(pod_set(8, {"required": "rak"})))
+    assert answer["status"]["message"].startswith("no requested topology level: rak")
+    assert (answer["podSets"], answer["changes"]) == ([], [])
+
+
+def test_room_that_is_in_no_whole_slice_is_said_and_a_coarser_slice_would_do() -> None:
+    slices = [{"level": HOSTNAME, "size": 3}]
+    answer = explained(group(pod_set(9, {"required": "example.com/zone", "slices": slices})))
+    assert answer["status"]["state"] == "Placed"
+    answer = explained(group(pod_set(15, {"required": "example.com/zone", "slices": slices})))
+    [only] = answer["podSets"]
+    assert (only["unit"], only["wanted"], only["inNoSlice"]) == ("slices", 5, 6)
+    assert answer["changes"] == [
+        {"podSet": "main", "count": 12},
+        {"podSet": "main", "sliceLevel": "example.com/zone"},
+    ]
+    answer = explained(group(pod_set(3, {"required": "example.com/rack", "slices": slices}, cpu=2)))
+    assert answer["podSets"][0]["inNoSlice"] == 12
+    assert answer["changes"] == [{"podSet": "main", "sliceLevel": "example.com/rack"}]
+
+
+def test_more_pods_on_a_host_would_do() -> None:
+    asked = {"spreadOver": ["example.com/rack"], "maxPerHost": 1}
+    answer = explained(group(pod_set(15, asked)))
+    assert answer["status"]["message"] == "spreading allows to fit only 6 out of 15 pod(s)"
+    assert answer["changes"] == [
+        {"podSet": "main", "count": 6},
+        {"podSet": "main", "maxPerHost": 3},
+    ]
+
+
+def test_it_says_where_a_group_stands_in_the_queue_and_what_is_set_aside() -> None:
+    racks = {"required": "example.com/rack"}
+    waits = {"state": "Waiting", "reserved": ["xa1", "xa2"]}
+    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    gang = read_group(group(pod_set(8, racks), name="gang", status=waits))
+    engine.set_group(gang)
+    found = explain(engine, gang).standing
+    assert found is not None
+    assert (found.ahead, found.waiting, found.reserved, found.fitting, found.pods) == (
+        (0, 1, ["xa1", "xa2"], 8, 8)
+    )
+    late = read_group(group(pod_set(20, {"unconstrained": True}), name="late"))
+    answer = explain(engine, late)
+    assert answer.standing is not None
+    assert (answer.standing.ahead, answer.standing.waiting) == (1, 2)
+    assert answer.standing.set_aside == {"default/gang": ["xa1", "xa2"]}
+    assert "only 16 out of 20 pod(s)" in answer.status.message
+    urgent = read_group(group(pod_set(20, {"unconstrained": True}), name="urgent", priority=1))
+    assert explain(engine, urgent).status.state == "Placed"

@@ -1,0 +1,264 @@
+"""Replacement: lost pods go where their group was promised to be, the others stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster import offline
+from tests.unit.cluster.written import (
+    HOSTNAME,
+    Object,
+    group,
+    node,
+    placed,
+    pod,
+    pod_set,
+    settings,
+)
+
+USING = settings("block", "rack", HOSTNAME)
+REQUIRED = {"required": "example.com/rack"}
+
+
+def nodes(failed: str = "", *, gone: str = "") -> list[Object]:
+    return [
+        node(f"{rack}{n}", BLOCK=rack[0], RACK=rack, ready=f"{rack}{n}" != failed)
+        for rack in ("xa", "xb", "yc")
+        for n in (1, 2, 3)
+        if f"{rack}{n}" != gone
+    ]
+
+
+def assigned(failed: str, request: Object | None, where: dict[str, int], **more: Any) -> Object:
+    domains = [{"values": [host], "count": count} for host, count in where.items()]
+    status = {
+        "assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}],
+        "unhealthyNodes": [failed],
+    }
+    return group(pod_set(sum(where.values()), request, **more), status=status)
+
+
+def replaced(failed: str, request: Object | None, where: dict[str, int], **more: Any) -> Object:
+    given = assigned(failed, request, where)
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    cluster = {"nodes": nodes(failed), "groups": [own], **more}
+    return offline.place(cluster, given, USING)
+
+
+RACKS = {"level": "example.com/rack", "size": 4}
+PAIRS = {"level": HOSTNAME, "size": 2}
+BLOCK = {"preferred": "example.com/block"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Pods of a group by host; xa1 fails."""
+
+    request: Object | None
+    where: dict[str, int]
+    then: dict[str, int] | str  # the whole assignment, or the end of the message
+    full: str = ""  # hosts without room
+
+
+CASES = {
+    "required: where the rest is": Case(REQUIRED, {"xa1": 2, "xa2": 1}, {"xa2": 3}),
+    "required, its domain is full: refused, though there is room elsewhere": Case(
+        REQUIRED, {"xa1": 2, "xa2": 4}, 'resource "cpu": 2, topologyDomain: 6', full="xa3"
+    ),
+    "required, no rest: anywhere": Case(REQUIRED, {"xa1": 4}, {"xb1": 4}, full="xa2 xa3"),
+    "preferred: anywhere": Case(
+        BLOCK, {"xa1": 4, "xa2": 1}, {"xa2": 1, "yc1": 4}, full="xb1 xb2 xb3 xa3"
+    ),
+    "a broken slice: in its domain": Case(
+        BLOCK | {"slices": [RACKS]}, {"xa1": 2, "xa2": 2, "xb1": 4}, {"xa2": 4, "xb1": 4}
+    ),
+    "a broken slice whose domain is full: refused": Case(
+        BLOCK | {"slices": [RACKS]},
+        {"xa1": 2, "xa2": 2, "xb1": 4},
+        'resource "cpu": 2, topologyDomain: 6',
+        full="xa2 xa3",
+    ),
+    "a slice of which none is left is not broken: anywhere": Case(
+        BLOCK | {"slices": [RACKS]},
+        {"xa1": 4, "xb1": 4},
+        {"xb1": 4, "yc1": 4},
+        full="xa2 xa3 xb2 xb3",
+    ),
+    "an inner layer is looked at first": Case(
+        BLOCK | {"slices": [{"level": "example.com/block", "size": 4}, RACKS | {"size": 2}]},
+        {"xa1": 1, "xa2": 1, "xb1": 2},
+        {"xa2": 2, "xb1": 2},
+        full="xb2 xb3",  # which make xb the tightest rack
+    ),
+    "slices alone, no whole slice: refused": Case(
+        {"slices": [RACKS]}, {"xa1": 3, "xa2": 1}, "topology level not specified"
+    ),
+    "slices alone, an inner layer divides what is missing": Case(
+        {"slices": [RACKS, PAIRS]}, {"xa1": 2, "xa2": 2}, {"xa2": 4}
+    ),
+    "the answer is the whole assignment": Case(
+        REQUIRED, {"xa1": 1, "xa2": 1, "xa3": 2}, {"xa2": 1, "xa3": 3}
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_where_what_a_failed_host_had_goes(name: str) -> None:
+    case = CASES[name]
+    given = assigned("xa1", case.request, case.where)
+    others = []
+    for number, host in enumerate(case.full.split()):
+        room = 4 - case.where.get(host, 0)
+        place = [{"values": [host], "count": room}]
+        status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": place}]}
+        others.append(group(pod_set(room), name=f"full{number}", status=status))
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    found = offline.place({"nodes": nodes("xa1"), "groups": [own, *others]}, given, USING)
+    if isinstance(case.then, str):
+        assert found["message"].endswith(case.then)
+    else:
+        assert placed(found) == {"main": case.then}
+
+
+def test_excluded_hosts_count_by_taint_before_the_domain_and_by_the_domain_before_room() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 4, "xa2": 4})
+    tainted = nodes("xa1")
+    for each in tainted:
+        if each["metadata"]["name"] in ("xa3", "yc1"):
+            each["spec"]["taints"] = [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    status = offline.place({"nodes": tainted, "groups": [own]}, given, USING)
+    assert status["message"].endswith(
+        'excluded: resource "cpu": 1, taint "k=v:NoSchedule": 2, topologyDomain: 5'
+    )
+
+
+def test_the_rest_stays_and_a_required_domain_is_kept() -> None:
+    status = replaced("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    assert placed(status) == {"main": {"xa2": 4}}
+    status = replaced("xa1", REQUIRED, {"xa1": 4, "xa2": 3})
+    assert placed(status) == {"main": {"xa2": 3, "xa3": 4}}
+
+
+def test_a_required_domain_that_is_full_refuses() -> None:
+    status = replaced("xa1", REQUIRED, {"xa1": 4, "xa2": 4, "xa3": 4})
+    assert status["message"] == (
+        'topology "default" doesn\'t allow to fit any of 4 pod(s). Total nodes: 8; excluded:'
+        ' resource "cpu": 2, topologyDomain: 6'
+    )
+
+
+def test_where_nothing_was_promised_any_place_will_do() -> None:
+    status = replaced("xa1", {"preferred": "example.com/rack"}, {"xa1": 4, "xa2": 4, "xa3": 4})
+    assert placed(status) == {"main": {"xa2": 4, "xa3": 4, "xb1": 4}}
+
+
+def test_a_broken_slice_is_completed_in_its_own_domain() -> None:
+    request = {
+        "preferred": "example.com/block",
+        "slices": [{"level": "example.com/rack", "size": 4}],
+    }
+    status = replaced("xa1", request, {"xa1": 2, "xa2": 2, "xb1": 4})
+    assert placed(status) == {"main": {"xa2": 4, "xb1": 4}}
+
+
+def test_slices_alone_name_no_level_for_single_pods() -> None:
+    request = {"slices": [{"level": "example.com/rack", "size": 4}]}
+    status = replaced("xa1", request, {"xa1": 3, "xa2": 1})
+    assert status["message"] == "topology level not specified"
+
+
+def test_max_per_host_counts_the_pods_that_stay() -> None:
+    request = {**REQUIRED, "maxPerHost": 3}
+    status = replaced("xa1", request, {"xa1": 3, "xa2": 2})
+    assert placed(status) == {"main": {"xa2": 2, "xa3": 3}}
+
+
+def test_whole_slices_may_go_elsewhere() -> None:
+    request = {"slices": [{"level": "example.com/rack", "size": 4}]}
+    status = replaced("xa1", request, {"xa1": 4, "xb1": 4})
+    assert status["state"] == "Placed"
+    assert sum(placed(status)["main"].values()) == 8
+
+
+def test_an_assignment_that_lost_another_domain_is_refused() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    status = offline.place({"nodes": nodes("xa1", gone="xa2")}, given, USING)
+    assert status["message"].endswith("it contains the stale domain xa2")
+
+
+def test_all_of_a_required_group_goes_where_there_is_room_for_all_of_it() -> None:
+    """Not to a domain that has just enough for what the first of its failed nodes had."""
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 3})
+    given["status"]["unhealthyNodes"].append("xa2")
+    full = group(pod_set(9), name="full")
+    places = [{"values": [f"xb{n}"], "count": 3} for n in (1, 2, 3)]
+    full["status"] = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": places}]}
+    cluster = {"nodes": nodes(), "groups": [full]}
+    status = offline.place(cluster, given, USING)
+    assert placed(status) == {"main": {"yc1": 4, "yc2": 1}}
+
+
+def test_nodes_that_are_gone_may_have_broken_a_slice_together() -> None:
+    request = {
+        "preferred": "example.com/block",
+        "slices": [{"level": "example.com/rack", "size": 4}],
+    }
+    given = assigned("xa1", request, {"xa1": 1, "xa2": 1, "xa3": 2, "xb1": 4})
+    given["status"]["unhealthyNodes"].append("xa2")
+    alive = [each for each in nodes() if each["metadata"]["name"] not in ("xa1", "xa2")]
+    status = offline.place({"nodes": alive}, given, USING)
+    assert placed(status) == {"main": {"xa3": 4, "xb1": 4}}
+
+
+def test_two_failed_nodes_of_one_domain_are_replaced_in_it() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 1, "xa3": 1})
+    given["status"]["unhealthyNodes"].append("xa3")
+    alive = [each for each in nodes("xa1") if each["metadata"]["name"] != "xa3"]
+    status = offline.place({"nodes": alive}, given, USING)
+    assert placed(status) == {"main": {"xa2": 4}}
+
+
+def test_a_node_listed_as_failed_is_not_used_though_it_looks_healthy() -> None:
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    status = offline.place({"nodes": nodes()}, given, USING)
+    assert placed(status)["main"].get("xa1") is None
+
+
+@pytest.mark.parametrize("listed", ["not at all", "as it is", "with other places", "not placed"])
+@pytest.mark.parametrize("running", [False, True])
+def test_the_groups_own_kept_pods_are_counted_once(listed: str, running: bool) -> None:
+    """Four pods fit on a host; two of this group are on xa2, and two places are left there."""
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    listings: dict[str, list[Object]] = {
+        "not at all": [],
+        "as it is": [given],
+        "with other places": [assigned("xa1", REQUIRED, {"xa1": 2, "xa3": 2})],
+        "not placed": [group(pod_set(4, REQUIRED))],
+    }
+    pods = [pod(f"p{number}", "xa2", group="g", cpu=1) for number in range(2)] if running else []
+    full = [pod("full", "xa3", cpu=4)]
+    cluster = {"nodes": nodes("xa1"), "pods": pods + full, "groups": listings[listed]}
+    assert placed(offline.place(cluster, given, USING)) == {"main": {"xa2": 4}}
+    larger = assigned("xa1", REQUIRED, {"xa1": 4, "xa2": 2})
+    cluster["groups"] = [] if listed == "not at all" else listings[listed]
+    refused = offline.place(cluster, larger, USING)
+    assert refused["state"] == "Unplaceable"
+    assert "allows to fit only 2 out of 4 pod(s)" in refused["message"]
+
+
+@pytest.mark.parametrize(
+    "request_", [None, REQUIRED, {"required": HOSTNAME, "slices": [PAIRS]}, {"unconstrained": True}]
+)
+@pytest.mark.parametrize("left", ["none is ready", "none is there"])
+def test_without_a_node_that_takes_part_nothing_is_replaced(
+    request_: Object | None, left: str
+) -> None:
+    every = [node("xa1", BLOCK="x", RACK="xa", ready=False)] if left == "none is ready" else []
+    given = assigned("xa1", request_, {"xa1": 2})
+    refused = offline.place({"nodes": every, "groups": [given]}, given, USING)
+    assert refused["state"] == "Unplaceable"
+    assert refused["message"].startswith("no topology domains at level: ")

@@ -1,0 +1,238 @@
+"""Groups of pods that wait: whose they are, whether all are there, what contradicts itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.groups.gathering import Incomplete, Member, gather, pod_set_names
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.membership import Job, membership, owning_job, read_job
+from nri_policy.cluster.objects.pod import Pod, read_pod
+from tests.unit.cluster.written import HOSTNAME, Object, pod_spec
+
+OURS = "placement.nri/"
+JOBSET = "jobset.sigs.k8s.io/"
+LWS = "leaderworkerset.sigs.k8s.io/"
+KUEUE = "kueue.x-k8s.io/"
+INDEX = "batch.kubernetes.io/job-completion-index"
+RACK = "example.com/rack"
+GATED: Object = {"schedulingGates": [{"name": "placement.nri/group"}]}
+
+
+def pod(
+    name: str, labels: Object, *, annotations: Object | None = None, owner: str = "", **spec: Any
+) -> Pod:
+    kind, _, own = owner.partition("/")
+    owners = [{"kind": kind, "name": own, "uid": own, "controller": True}] if owner else []
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
+    made = {"metadata": metadata | {"ownerReferences": owners}}
+    return read_pod(made | {"spec": pod_spec({"cpu": 1}, **GATED) | spec}, "")
+
+
+def group_of(*pods: Pod, jobs: tuple[Job, ...] = ()) -> Object:
+    """Name, pods by pod set, and ranks, of the group that pods make."""
+    by_name = {each.name: each for each in jobs}
+    members = [Member(each, membership(each, by_name.get(owning_job(each) or ""))) for each in pods]
+    (key,) = {each.membership.group for each in members}
+    group = gather(key, members, [RACK, HOSTNAME])
+    return {
+        "name": group.name,
+        "sets": {each.name: each.count for each in group.pod_sets},
+        "ranks": [each.membership.rank for each in members],
+    }
+
+
+def many(number: int, make: Any) -> list[Pod]:
+    return [make(at) for at in range(number)]
+
+
+CASES: dict[str, tuple[list[Pod], tuple[Job, ...], Object]] = {
+    "ours, as labels": (
+        many(2, lambda at: pod(f"p{at}", {f"{OURS}group": "g", f"{OURS}group-size": "2"})),
+        (),
+        {"name": "g", "sets": {"main": 2}, "ranks": [None, None]},
+    ),
+    "ours before all others": (
+        [
+            pod(
+                "p",
+                {KUEUE + "pod-group-name": "k", LWS + "name": "l", INDEX: "0"},
+                annotations={f"{OURS}group": "g", f"{OURS}group-size": "1"},
+            )
+        ],
+        (),
+        {"name": "g", "sets": {"main": 1}, "ranks": [0]},
+    ),
+    "Kueue's pod group": (
+        many(
+            2,
+            lambda at: pod(
+                f"p{at}",
+                {KUEUE + "pod-group-name": "g", KUEUE + "pod-group-pod-index": str(1 - at)},
+                annotations={KUEUE + "pod-group-total-count": "2"},
+            ),
+        ),
+        (),
+        {"name": "g", "sets": {"main": 2}, "ranks": [1, 0]},
+    ),
+    "a Job": (
+        many(3, lambda at: pod(f"p{at}", {INDEX: str(at)}, owner="Job/train")),
+        (Job("default", "train", 3),),
+        {"name": "job-train", "sets": {"main": 3}, "ranks": [0, 1, 2]},
+    ),
+    "a JobSet of two kinds of Jobs": (
+        [
+            pod(
+                f"{kind}-{job}-{index}",
+                {
+                    JOBSET + "jobset-name": "s",
+                    JOBSET + "replicatedjob-name": kind,
+                    JOBSET + "replicatedjob-replicas": str(jobs),
+                    JOBSET + "job-index": str(job),
+                    INDEX: str(index),
+                },
+                owner=f"Job/s-{kind}-{job}",
+            )
+            for kind, jobs, pods in (("driver", 1, 1), ("workers", 2, 2))
+            for job in range(jobs)
+            for index in range(pods)
+        ],
+        (
+            Job("default", "s-driver-0", 1),
+            Job("default", "s-workers-0", 2),
+            Job("default", "s-workers-1", 2),
+        ),
+        {"name": "jobset-s", "sets": {"driver": 1, "workers": 4}, "ranks": [0, 0, 1, 2, 3]},
+    ),
+    "a group of a LeaderWorkerSet": (
+        many(
+            3,
+            lambda at: pod(
+                f"l-0-{at}",
+                {LWS + "name": "l", LWS + "group-index": "0", LWS + "worker-index": str(at)},
+                annotations={LWS + "size": "3"},
+                owner=f"StatefulSet/{'l' if at == 0 else 'l-0'}",
+            ),
+        ),
+        (),
+        {"name": "lws-l-0", "sets": {"main": 3}, "ranks": [0, 1, 2]},
+    ),
+    "a pod alone": (
+        [pod("p", {}, owner="ReplicaSet/web")],
+        (),
+        {"name": "pod-p", "sets": {"main": 1}, "ranks": [None]},
+    ),
+    "pod sets by name, and by what their pods are": (
+        [
+            pod(name, {f"{OURS}group": "g", f"{OURS}group-size": "4"} | labels, **spec)
+            for name, labels, spec in (
+                ("a", {}, {}),
+                ("b", {f"{OURS}pod-set": "driver"}, {}),
+                ("c", {}, pod_spec({"cpu": 2})),
+                ("d", {}, {}),
+            )
+        ],
+        (),
+        {"name": "g", "sets": {"main": 2, "driver": 1, "main-1": 1}, "ranks": 4 * [None]},
+    ),
+    "what placing has added to a selector makes no difference": (
+        [
+            pod("a", {f"{OURS}group": "g", f"{OURS}group-size": "2"}),
+            pod(
+                "b",
+                {f"{OURS}group": "g", f"{OURS}group-size": "2"},
+                nodeSelector={HOSTNAME: "n1", RACK: "r1"},
+                schedulingGates=None,
+            ),
+        ],
+        (),
+        {"name": "g", "sets": {"main": 2}, "ranks": [None, None]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_group(case: str) -> None:
+    pods, jobs, expected = CASES[case]
+    assert group_of(*pods, jobs=jobs) == expected
+
+
+LABELS = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
+WORKERS = {JOBSET + "jobset-name": "s", JOBSET + "global-replicas": "2"}
+
+
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        ([pod("p", LABELS)], "1 of 2 pods are there, 1 are missing"),
+        ([pod("p", WORKERS, owner="Job/j")], "Jobs of the JobSet that are missing: 1"),
+        ([pod("p", {}, owner="Job/j")], "1 of 3 pods are there, 2 are missing"),
+    ],
+)
+def test_what_is_missing_is_said(pods: list[Pod], text: str) -> None:
+    with pytest.raises(Incomplete, match=text):
+        group_of(*pods, jobs=(Job("default", "j", 3),))
+
+
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        ([pod(f"p{at}", LABELS) for at in range(3)], "has 3 pods, but a size of 2"),
+        (
+            [pod("a", LABELS), pod("b", LABELS | {f"{OURS}group-size": "3"})],
+            "disagree on its size: 2, 3",
+        ),
+        ([pod("a", {f"{OURS}group": "g"})], "placement.nri/group: 'g' needs placement.nri/group-s"),
+        ([pod("a", LABELS | {f"{OURS}group-size": "x"})], "group-size: 'x' must be a numeric"),
+        ([pod("a", {KUEUE + "pod-group-name": "g"})], "needs kueue.x-k8s.io/pod-group-total-c"),
+        ([pod("a", {LWS + "name": "l", LWS + "group-index": "-1"})], "'-1' is not a number from 0"),
+        ([pod(at, LABELS | {f"{OURS}grop": "g"}) for at in "ab"], "no such annotation"),
+        (
+            [
+                pod("a", LABELS | {f"{OURS}pod-set": "s"}),
+                pod("b", LABELS | {f"{OURS}pod-set": "s"}, **pod_spec({"cpu": 2})),
+            ],
+            "pods of pod set 's' are not alike: 'b' differs",
+        ),
+        (
+            [
+                pod("a", {}, owner="Job/j"),
+                pod("b", {f"{OURS}group": "job-j", f"{OURS}group-size": "3"}, owner="Job/k"),
+            ],
+            "group 'job-j' has several owners: Job j, Job k",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_said(pods: list[Pod], text: str) -> None:
+    with pytest.raises(DocumentError, match=text):
+        group_of(*pods, jobs=(Job("default", "j", 3), Job("default", "k", 3)))
+
+
+def test_a_rank_in_doubt_is_none() -> None:
+    for text in ("x", "-1", "1.5", "", "99999999999", "٣"):
+        found = membership(pod("p", {INDEX: text}, owner="Job/j"), Job("default", "j", 3))
+        assert found.rank is None, text
+
+
+def test_a_new_pod_joins_the_pod_set_that_is_there() -> None:
+    """One that replaces another is of its pod set, whatever the others were named after."""
+    labels = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
+    large, small = (pod(name, labels, **pod_spec({"cpu": n})) for name, n in (("a", 2), ("b", 1)))
+    members = [Member(each, membership(each, None)) for each in (large, small)]
+    group = gather(("default", "g"), members, [])
+    assert [each.name for each in group.pod_sets] == ["main", "main-1"]
+    new = Member(pod("c", labels), membership(small, None))
+    assert pod_set_names([new], [], group.pod_sets) == ["main-1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "pods"),
+    [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2)],
+)
+def test_the_pods_of_a_job(spec: Object, pods: int) -> None:
+    expected = Job("default", "j", pods, spec.get("completions"))
+    assert read_job({"metadata": {"name": "j"}, "spec": spec}, "") == expected
+    with pytest.raises(DocumentError, match="parallelism"):
+        read_job({"metadata": {"name": "j"}, "spec": {"parallelism": -1}}, "")

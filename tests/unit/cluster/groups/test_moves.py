@@ -1,0 +1,208 @@
+"""Plans of moves: which pods may go, where to, and how few are enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.groups.moves import MovePlan, plan_moves
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.offline import engine_of
+from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec, settings
+
+RACK = "example.com/rack"
+NODES = [node(f"{rack}{at}", RACK=rack) for rack in "ab" for at in "12"]  # of 4 CPUs
+GANG = group(pod_set(2, {"required": RACK}, cpu=4))
+OWNER = {"kind": "ReplicaSet", "name": "web", "controller": True}
+
+
+def pod(name: str, at: str, cpu: int = 1, *, movable: str = "true", **changes: Any) -> Any:
+    made: dict[str, Any] = {
+        "metadata": {
+            "name": name,
+            "labels": {"app": "web"},
+            "annotations": {"placement.nri/movable": movable},
+            "ownerReferences": changes.pop("owners", [OWNER]),
+        },
+        "spec": {"nodeName": at, **pod_spec({"cpu": cpu})},
+        "status": {"phase": changes.pop("phase", "Running")},
+    }
+    made["spec"] |= changes
+    return made
+
+
+def plan(*pods: Any, asked: Any = GANG, most: int = 10, **cluster: Any) -> MovePlan:
+    given = {"nodes": NODES, "pods": [*pods], **cluster}
+    snapshot = read_snapshot(given)
+    engine = engine_of(snapshot, read_settings(settings("rack", HOSTNAME)))
+    return plan_moves(engine, read_group(asked), snapshot, most)
+
+
+def moves(found: MovePlan) -> dict[str, str]:
+    assert bool(found.moves) <= bool(found.status.assignments)
+    return {each.name: each.to for each in found.moves}
+
+
+def test_the_rack_with_the_fewest_pods_in_the_way_is_cleared() -> None:
+    found = plan(pod("p", "a1"), pod("q", "a2"), pod("r", "b1"), pod("s", "b1"), pod("t", "b1"))
+    assert found.movable == 5
+    assert moves(found) == {"p": "b2", "q": "b2"}
+    assert {each.source for each in found.moves} == {"a1", "a2"}
+    assert {each.owner for each in found.moves} == {"ReplicaSet/web"}
+
+
+def test_a_group_that_fits_needs_no_move() -> None:
+    found = plan(pod("p", "a1"))
+    assert (found.status.state, found.moves) == ("Placed", [])
+
+
+def test_no_more_pods_move_than_somebody_allows() -> None:
+    pods = [pod("p", "a1"), pod("q", "a2"), pod("r", "b1"), pod("s", "b2")]
+    assert len(moves(plan(*pods))) == 2
+    found = plan(*pods, most=1)
+    assert (found.status.state, found.moves, found.movable) == ("Unplaceable", [], 4)
+
+
+def test_a_pod_without_a_place_elsewhere_stays() -> None:
+    tight = [pod("x", "b1", 2), pod("y", "b2", 3, movable="false")]
+    assert moves(plan(pod("p", "a1", 3), *tight)) == {}  # 2 and 1 CPUs are left
+    assert moves(plan(pod("p", "a1", 2), *tight)) == {"p": "b1"}
+
+
+def test_pods_that_move_share_no_room() -> None:
+    """Both would fit on b1, one at a time."""
+    full = [pod("x", "b1", 2, movable="false"), pod("y", "b2", 4, movable="false")]
+    assert moves(plan(pod("p", "a1", 2), pod("q", "a2", 2), *full)) == {}
+    assert moves(plan(pod("p", "a1", 1), pod("q", "a2", 1), *full)) == {"p": "b1", "q": "b1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"owners": []}, "nobody would make it again"),
+        ({"owners": [OWNER | {"kind": "DaemonSet"}]}, "of a DaemonSet"),
+        ({"phase": "Pending"}, "not running"),
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, "a persistent volume"),
+        ({"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, "a persistent volume"),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+                }
+            },
+            "pod affinity",
+        ),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            "topology spread constraints",
+        ),
+        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}, "a host port"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "resource claims"),
+    ],
+)
+def test_pods_that_must_stay_are_counted_by_reason(changes: Any, why: str) -> None:
+    others = [pod("r", "b1", movable="false"), pod("s", "b2", movable="false")]
+    found = plan(pod("p", "a1", **changes), *others)
+    assert (moves(found), found.movable, found.staying) == ({}, 0, {why: 1})
+
+
+def test_harmless_fields_do_not_keep_a_pod() -> None:
+    affinity: dict[str, Any] = {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}
+    free = pod(
+        "p",
+        "a1",
+        volumes=[{"emptyDir": {}}, {"configMap": {"name": "c"}}],
+        affinity={"podAffinity": affinity},
+        topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}],
+    )
+    assert moves(plan(free, pod("r", "b1", movable="false"))) == {"p": "b2"}
+
+
+def test_a_pod_goes_only_where_its_selector_and_the_taints_let_it() -> None:
+    taint = {"key": "mine", "effect": "NoSchedule"}
+    tainted = [*NODES[:3], node("b2", RACK="b", taints=[taint])]
+    others = [pod("r", "b1", movable="false"), pod("s", "b2", movable="false")]
+    assert moves(plan(pod("p", "a1"), *others, nodes=tainted)) == {"p": "b1"}
+    bound = pod("p", "a1", nodeSelector={RACK: "a"})
+    assert moves(plan(bound, *others)) == {}
+
+
+def budget(allowed: int | None, name: str = "web", **selector: Any) -> Any:
+    labels = selector or {"matchLabels": {"app": "web"}}
+    made = {"metadata": {"name": name}, "spec": {"selector": labels}}
+    return made if allowed is None else made | {"status": {"disruptionsAllowed": allowed}}
+
+
+def test_budgets_are_kept() -> None:
+    pods = [pod("p", "a1"), pod("q", "a2"), pod("r", "b1"), pod("s", "b2")]
+    assert len(moves(plan(*pods, budgets=[budget(2)]))) == 2
+    assert moves(plan(*pods, budgets=[budget(1)])) == {}
+    none = "PodDisruptionBudget web allows none now"
+    assert plan(*pods, budgets=[budget(0)]).staying == {none: 4}
+    assert plan(*pods, budgets=[budget(None)]).staying == {none: 4}
+    both = [budget(2), budget(2, "other", matchExpressions=[{"key": "app", "operator": "Exists"}])]
+    assert plan(*pods, budgets=both).staying == {"in two PodDisruptionBudgets": 4}
+    others = [budget(0, matchLabels={"app": "db"}), {"metadata": {"name": "n"}, "spec": {}}]
+    assert len(moves(plan(*pods, budgets=others))) == 2
+    with pytest.raises(DocumentError, match=r"budgets\[0\].metadata.name: a budget has a name"):
+        plan(*pods, budgets=[{"metadata": {}}])
+
+
+def test_a_budget_that_allows_one_lets_other_pods_go() -> None:
+    free = pod("q", "a2")
+    free["metadata"]["labels"] = {"app": "other"}
+    pods = [pod("p", "a1"), free, pod("r", "b1"), pod("s", "b2")]
+    assert moves(plan(*pods, budgets=[budget(1)])) == {"p": "b1", "q": "b2"}
+
+
+def test_a_pod_needs_room_in_a_zone_where_the_node_aligns() -> None:
+    def report(name: str, *free: int) -> Any:
+        attributes = [{"name": "topologyManagerPolicy", "value": "single-numa-node"}]
+        zones = [
+            {
+                "name": f"node-{at}",
+                "type": "Node",
+                "resources": [
+                    {"name": name, "allocatable": 2, "available": amount}
+                    for name, amount in (("cpu", cpus), ("memory", 2))
+                ],
+            }
+            for at, cpus in enumerate(free)
+        ]
+        return {"metadata": {"name": name}, "attributes": attributes, "zones": zones}
+
+    guaranteed = pod("p", "a1")
+    resources = {"limits": {"cpu": 2, "memory": 1}, "requests": {"cpu": 2, "memory": 1}}
+    guaranteed["spec"]["containers"][0]["resources"] = resources
+    others = [pod("r", "b1", 2, movable="false"), pod("s", "b2", 1, movable="false")]
+    split, whole = report("b1", 1, 1), report("b2", 2, 1)
+    assert moves(plan(guaranteed, *others, zones=[split, whole])) == {"p": "b2"}
+    apart = report("b2", 1, 1)
+    assert moves(plan(guaranteed, *others, zones=[split, apart])) == {}
+
+
+def test_hosts_that_are_set_aside_take_nobody() -> None:
+    ahead = group(pod_set(1, cpu=4), name="ahead", priority=9)
+    ahead["status"] = {"state": "Waiting", "reserved": ["b2"]}
+    pods = [pod("p", "a1"), pod("r", "b1", 4, movable="false")]
+    assert moves(plan(*pods)) == {"p": "b2"}
+    assert moves(plan(*pods, groups=[ahead])) == {}
+
+
+def test_pods_of_a_group_stay_and_a_group_with_places_has_no_plan() -> None:
+    other = pod("p", "a1")
+    other["metadata"]["labels"] = {"placement.nri/group": "g2"}
+    found = plan(other, pod("r", "b1", movable="false"))
+    assert found.staying == {"of a placement group": 1}
+    status = {
+        "state": "Placed",
+        "assignments": [
+            {"podSet": "main", "levels": [HOSTNAME], "domains": [{"values": ["a1"], "count": 2}]}
+        ],
+    }
+    with pytest.raises(DocumentError, match="default/g has its places"):
+        plan(asked=GANG | {"status": status})

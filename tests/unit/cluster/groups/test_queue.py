@@ -1,0 +1,123 @@
+"""The queue of groups: order, what is tried again, and for whom hosts are set aside."""
+
+from __future__ import annotations
+
+from nri_policy.cluster.groups.queue import Queue
+
+TIMEOUT = 600.0
+
+
+def tried(queue: Queue[str], fits: str = "", hopeless: str = "") -> str:
+    """Try what is due; those that fit leave. The groups tried, in order."""
+    found = ""
+    for key in queue.due():
+        found += key
+        if key in fits:
+            queue.remove(key)
+        else:
+            queue.refused(key, hopeless=key in hopeless)
+    return found
+
+
+def queue_of(*groups: tuple[str, int, float]) -> Queue[str]:
+    queue: Queue[str] = Queue(TIMEOUT)
+    for key, priority, since in groups:
+        queue.put(key, priority, since)
+    return queue
+
+
+def test_priority_goes_first_then_age() -> None:
+    queue = queue_of(("a", 0, 3.0), ("b", 5, 9.0), ("c", 0, 1.0), ("d", 5, 4.0))
+    assert tried(queue, fits="abcd") == "dbca"
+    assert len(queue) == 0
+
+
+def test_a_group_with_another_priority_moves_and_all_are_tried_again() -> None:
+    queue = queue_of(("a", 5, 0.0), ("b", 0, 1.0), ("c", 3, 2.0))
+    assert tried(queue) == "acb"
+    queue.prioritize("b", 0)
+    queue.prioritize("not waiting", 9)
+    assert tried(queue) == ""
+    queue.prioritize("b", 4)
+    assert queue.rank("b") == (-4, "", 1.0)
+    assert tried(queue) == "abc"
+
+
+def test_a_group_is_tried_again_only_after_a_change() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
+    assert tried(queue) == "ab"
+    assert tried(queue) == ""
+    queue.put("c", 0, 3.0)
+    assert tried(queue) == "c"
+    queue.changed()
+    assert tried(queue, fits="b") == "abc"
+
+
+def test_what_changes_while_groups_are_tried_is_not_lost() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
+    for key in queue.due():
+        queue.refused(key, hopeless=False)
+        if key == "a":
+            queue.changed()
+    assert tried(queue) == "a"
+
+
+def test_the_first_that_has_waited_its_time_is_the_holder() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0), ("c", 5, 2.0))
+    assert tried(queue) == "cab"
+    assert queue.holders(TIMEOUT - 1) == []
+    assert queue.holders(TIMEOUT) == ["a"]
+    assert queue.holders(TIMEOUT + 2) == ["c"]
+    queue.remove("c")
+    assert queue.holders(TIMEOUT + 2) == ["a"]
+
+
+def test_a_group_that_was_not_tried_yet_is_no_holder() -> None:
+    queue = queue_of(("a", 0, 0.0))
+    assert queue.holders(TIMEOUT) == []
+
+
+def test_a_holder_holds_nobody_up() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
+    tried(queue)
+    queue.changed()
+    assert queue.holders(TIMEOUT + 5) == ["a"]
+    assert tried(queue) == "ab"
+
+
+def test_each_topology_has_a_holder_of_its_own() -> None:
+    queue: Queue[str] = Queue(TIMEOUT)
+    for key, topology in (("a", ""), ("b", ""), ("c", "other")):
+        queue.put(key, 0, 0.0, key, topology=topology)
+    tried(queue)
+    assert queue.holders(TIMEOUT) == ["a", "c"]
+
+
+def test_one_that_can_never_fit_is_no_holder() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
+    assert tried(queue, hopeless="a") == "ab"
+    assert queue.holders(TIMEOUT + 5) == ["b"]
+
+
+def test_one_for_which_others_leave_is_a_holder_at_once() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
+    queue.refused("b", hopeless=False, holds=True)
+    assert queue.holders(2.0) == ["b"]
+    queue.changed()
+    tried(queue)
+    assert queue.holders(2.0) == ["b"]
+
+
+def test_one_with_hosts_of_another_leader_is_a_holder_before_it_is_tried() -> None:
+    queue: Queue[str] = Queue(TIMEOUT)
+    queue.put("a", 0, 0.0, holds=True)
+    assert queue.holders(0.0) == ["a"]
+
+
+def test_it_says_how_long_the_oldest_waits() -> None:
+    queue = queue_of(("a", 0, 10.0), ("b", 0, 30.0))
+    assert queue.oldest(40.0) == 30.0
+    queue.remove("a")
+    assert queue.oldest(40.0) == 10.0
+    queue.remove("b")
+    assert queue.oldest(40.0) == 0.0

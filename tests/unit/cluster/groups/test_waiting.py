@@ -1,0 +1,239 @@
+"""Hosts are set aside for a group that has waited long, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.waiting import WaitingGroups
+from nri_policy.cluster.numa.extender import Verbs
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.objects.group import PlacementGroup, Status, read_group
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.objects.settings import Extender, read_settings
+from tests.unit.cluster import written as objects
+from tests.unit.cluster.written import HOSTNAME, Object, group, pod_set, settings
+
+RACK = "example.com/rack"
+TIMEOUT = 600.0
+
+
+class Racks:
+    """Three racks of two hosts with 4 CPUs each, and a queue."""
+
+    def __init__(self, racks: int = 3, **topology: Any) -> None:
+        using = read_settings(settings("rack", HOSTNAME, topology=topology))
+        self.engine = Engine(using)
+        self.waiting = WaitingGroups(self.engine)
+        self.groups: dict[tuple[str, str], PlacementGroup] = {}
+        for at in range(2 * racks):
+            self.set_node(f"h{at}")
+
+    def set_node(self, name: str, *, ready: bool = True) -> None:
+        node = read_node(objects.node(name, RACK=f"r{int(name[1:]) // 2}", ready=ready), "")
+        self.engine.set_node(node)
+        self.waiting.set_node(name)
+
+    def wait(self, name: str, *pod_sets: Object, priority: int = 0, since: float = 0.0) -> None:
+        made = read_group(group(*pod_sets, name=name, priority=priority))
+        self.groups["default", name] = made
+        self.waiting.queue.put(("default", name), priority, since, f"{since:05}")
+
+    def run(self, name: str, host: str, cpu: int) -> None:
+        item = objects.pod(name, host, cpu=cpu)
+        self.engine.set_pod(read_pod(item, ""))
+
+    def end(self, name: str) -> None:
+        self.engine.remove_pod("default", name)
+        self.waiting.queue.changed()
+
+    def step(self, now: float) -> dict[str, list[str]]:
+        """Try what is due; return the hosts of the groups that got places, by name."""
+        found = {}
+        self.waiting.hold(now, self.groups.__getitem__)
+        with self.waiting.round():
+            for key in self.waiting.queue.due():
+                asked = self.groups[key]
+                status = self.waiting.place(key, asked)
+                if status.assignments:
+                    self.place(asked, status)
+                    (assignment,) = status.assignments
+                    found[key[1]] = [each.values[-1] for each in assignment.domains]
+                else:
+                    hopeless = self.waiting.is_hopeless(asked)
+                    self.waiting.queue.refused(key, hopeless=hopeless)
+        return found
+
+    def place(self, asked: PlacementGroup, status: Status) -> None:
+        key = (asked.namespace, asked.name)
+        self.groups[key] = read_group(group(name=asked.name))
+        self.engine.set_group(
+            PlacementGroup(asked.namespace, asked.name, asked.pod_sets, status=status)
+        )
+        self.waiting.queue.remove(key)
+
+    def reserved(self, name: str) -> tuple[str, ...]:
+        return self.waiting.reserved(("default", name))
+
+
+def rack(count: int, **own: Any) -> Object:
+    return pod_set(count, {"required": RACK}, **own)
+
+
+def full() -> Racks:
+    """Each host has 3 of its 4 CPUs in use, but h2 only 2; a gang waits for a whole rack."""
+    racks = Racks()
+    for at in range(6):
+        racks.run(f"p{at}", f"h{at}", 2 if at == 2 else 3)
+    racks.wait("gang", rack(8))
+    assert racks.step(0.0) == {}
+    return racks
+
+
+def test_after_the_timeout_a_group_has_the_rack_where_most_of_it_fits() -> None:
+    racks = full()
+    racks.step(TIMEOUT - 1)
+    assert racks.reserved("gang") == ()
+    racks.step(TIMEOUT)
+    assert racks.reserved("gang") == ("h2", "h3")
+    text = racks.waiting.standing(("default", "gang"), racks.groups["default", "gang"])
+    assert text == "reserved: rack r1, 3 of 8 pods fit now"
+
+
+def test_others_go_elsewhere_and_wait_where_there_is_nothing_else() -> None:
+    racks = full()
+    racks.wait("small", rack(2), since=1.0)
+    assert racks.step(TIMEOUT) == {"small": ["h0", "h1"]}
+    racks.wait("next", rack(3), since=2.0)
+    assert racks.step(TIMEOUT + 1) == {}
+    text = racks.waiting.standing(("default", "next"), racks.groups["default", "next"])
+    assert text == "2 hosts set aside for default/gang"
+
+
+def test_it_is_placed_as_soon_as_it_fits_and_the_hosts_are_free_again() -> None:
+    racks = full()
+    racks.wait("next", rack(3), since=2.0)
+    racks.step(TIMEOUT)
+    racks.end("p4")
+    assert racks.step(TIMEOUT + 1)["next"] == ["h4"]
+    for name in ("p0", "p1"):
+        racks.end(name)
+    assert racks.step(TIMEOUT + 2) == {"gang": ["h0", "h1"]}  # elsewhere than what is set aside
+    racks.wait("last", rack(3), since=3.0)
+    assert racks.step(TIMEOUT + 3) == {"last": ["h2", "h3"]}
+    assert racks.reserved("gang") == ()
+
+
+def test_a_group_of_higher_priority_ignores_what_is_set_aside() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+    racks.wait("urgent", rack(3), priority=5, since=TIMEOUT)
+    racks.wait("equal", rack(3), since=TIMEOUT)
+    assert racks.step(TIMEOUT + 1) == {"urgent": ["h2", "h3"]}
+
+
+def test_a_host_that_fails_is_replaced() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+    racks.set_node("h2", ready=False)
+    racks.step(TIMEOUT + 1)
+    assert racks.reserved("gang") == ("h0", "h1")
+
+
+def test_one_that_fits_nowhere_any_more_lets_the_next_hold() -> None:
+    racks = full()
+    racks.wait("next", rack(4), since=1.0)
+    racks.step(2.0)
+    racks.step(TIMEOUT + 2)
+    for name in ("h1", "h3", "h5"):
+        racks.set_node(name, ready=False)
+    racks.step(TIMEOUT + 3)
+    assert racks.reserved("gang") == ()
+    assert racks.reserved("next") == ("h2",)
+
+
+def test_without_a_level_the_freest_hosts_are_set_aside_as_few_as_could_hold_it() -> None:
+    racks = full()
+    racks.waiting.queue.remove(("default", "gang"))
+    racks.run("more", "h4", 1)
+    racks.wait("wide", pod_set(7, {"unconstrained": True}), since=0.0)
+    racks.step(0.0)
+    racks.step(TIMEOUT)
+    assert racks.reserved("wide") == ("h0", "h2")
+
+
+def test_a_preferred_level_that_is_too_small_gives_way_to_a_coarser_one() -> None:
+    racks = full()
+    racks.waiting.queue.remove(("default", "gang"))
+    racks.wait("wide", pod_set(10, {"preferred": RACK}))
+    racks.step(0.0)
+    racks.step(TIMEOUT)
+    assert len(racks.reserved("wide")) == 3
+
+
+def test_a_spread_group_does_not_get_hosts_that_are_set_aside() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+    racks.wait("service", pod_set(4, {"spreadOver": [RACK]}), since=1.0)
+    assert racks.step(TIMEOUT + 1) == {"service": ["h0", "h1", "h4", "h5"]}
+
+
+def test_several_pod_sets_have_hosts_for_all_of_them() -> None:
+    racks = Racks(racks=2)
+    racks.run("p0", "h0", 1)
+    racks.run("p2", "h2", 1)
+    racks.wait("job", pod_set(1, {"unconstrained": True}, name="one"), rack(8, name="workers"))
+    racks.step(0.0)
+    racks.step(TIMEOUT)
+    assert racks.reserved("job") == ("h1", "h2", "h3")
+
+
+def test_a_pod_without_a_group_does_not_go_there() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+
+    def closed(**own: Any) -> set[str]:
+        pod = read_pod({"metadata": {"name": "web"}, "spec": objects.pod_spec({"cpu": 1})}, "")
+        return {*racks.waiting.closed_to(Pod(**{**_fields(pod), **own}))}
+
+    assert closed(created="2026") == {"h2", "h3"}
+    assert closed(created="2026", priority=5) == set()
+    assert closed(annotations={"placement.nri/group": "other"}, created="2026") == set()
+
+
+def _fields(pod: Pod) -> dict[str, Any]:
+    return {name: getattr(pod, name) for name in pod.__struct_fields__}
+
+
+def test_what_is_stored_counts_for_another_leader() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+    other = Racks()
+    for at in range(6):
+        other.run(f"p{at}", f"h{at}", 3)
+    other.groups |= racks.groups
+    other.waiting.restore(("default", "gang"), racks.reserved("gang"))
+    other.waiting.queue.put(("default", "gang"), 0, 5.0, "00000.0", holds=True)
+    other.wait("small", rack(1), since=6.0)
+    other.step(7.0)
+    assert other.reserved("gang") == ("h2", "h3")
+
+
+def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+    zones, spread = LiveZones(Extender(), lambda: 0.0), ServiceSpread(lambda: 0.0)
+    verbs = Verbs(zones, spread, choose=False, closed_to=racks.waiting.closed_to)
+    web = {
+        "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026"},
+        "spec": objects.pod_spec({"cpu": 1}),
+    }
+    body = json.dumps({"Pod": web, "NodeNames": ["h0", "h2", "h3"]}).encode()
+    answer = json.loads(verbs.filter(body))
+    assert answer["NodeNames"] == ["h0"]
+    assert answer["FailedNodes"] == dict.fromkeys(
+        ("h2", "h3"), "set aside for placement group default/gang"
+    )

@@ -1,0 +1,64 @@
+"""Files of a cluster: every form that kubectl prints, and clear errors for all else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.files import Files
+
+NODE = {"kind": "Node", "metadata": {"name": "a"}}
+POD = {"kind": "Pod", "metadata": {"name": "p"}}
+ZONES = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": []}
+SETTINGS = {"kind": "ClusterPlacement", "spec": {}}
+
+
+def read(*texts: str | bytes) -> Files:
+    files = Files()
+    for number, text in enumerate(texts):
+        files.add(text.encode() if isinstance(text, str) else text, f"file{number}")
+    return files
+
+
+def test_a_list_of_several_kinds_is_sorted_into_a_cluster() -> None:
+    service = {"kind": "Service", "metadata": {"name": "s"}}
+    files = read(json.dumps({"kind": "List", "items": [NODE, POD, ZONES, service, SETTINGS]}))
+    assert files.cluster == {"nodes": [NODE], "pods": [POD], "zones": [ZONES]}
+    assert files.settings == SETTINGS
+    assert files.ignored == {"Service": 1}
+
+
+def test_the_items_of_a_typed_list_need_no_kind() -> None:
+    files = read(json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "a"}}]}))
+    assert files.cluster == {"nodes": [NODE]}
+    assert read('{"kind": "PodList", "items": null}').cluster == {}
+
+
+def test_several_files_add_up_whatever_their_form() -> None:
+    yaml = "kind: Node\nmetadata: {name: a}\n---\nkind: Pod\nmetadata: {name: p}\n"
+    plain = json.dumps({"nodes": [NODE], "failures": {"a": 2}, "stale": ["a"]})
+    files = read(yaml, plain, plain)
+    assert files.cluster == {
+        "nodes": [NODE, NODE, NODE],
+        "pods": [POD],
+        "failures": {"a": 2},
+        "stale": ["a", "a"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (['{"kind": '], "file0: .*"),
+        (["[1]"], "file0: a list .* is not an object"),
+        (["a: 1"], "file0: is neither a Kubernetes object nor a cluster"),
+        ([b"a: \xff"], "file0: .*"),
+        (['{"nodes": {}}', '{"nodes": []}'], "file1: nodes: .* is of the wrong type"),
+        (['{"kind": "List", "items": ["a"]}'], "file0: .*is not an object"),
+    ],
+)
+def test_what_is_no_cluster_is_refused_by_name(texts: list[str | bytes], problem: str) -> None:
+    with pytest.raises(DocumentError, match=problem):
+        read(*texts)

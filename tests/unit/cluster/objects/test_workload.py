@@ -1,0 +1,116 @@
+"""Groups from what people write: which pods are one group, and how many they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.workload import read_groups
+from tests.unit.cluster.written import pod_spec
+
+REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+
+
+def template(cpu: int = 1, level: str | None = None) -> Any:
+    metadata = {"annotations": {} if level is None else {REQUIRED: level}}
+    return {"metadata": metadata, "spec": pod_spec({"cpu": cpu})}
+
+
+def shape(groups: list[PlacementGroup]) -> dict[str, dict[str, int]]:
+    return {group.name: {each.name: each.count for each in group.pod_sets} for group in groups}
+
+
+def pod(name: str, *, owner: Any = None, labels: Any = (), **annotations: str) -> Any:
+    metadata = {"name": name, "labels": dict(labels), "annotations": annotations}
+    if owner:
+        metadata["ownerReferences"] = [{"name": owner, "controller": True, "kind": "Job"}]
+    return {"kind": "Pod", "metadata": metadata, "spec": pod_spec({"cpu": 1})}
+
+
+def test_a_job_set_is_one_group_with_a_pod_set_for_each_job() -> None:
+    jobs = [
+        {"name": "driver", "template": {"spec": {"template": template()}}},
+        {
+            "name": "workers",
+            "replicas": 3,
+            "template": {"spec": {"parallelism": 4, "template": template(level="rack")}},
+        },
+    ]
+    [group] = read_groups(
+        [{"kind": "JobSet", "metadata": {"name": "j"}, "spec": {"replicatedJobs": jobs}}]
+    )
+    assert shape([group]) == {"j": {"driver": 1, "workers": 12}}
+    assert group.pod_sets[1].request is not None
+    assert group.pod_sets[1].request.required == "rack"
+
+
+def test_a_leader_worker_set_is_a_group_for_each_replica() -> None:
+    def made(**of: Any) -> list[PlacementGroup]:
+        of = {"size": 4, "workerTemplate": template(), **of}
+        spec = {"replicas": 2, "leaderWorkerTemplate": of}
+        return read_groups([{"kind": "LeaderWorkerSet", "metadata": {"name": "l"}, "spec": spec}])
+
+    apart = {"leader": 1, "workers": 3}
+    assert shape(made(leaderTemplate=template(2))) == {"l-0": apart, "l-1": apart}
+    assert shape(made()) == {"l-0": {"main": 4}, "l-1": {"main": 4}}
+    with pytest.raises(DocumentError, match="-1 pods are not from 0"):
+        made(size=0, leaderTemplate=template())
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        ([pod("p"), pod("q")], {"p": {"main": 1}, "q": {"main": 1}}),
+        ([pod("p", owner="j"), pod("q", owner="j")], {"j": {"main": 2}}),
+        (
+            [
+                pod(
+                    "p",
+                    labels={"kueue.x-k8s.io/pod-group-name": "g"},
+                    **{"kueue.x-k8s.io/pod-group-total-count": "5"},
+                )
+            ],
+            {"g": {"main": 5}},
+        ),
+        (
+            [pod("p", owner="x", labels={"jobset.sigs.k8s.io/jobset-name": "s"})],
+            {"s": {"main": 1}},
+        ),
+        (
+            [
+                pod(
+                    f"p{n}",
+                    labels={
+                        "leaderworkerset.sigs.k8s.io/name": "l",
+                        "leaderworkerset.sigs.k8s.io/group-index": "3",
+                    },
+                )
+                for n in range(2)
+            ],
+            {"l-3": {"main": 2}},
+        ),
+        (
+            [pod("p", labels={"placement.nri/group": "mine"}, owner="j")],
+            {"mine": {"main": 1}},
+        ),
+    ],
+)
+def test_pods_are_of_the_group_that_they_name_or_of_their_owners(
+    pods: list[Any], expected: dict[str, dict[str, int]]
+) -> None:
+    assert shape(read_groups(pods)) == expected
+
+
+def test_a_total_that_is_no_number_is_refused() -> None:
+    bad = pod(
+        "p",
+        labels={"kueue.x-k8s.io/pod-group-name": "g"},
+        **{"kueue.x-k8s.io/pod-group-total-count": "many"},
+    )
+    with pytest.raises(
+        DocumentError, match="pod-group-total-count: 'many' is not a number of pods"
+    ):
+        read_groups([bad])

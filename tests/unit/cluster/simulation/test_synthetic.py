@@ -1,0 +1,90 @@
+"""Synthetic clusters: what a specification says is what the documents say."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.simulation.synthetic import make
+from nri_policy.engine.engine import Engine
+from tests.support import nodes
+from tests.support.daemon_report import daemon_report
+
+
+def test_levels_become_labels_and_values_sort_by_number() -> None:
+    made = make("zone:2 rack:11 cloud.example/block:1 host:2 cpu:8")
+    nodes = read_snapshot(made.cluster).nodes
+    assert len(nodes) == 2 * 11 * 2
+    assert nodes[0].labels == {
+        "topology.kubernetes.io/zone": "zone-1",
+        "example.com/rack": "rack-1-01",
+        "cloud.example/block": "block-1-01-1",
+        "kubernetes.io/hostname": "host-1-01-1-1",
+    }
+    names = [each.name for each in nodes]
+    assert names == sorted(names)
+    assert read_settings(made.settings).topologies[0].levels == [*nodes[0].labels]
+
+
+def test_what_is_not_given_has_a_default() -> None:
+    (node,) = read_snapshot(make("host:1").cluster).nodes
+    assert node.allocatable == {"cpu": 16000, "memory": 64 << 30, "pods": 110}
+    assert make("host:1").cluster["zones"] == []
+
+
+def test_resources_are_split_over_numa_nodes_and_summed_for_sockets() -> None:
+    made = make("host:1 cpu:66 memory:10 nvidia.com/gpu:3 socket:2 numa:2")
+    (host,) = read_snapshot(made.cluster).zones
+    shares = {each.name: dict(each.available) for each in host.zones if each.type != "numa node"}
+    assert shares == {
+        "node-0": {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1},
+        "node-1": {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1},
+        "node-2": {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 1},
+        "node-3": {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 0},
+        "root": {"cpu": 66000, "memory": 10},
+        "socket #0": {"cpu": 34000, "memory": 6},
+        "socket #1": {"cpu": 32000, "memory": 4},
+    }
+    assert read_settings(made.settings).topologies[0].below_host == ["socket", "Node"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "machine"),
+    [
+        ("socket:2 numa:2", "package:2 numa:2 core:4"),
+        ("socket:2", "package:2 numa:1 core:4"),
+        ("numa:2", "package:1 numa:2 core:4"),
+        ("socket:1", "package:1 numa:1 core:4"),
+    ],
+)
+def test_zones_are_named_and_nested_as_in_a_daemons_report(spec: str, machine: str) -> None:
+    (host,) = make(f"host:1 cpu:16 {spec}").cluster["zones"]
+
+    def nested(report: object) -> set[tuple[str, str, str, frozenset[int]]]:
+        zones = read_zones(report, "").zones
+        return {(each.name, each.type, each.parent, each.nodes) for each in zones}
+
+    assert nested(host) == nested(daemon_report(Engine(nodes.machine(machine), nodes.settings())))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("zone:2 rack:4", "has no host:COUNT"),
+        ("", "has no host:COUNT"),
+        ("host:0", "does not count from 1"),
+        ("host:x", "does not count from 1"),
+        ("host:²", "does not count from 1"),
+        ("zone", "is not NAME:VALUE"),
+        ("host:2 cpu:8 cpu:9", "names cpu again"),
+        ("host:2 zone:1 numa:65", "more than 64 NUMA nodes"),
+        ("zone:1000 host:1000", "more than 200000 hosts"),
+        ("host:1 cpu:lots", "is not a CPU quantity"),
+    ],
+)
+def test_a_wrong_word_is_named(text: str, problem: str) -> None:
+    with pytest.raises(DocumentError, match=problem):
+        make(text)

@@ -1,0 +1,47 @@
+"""How messages quote input."""
+
+from __future__ import annotations
+
+import pytest
+
+from nri_policy.foundation.wording import did_you_mean, natural, printable, quoted
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a\nb", r"'a\nb'"),
+        ("x" * 61, "'" + "x" * 60 + "'… (61 characters)"),
+        (True, "true"),
+        (None, "null"),
+        ([1, 2], "a list (2 entries)"),
+        ({}, "a map (0 entries)"),
+        (1.5, "1.5"),
+    ],
+)
+def test_values_are_quoted_on_one_short_line(value: object, shown: str) -> None:
+    assert quoted(value) == shown
+
+
+def test_a_number_too_long_to_print_is_not_printed() -> None:
+    assert quoted(10**9000) == "a number that is too large"
+
+
+def test_a_near_miss_is_named_whatever_its_case() -> None:
+    assert did_you_mean("pincpus", ["pinMemory", "pinCPU"]) == "; did you mean 'pinCPU'?"
+    assert did_you_mean("zebra", ["pinCPU"]) == ""
+    assert did_you_mean("x" * 101, ["x" * 100]) == ""
+
+
+def test_what_commands_a_terminal_or_hides_in_it_is_escaped() -> None:
+    assert printable("naïve ▀ 名\n") == "naïve ▀ 名\n"
+    commands = "a\x1b[2J\r\x9b\u202e\ud800\x00\x7f\t"
+    assert printable(commands) == r"a\x1b[2J\r\x9b\u202e\ud800\x00\x7f\t"
+    assert printable(commands, instead="?") == "a?[2J???????"
+
+
+def test_names_are_sorted_by_their_numbers() -> None:
+    names = ["node #10", "node #2/cache #10", "node #2/cache #9", "node", "node #2"]
+    assert sorted(names, key=natural) == [
+        *("node", "node #2", "node #2/cache #9", "node #2/cache #10", "node #10"),
+    ]
