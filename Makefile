@@ -2,106 +2,129 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
+HELM := $(VENV)/bin/helm
+ACTIONLINT := $(VENV)/bin/actionlint
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: help run demo test test-all faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release test-packages test-guest test-cluster
+.PHONY: help run demo test test-all faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-cluster
 
-help:
-	@echo "make TARGET, one of: $$(sed -n 's/^\([a-z-]*\):.*/\1/p' Makefile | tr '\n' ' ')"
+help: ## what there is to make
+	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 16
 
-# make run ARGS='--help'
-run: $(BUILT)
+run: $(BUILT) ## run the daemon: ARGS='--help'
 	$(VENV)/bin/nri-policy run $(ARGS)
 
 # on this host's own hardware if it has CPUs enough to show something
-demo: $(BUILT)
+demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 	@echo "demo: pods come to a node and go, played in some seconds; after each step: who runs where, and why"
 	test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
 	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
 # on all cores; the end-to-end tests in one process
-test: $(BUILT)
+test: $(BUILT) ## format, lint, types and all tests: the gate
 	@echo "test: format, lint and types (a minute), then all tests with a dot for each (some minutes)"
 	$(MAKE) lint
 	$(PY) -m pytest --numprocesses auto
 
 # and on the runtimes, kernels and control planes that take long to build: once, for all clones
 # (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
-test-all: $(BUILT)
+test-all: $(BUILT) ## all tests on everything there is to build: hours the first time
 	$(PY) -m tools.runtimes
 	$(MAKE) --keep-going test test-guest test-cluster faults
 
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
-faults: $(BUILT)
+faults: $(BUILT) ## kill, freeze and starve the daemon: ROUNDS=5000 SEED=7
 	$(PY) -m tests.faults --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),1)
 
 # all property tests with new examples, and hostile input of every kind: make fuzz SECONDS=3600; a
 # failure again: SEED=7
-fuzz: $(BUILT)
+fuzz: $(BUILT) ## property tests with new examples, hostile input: SECONDS=3600 SEED=7
 	$(PY) -m tests.fuzz --seconds $(or $(SECONDS),600) $(addprefix --seed=,$(SEED))
 
 # make stress SECONDS=600 TRIES=200 ROUNDS=500 SEED=7: on each runtime at hand changes outside of events for
 # so long, so many races for a CPU, and rounds of everything at once on real cgroups
-stress: $(BUILT)
+stress: $(BUILT) ## changes and races on real runtimes: SECONDS=600 TRIES=200 ROUNDS=500 SEED=7
 	NRI_POLICY_STRESS=$(or $(SECONDS),120) NRI_POLICY_RACE=$(or $(TRIES),50) \
 	  NRI_POLICY_STORM=$(or $(ROUNDS),50) NRI_POLICY_SEED=$(or $(SEED),1) $(PY) -m pytest tests/e2e/test_storm.py \
 	  tests/e2e/test_owners.py tests/e2e/test_owners_storm.py --log-cli-level=INFO
 
 # all that docs/performance.md has, and ARGS=--write makes that page of it
-bench: $(BUILT)
+bench: $(BUILT) ## measure what docs/performance.md has; ARGS=--write makes the page
 	$(PY) -m benchmarks $(ARGS)
 
-lint: $(BUILT)
+lint: $(BUILT) ## format check, lint and types alone
 	$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy
 
-proto: $(BUILT)
+proto: $(BUILT) ## the protobuf modules, of proto/
 	$(PY) tools/protos.py
 
-# of what commands print as JSON
-schema: $(BUILT)
+schema: $(BUILT) ## the schema of the documents that commands print
 	$(PY) -m tools.report_schema
 
-man: $(BUILT)
+man: $(BUILT) ## manual pages and completions
 	$(PY) -m tools.manual
 	$(PY) -m tools.completion
 
 # schemas and chart from the settings; all that is applied, held against helm and the published
-# schemas; needs Go
-kubernetes: $(BUILT)
+# schemas, and the workflow of a release against actionlint; needs Go
+kubernetes: $(BUILT) $(HELM) $(ACTIONLINT) ## schemas and chart, of the settings; needs Go
 	$(PY) -m tools.settings_schema
 	$(PY) -m tools.cluster_schema
-	GOBIN=$(CURDIR)/$(VENV)/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
-	$(PY) -m pytest tests/unit/test_kubernetes.py
+	$(PY) -m pytest tests/unit/test_kubernetes.py tests/unit/test_release_workflow.py
 
-# the documentation's, by the program itself
-pictures: $(BUILT)
+pictures: $(BUILT) ## the documentation's pictures
 	$(PY) -m tests.support.docs_pictures
 
-# the exact versions of what is installed with a release: after a change of the dependencies
-lock: $(BUILT)
+lock: $(BUILT) ## the exact versions of what a release is installed with
 	$(PY) -m tools.lock
 
-# sdist, wheel, bill of materials, of what is committed
-dist: $(BUILT)
+dist: $(BUILT) ## sdist, wheel and bill of materials of what is committed
 	$(PY) -m tools.release
 
-# and Debian packages; all of it built twice and compared; as root
-release: $(BUILT)
+release: $(BUILT) ## the same and Debian packages, built twice; as root
 	$(PY) -m tools.release --twice bookworm trixie
 
-# the Debian packages, installed on fresh systems of both suites, and the image; as root
-test-packages: $(BUILT)
+chart: $(HELM) ## the chart, packaged; needs Go, which fetches helm
+	$(HELM) package configs/helm/nri-policy --destination dist
+
+image: ## the image, by podman or ENGINE=docker
+	$(or $(ENGINE),podman) build --file Containerfile --tag nri-policy:$(VERSION) .
+
+try-wheel: ## the wheel of dist/ alone in an environment: PYTHON=python3.14
+	$(or $(PYTHON),python3) -m venv --clear build/try-wheel
+	build/try-wheel/bin/pip install --quiet --no-deps --require-hashes --requirement release/runtime.lock
+	build/try-wheel/bin/pip install --quiet --no-deps --no-index dist/nri_policy-$(VERSION)-*.whl
+	cd build && try-wheel/bin/nri-policy simulate ../configs/demo.yaml --synthetic "package:2 numa:2 core:2 pu:2"
+
+check-tag: ## whether the commit's version is the tag's: TAG=v0.1.0
+	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag $(TAG) is not v$(VERSION), the version in pyproject.toml" >&2; exit 1; }
+
+notes: ## what CHANGELOG.md says of this version
+	@sed -n '/^## $(subst .,\.,$(VERSION))\b/,/^## /{/^## /!p}' CHANGELOG.md
+
+checksums: ## checksums of all files in dist/
+	rm -f dist/SHA256SUMS
+	cd dist && sha256sum -- * > SHA256SUMS
+
+test-packages: $(BUILT) ## Debian packages and the image on fresh systems; as root
 	$(PY) -m pytest tests/e2e/debian
 
-# on the kernels of emulated machines with several NUMA nodes
-test-guest: $(BUILT)
+test-guest: $(BUILT) ## tests on the kernels of emulated machines
 	$(PY) -m pytest tests/guest
 
 # a real API server, controllers, scheduler and etcd; needs Go, and builds them once (20 minutes)
-test-cluster: $(BUILT)
+test-cluster: $(BUILT) $(HELM) ## tests on a real control plane; needs Go
 	$(PY) -m tools.control_plane
-	GOBIN=$(CURDIR)/$(VENV)/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
 	$(PY) -m pytest tests/cluster
 
-$(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/*)
+$(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/native/*)
 	python3 -m tools.environment
 	touch $@
+
+$(HELM):
+	mkdir -p $(@D)
+	GOBIN=$(CURDIR)/$(@D) go install helm.sh/helm/v3/cmd/helm@v3.16.4
+
+$(ACTIONLINT):
+	mkdir -p $(@D)
+	GOBIN=$(CURDIR)/$(@D) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

@@ -20,7 +20,7 @@ from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
 LOCKS = PROJECT / "release"
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
 #: Versions of the C library that wheels may ask for: Debian 12 has 2.36.
 C_LIBRARIES = ("2_17", "2_24", "2_26", "2_27", "2_28", "2_31", "2_34", "2_35")
