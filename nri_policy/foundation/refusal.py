@@ -7,5 +7,6 @@ class Refused(Exception):  # noqa: N818 - an outcome of an event, not a fault of
     """An event is refused, and nothing has changed; the text is for who caused it.
 
     A container that finds no place (PlacementError), an annotation that makes no sense
-    (AnnotationError), settings or a machine that leave too little (CapacityError).
+    (AnnotationError), amounts that the kernel does not take (AmountsError), settings or a machine
+    that leave too little (CapacityError).
     """

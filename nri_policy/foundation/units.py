@@ -45,7 +45,7 @@ _NANOSECONDS = {
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
-def parse_cpu(value: str | float) -> int:
+def parse_cpu(value: object) -> int:
     """Return a CPU quantity (`750m`, `2`, `1.5`) in milli-CPU, rounded up.
 
     Raises ValueError for anything else, and for negative or absurdly large amounts.
@@ -53,7 +53,7 @@ def parse_cpu(value: str | float) -> int:
     return _parse(value, 1000, "a CPU quantity, such as 2, 1.5 or 750m")
 
 
-def parse_bytes(value: str | float) -> int:
+def parse_bytes(value: object) -> int:
     """Return a memory quantity (`512Mi`, `2G`, `1e9`) in bytes, rounded up.
 
     Raises ValueError for anything else, and for negative or absurdly large amounts.
@@ -61,7 +61,7 @@ def parse_bytes(value: str | float) -> int:
     return _parse(value, 1, "a memory quantity, such as 512Mi, 2G or 1073741824")
 
 
-def parse_exact(value: str | float) -> int:
+def parse_exact(value: object) -> int:
     """Return a quantity of any resource, negative ones too, in billionths (BILLIONTHS to a unit).
 
     Exact, as Kubernetes compares them: what is finer is rounded away from zero, what is beyond
@@ -72,7 +72,7 @@ def parse_exact(value: str | float) -> int:
     return sign * min(amount, MAX_AMOUNT * BILLIONTHS)
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: object) -> float:
     """Return a Go duration (`60s`, `1h30m`, `250ms`, `0`) in seconds.
 
     Raises ValueError for anything else, and for negative or absurdly long ones.
@@ -115,7 +115,7 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _parse(value: str | float, scale: int, wanted: str) -> int:
+def _parse(value: object, scale: int, wanted: str) -> int:
     """Return ceil(*value* · *scale*)."""
     if isinstance(value, int) and abs(value) > MAX_AMOUNT:
         raise ValueError(f"{quoted(value)} is out of range; expected: {wanted}")
@@ -128,7 +128,7 @@ def _parse(value: str | float, scale: int, wanted: str) -> int:
     return amount
 
 
-def _ratio(value: str | float, wanted: str) -> tuple[int, int, int]:
+def _ratio(value: object, wanted: str) -> tuple[int, int, int]:
     """Return sign, numerator and denominator of a quantity."""
     # A float's repr is its shortest form, which is what was written.
     text = value if isinstance(value, str) else ""

@@ -1,9 +1,23 @@
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar, final
+
 from nri_policy.native._counts import Counts
+
+_Entry = TypeVar("_Entry")
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault
     fits: int
     level: int
     def __init__(self, fits: int, level: int) -> None: ...
+
+@final
+class Places:
+    def __iter__(self) -> Iterator[tuple[int, int]]: ...
+
+@final
+class Entries(Generic[_Entry]):
+    def __init__(self, leaves: int, make: Callable[[int, int], _Entry]) -> None: ...
+    def of(self, places: Iterable[tuple[int, int]]) -> list[_Entry]: ...
 
 def pack(
     counts: Counts,
@@ -14,4 +28,4 @@ def pack(
     unconstrained: bool = False,
     ascending: bool = False,
     balanced: bool = False,
-) -> tuple[list[tuple[int, int]], int]: ...
+) -> tuple[Places, int]: ...

@@ -54,6 +54,9 @@ def test_who_gets_the_gate(shop: Shop) -> None:
     shop.cluster.until(lambda: gates(shop, "shop", annotations=ANNOTATIONS), "it is in force")
     assert gates(shop, "shop", annotations=ANNOTATIONS) == [GATE]
     assert gates(shop, "shop", annotations={"placement.nri/group": "g"}) == [GATE]
+    movable = {"placement.nri/movable": "true"}
+    assert gates(shop, "shop", annotations=movable) == []
+    assert gates(shop, "shop", annotations=ANNOTATIONS | movable) == [GATE]
     assert gates(shop, "shop") == []
     assert gates(shop, "default", annotations=ANNOTATIONS) == []
     managed = {"kueue.x-k8s.io/managed": "true"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector
-from nri_policy.native._packing import Refusal, pack
+from nri_policy.native._packing import Entries, Refusal, pack
 from tests.support import packing_twin as twin
 
 EXAMPLES = 150
@@ -83,9 +83,10 @@ def counted(case: dict[str, Any]) -> Counts:
 def packed(counts: Counts, case: dict[str, Any]) -> Any:
     names = ("level", "required", "unconstrained", "ascending", "balanced")
     try:
-        return pack(counts, case["count"], **{name: case[name] for name in names})
+        places, leader = pack(counts, case["count"], **{name: case[name] for name in names})
     except Refusal as refusal:
         return (refusal.fits, refusal.level)
+    return [*places], leader
 
 
 def twin_levels(case: dict[str, Any]) -> list[list[twin.Domain]]:
@@ -310,7 +311,7 @@ def test_the_last_that_a_greedy_fit_uses_bounds_the_balance() -> None:
     for leaf, score in enumerate((1, 1, 0, 0, 1, 2, 1)):
         mask.set(leaf, 0, score)
     counts = Counts(rows, Vector(rows, {"cpu": 1}), mask, size=2)
-    assert pack(counts, 8, level=0, balanced=True)[0] == [(5, 2), (6, 6)]
+    assert [*pack(counts, 8, level=0, balanced=True)[0]] == [(5, 2), (6, 6)]
 
 
 def test_amounts_beyond_all_bounds_do_not_overflow() -> None:
@@ -320,4 +321,22 @@ def test_amounts_beyond_all_bounds_do_not_overflow() -> None:
     rows.add(0, {"cpu": 2**63 - 1}, 2**31 - 1)
     counts = Counts(rows, Vector(rows, {}), Mask(2, False))
     assert counts.of(0)[0] == 2**31 - 1
-    assert pack(counts, 2**31 - 1, level=0, required=True) == ([(0, 2**31 - 1)], -1)
+    places, leader = pack(counts, 2**31 - 1, level=0, required=True)
+    assert ([*places], leader) == ([(0, 2**31 - 1)], -1)
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), unique_by=lambda e: e[0]))
+)
+def test_entries_are_what_was_asked_for_and_the_last_of_a_leaf_is_used_again(
+    asked: list[list[tuple[int, int]]],
+) -> None:
+    entries = Entries(6, lambda leaf, pods: [leaf, pods])
+    last: dict[int, list[int]] = {}
+    for places in asked:
+        found = entries.of(places)
+        assert found == [[*place] for place in places]
+        for entry in found:
+            before = last.get(entry[0])
+            assert before != entry or before is entry
+            last[entry[0]] = entry

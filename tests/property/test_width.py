@@ -187,7 +187,7 @@ class Life:
             if placed.grant.preemptible or note.startswith("back on"):
                 continue
             assert placed.request.movable
-            assert not (placed.request.strict_hints and placed.request.hints)
+            assert not (placed.request.steering.strict_hints and placed.request.steering.hints)
             assert placed.grant.shared
             assert not placed.grant.exclusive
             up += note.endswith("lies closer together")

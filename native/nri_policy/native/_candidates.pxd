@@ -1,4 +1,4 @@
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from nri_policy.native._counts cimport Counts
 
@@ -18,6 +18,11 @@ cdef struct Order:
     bint scored         # preferred affinity counts
 
 
+cdef struct Key:
+    uint64_t value
+    int32_t index
+
+
 cdef class Row:
     cdef Candidate *at
     cdef int size, room
@@ -27,3 +32,4 @@ cdef class Row:
 
 cdef load(Counts counts, Row row, int low, int high)
 cdef sort(Row row, Order order)
+cdef void sort_keys(Key *keys, int n) noexcept nogil

@@ -13,11 +13,6 @@ from nri_policy.native._counts cimport Counts
 cdef int FEW = 24  # candidates that are sorted by insertion
 
 
-cdef struct Key:
-    uint64_t value
-    int32_t index
-
-
 @cython.final
 cdef class Row:
     """Candidates, in an order."""
@@ -122,7 +117,7 @@ cdef _sort_many(Row row, Order order):
                     keys[index].value = ~(<uint64_t> each.score ^ (<uint64_t> 1 << 63)) if order.scored else 0
                 else:
                     keys[index].value = 1 - each.leaders if order.with_leader else 0
-            _sort_keys(keys, n)
+            sort_keys(keys, n)
         for index in range(n):
             sorted[index] = row.at[keys[index].index]
         memcpy(row.at, sorted, <size_t> n * sizeof(Candidate))
@@ -130,7 +125,7 @@ cdef _sort_many(Row row, Order order):
     PyMem_Free(sorted)
 
 
-cdef void _sort_keys(Key *keys, int n) noexcept nogil:
+cdef void sort_keys(Key *keys, int n) noexcept nogil:
     """Sort by value, equal ones as they are; *keys* has room for as many again."""
     cdef Key *source = keys
     cdef Key *target = keys + n

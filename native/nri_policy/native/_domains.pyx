@@ -10,7 +10,7 @@ from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 cdef enum:
     COLUMNS = 16
@@ -83,7 +83,8 @@ cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict othe
 def index(list nodes not None, list paths not None):
     """Return the places of *nodes* by name and by the last value of their path, those with taints, and the amounts.
 
-    Where two have the same last value, the second dict is shorter than the first.
+    The last thing returned is whether each node's name is the last value of its path. Where two have the same last value,
+    the second dict is shorter than the first.
     """
     cdef dict by_name = {}, by_host
     cdef set tainted = set()
@@ -100,7 +101,7 @@ def index(list nodes not None, list paths not None):
             tainted.add(place)
         amounts.append(node.allocatable)
     by_host = by_name.copy() if alike else {(<tuple> paths[leaf])[last]: leaf for leaf in range(n)}
-    return by_name, by_host, tainted, amounts
+    return by_name, by_host, tainted, amounts, bool(alike)
 
 
 def _name(node):
@@ -305,6 +306,16 @@ cdef class Rows:
                 column += 1
         self.changes = 0
         self.epoch += 1
+
+    def copy(self):
+        """Return rows of the same domains that have what these have now."""
+        cdef Rows made = Rows(self.domains, self.unlisted)
+        cdef int number, n = self.domains.leaves
+        for number, name in enumerate(self.names):
+            made.resource(name)
+            memcpy(made.free[number], self.free[number], n * sizeof(int64_t))
+        memcpy(made.nodes, self.nodes, n * sizeof(int))
+        return made
 
     def set(self, int leaf, dict amounts not None):
         """Set what a leaf has of the resources that it lists."""

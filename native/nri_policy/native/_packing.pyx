@@ -5,11 +5,13 @@ level and the domains that hold it are chosen, then every level below, down to t
 domains above it were given. Units are slices down to the slice level, below it inner slices or single pods.
 """
 
+cimport cython
+from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from nri_policy.native._balance cimport balance
-from nri_policy.native._candidates cimport Candidate, Order, Row, load, sort
+from nri_policy.native._candidates cimport Candidate, Key, Order, Row, load, sort, sort_keys
 from nri_policy.native._counts cimport Counts
 from nri_policy.native._domains cimport Domains
 
@@ -23,6 +25,63 @@ class Refusal(Exception):
     def __init__(self, fits, level):
         super().__init__(fits, level)
         self.fits, self.level = fits, level
+
+
+@cython.final
+cdef class Places:
+    """Leaves and the pods that go there, by path."""
+
+    cdef int32_t *leaf
+    cdef int32_t *pods
+    cdef int size
+
+    def __cinit__(self, int room):
+        self.leaf = <int32_t *> PyMem_Malloc((<size_t> room + 1) * sizeof(int32_t))
+        self.pods = <int32_t *> PyMem_Malloc((<size_t> room + 1) * sizeof(int32_t))
+        if not (self.leaf and self.pods):
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.leaf)
+        PyMem_Free(self.pods)
+
+    def __iter__(self):
+        return iter([(self.leaf[index], self.pods[index]) for index in range(self.size)])
+
+
+@cython.final
+cdef class Entries:
+    """What assignments have for pods at a leaf: the last one of each leaf is kept, and used again for as many."""
+
+    cdef list made      # by leaf; None before
+    cdef int32_t *pods  # by leaf: of the one that is kept
+    cdef object make
+
+    def __cinit__(self, int leaves, make not None):
+        """*make* returns a new one for a leaf and its pods."""
+        self.made, self.make = [None] * leaves, make
+        self.pods = <int32_t *> PyMem_Calloc(leaves + 1, sizeof(int32_t))
+        if not self.pods:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_Free(self.pods)
+
+    def of(self, places not None):
+        """Return those of `Places`, or of pairs of a leaf and its pods."""
+        cdef Places given
+        cdef int index
+        if type(places) is not Places:
+            return [self.entry(leaf, pods) for leaf, pods in places]
+        given = places
+        return [self.entry(given.leaf[index], given.pods[index]) for index in range(given.size)]
+
+    cdef entry(self, int leaf, int32_t pods):
+        found = self.made[leaf]
+        if found is None or self.pods[leaf] != pods:
+            found = self.made[leaf] = self.make(leaf, pods)
+            self.pods[leaf] = pods
+        return found
 
 
 def pack(Counts counts not None, int count, *, int level, bint required=False, bint unconstrained=False,
@@ -302,15 +361,30 @@ cdef descend(Counts counts, Row chosen, int level, int count, int need, Order or
                     raise Refusal(_sum(below), level)
         given = below
         level += 1
-    places = []
     for index in range(given.size):
-        each = given.at + index
+        if given.at[index].leaders:
+            leader = given.at[index].domain - base
+    return _by_path(given, base), leader
+
+
+cdef Places _by_path(Row given, int base):
+    """Return what domains from *base* on, which are leaves, were given."""
+    cdef Places places = Places(given.size)
+    cdef int index
+    cdef Candidate *each
+    cdef Key *keys = <Key *> PyMem_Malloc((2 * <size_t> given.size + 1) * sizeof(Key))
+    if not keys:
+        raise MemoryError
+    for index in range(given.size):
+        keys[index].value, keys[index].index = given.at[index].domain, index
+    sort_keys(keys, given.size)
+    for index in range(given.size):
+        each = given.at + keys[index].index
         if each.pods:
-            places.append((each.domain - base, each.pods))
-        if each.leaders:
-            leader = each.domain - base
-    places.sort()
-    return places, leader
+            places.leaf[places.size], places.pods[places.size] = each.domain - base, each.pods
+            places.size += 1
+    PyMem_Free(keys)
+    return places
 
 
 cdef int64_t _sum(Row row):

@@ -11,7 +11,7 @@ whether the pods run or not, less what finished pods of the group gave back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from nri_policy.cluster.engine.spreading import SpreadTree
@@ -19,13 +19,9 @@ from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, in_use
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import PODS, Amounts
-from nri_policy.cluster.objects.group import (
-    GROUP_LABEL,
-    PlacementGroup,
-    is_by_host,
-)
+from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, is_by_host
 from nri_policy.cluster.objects.membership import Key
-from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import Unplaceable
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
@@ -195,12 +191,22 @@ class ClusterState:
     def _spread_tree(self, keys: list[str]) -> SpreadTree:
         tree = self._spreads.pop(tuple(keys), None)
         if tree is None:
-            tree = SpreadTree(keys, self.nodes.values(), self._used, self._running)
-            self._count_in(tree)
+            alike = self._tree_of_all(keys)
+            tree = SpreadTree(keys, self.nodes.values(), self._used, self._running, alike)
+            if alike is None:
+                self._count_in(tree)
             if len(self._spreads) == MAX_SPREADS:
                 del self._spreads[next(iter(self._spreads))]
         self._spreads[tuple(keys)] = tree
         return tree
+
+    def _tree_of_all(self, keys: list[str]) -> Tree | None:
+        """Return a tree of all nodes, each a leaf below the values of *keys*; None without one."""
+        for topology in self.settings.topologies:
+            if topology.levels == [*keys, HOSTNAME]:
+                tree = self.tree(topology.name)
+                return tree if tree.has_all(self.nodes) else None
+        return None
 
     def _count_in(self, tree: Tree | SpreadTree) -> None:
         """Count what assignments use in a new tree."""
@@ -316,9 +322,9 @@ class ClusterState:
             }
         return in_use(group, self._members.get(key, {}).values(), kinds, self.nodes)
 
-    def _apply(self, usages: Iterable[Usage], times: int) -> None:
-        for usage in usages:
-            for tree in self._made():
+    def _apply(self, usages: Sequence[Usage], times: int) -> None:
+        for tree in self._made():
+            for usage in usages:
                 self._assume(tree, usage, times)
 
     def _assume(self, tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import MappingProxyType
 
 import msgspec
@@ -25,12 +25,7 @@ from nri_policy.cluster.engine.tree import Path, Tree
 from nri_policy.cluster.engine.usage import Usage, undone, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
-from nri_policy.cluster.objects.group import (
-    PlacementGroup,
-    PlacementRequest,
-    PodSet,
-    Status,
-)
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.request import (
     Unit,
@@ -62,20 +57,23 @@ class Engine(ClusterState):
         group: PlacementGroup,
         failures: Mapping[str, int] = MappingProxyType({}),
         more: Mapping[str, int] = MappingProxyType({}),
+        *,
+        explain: bool = True,
     ) -> Status:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
         Its pod sets go one after the other, each sees those before. Those that are spread have a
         choice: with them, one that finds no room goes first in another try. *failures* are recent
         ones of the group's pods, by node: those that are spread avoid them. *more* pods of a pod
-        set go where replaced ones would; what the group has stays. Nothing changes. Raises
-        DocumentError for a request that breaks a rule.
+        set go where replaced ones would; what the group has stays. To *explain* a refusal takes
+        longer than to find it. Nothing changes. Raises DocumentError for a request that breaks a
+        rule.
         """
         steps = [unit for unit in units(group) if unit.workers.count]
-        status, refused = first, _ = self._place(group, steps, failures, more)
+        status, refused = first, _ = self._place(group, steps, failures, more, explain)
         moved: list[Unit] = []
         while refused is not None and (steps := _reordered(steps, refused, moved)):
-            status, refused = self._place(group, steps, failures, more)
+            status, refused = self._place(group, steps, failures, more, explain)
         return first if refused is not None else status
 
     def _place(
@@ -84,6 +82,7 @@ class Engine(ClusterState):
         steps: Sequence[Unit],
         failures: Mapping[str, int],
         more: Mapping[str, int],
+        explain: bool,
     ) -> tuple[Status, Unit | None]:
         """Place *group* in *steps*; return the one that found no room, too."""
         own = (group.namespace, group.name)
@@ -106,7 +105,8 @@ class Engine(ClusterState):
                         placed += by_node(new.values(), self.nodes)
             except Unplaceable as refused:
                 found = None if replacing else unit
-                return Status(state="Unplaceable", message=str(refused)), found
+                message = str(refused) if explain else ""
+                return Status(state="Unplaceable", message=message), found
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered), None
 
@@ -225,18 +225,13 @@ class Engine(ClusterState):
         """
         request = unit.workers.request or PlacementRequest()
         topology = self._topology(request.topology)
-        named = {request.required, request.preferred, *(each.level for each in request.slices)}
-        depth = max(
-            (
-                number
-                for number, kind in enumerate(topology.below_host, 1)
-                if ZONE_LEVEL + kind in named
-            ),
-            default=0,
-        )
-        for level in sorted(each for each in named if each is not None):
-            if level not in topology.every_level:
-                raise Unplaceable(unknown_level(level, topology, self.nodes.values()))
+        wanted = (request.required, request.preferred, *(each.level for each in request.slices))
+        named = [each for each in wanted if each is not None]
+        below = [ZONE_LEVEL + kind for kind in topology.below_host]
+        unknown = [each for each in named if each not in topology.levels and each not in below]
+        if unknown:
+            raise Unplaceable(unknown_level(min(unknown), topology, self.nodes.values()))
+        depth = max((below.index(each) + 1 for each in named if each in below), default=0)
         return self.tree(topology.name, depth)
 
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
@@ -264,7 +259,8 @@ class Engine(ClusterState):
 
     def _without(self, group: Key) -> AbstractContextManager[None]:
         """Count what a group's assignments use as free while in the context."""
-        return self.assumed(undone(self._in_use(group)))
+        usages = self._in_use(group)
+        return self.assumed(undone(usages)) if usages else nullcontext()
 
     def _promised(
         self, assignments: Mapping[str, Assignment], unit: Unit

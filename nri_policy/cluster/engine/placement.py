@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import no_domains, not_fit
@@ -11,7 +12,7 @@ from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.request import Plan, Unit, Unplaceable, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.native._counts import Counts
-from nri_policy.native._packing import Refusal, pack
+from nri_policy.native._packing import Places, Refusal, pack
 
 
 def assign(
@@ -56,7 +57,7 @@ def count(
 
 def search(
     tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int
-) -> tuple[list[tuple[int, int]], int]:
+) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason."""
     levels = tree.levels
     try:
@@ -70,18 +71,18 @@ def search(
             balanced=wanted.balanced,
         )
     except Refusal as refusal:
-        raise Unplaceable(
-            not_fit(
-                tree.topology.name,
-                levels,
-                wanted,
-                counts,
-                kind,
-                count=count,
-                fits=refusal.fits,
-                level=refusal.level,
-            )
-        ) from None
+        why = partial(
+            not_fit,
+            tree.topology.name,
+            levels,
+            wanted,
+            counts,
+            kind,
+            count=count,
+            fits=refusal.fits,
+            level=refusal.level,
+        )
+        raise Unplaceable(why) from None
 
 
 def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:

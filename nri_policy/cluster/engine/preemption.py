@@ -24,12 +24,13 @@ def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
     """
     search = _Search(engine, group)
     try:
-        return search.find(_order(engine, group.priority))
+        found = search.find(_order(engine, group.priority))
     finally:
         search.take_out(())
+    return None if found is None else [engine.groups[key] for key in found]
 
 
-def _order(engine: Engine, priority: int) -> list[PlacementGroup]:
+def _order(engine: Engine, priority: int) -> list[Key]:
     """Return the groups that have places and less than *priority*; who leaves first is first."""
     placed = [
         each
@@ -39,7 +40,7 @@ def _order(engine: Engine, priority: int) -> list[PlacementGroup]:
     placed.sort(key=lambda each: (each.namespace, each.name))
     placed.sort(key=lambda each: each.created, reverse=True)
     placed.sort(key=lambda each: each.priority)
-    return placed
+    return [(each.namespace, each.name) for each in placed]
 
 
 class _Search:
@@ -51,7 +52,7 @@ class _Search:
         self._freed: dict[Key, list[Usage]] = {}
         self._out: dict[Key, AbstractContextManager[None]] = {}
 
-    def find(self, order: Sequence[PlacementGroup]) -> list[PlacementGroup] | None:
+    def find(self, order: Sequence[Key]) -> list[Key] | None:
         if self._fits_without():
             return []
         enough = 1
@@ -60,16 +61,16 @@ class _Search:
                 return None
             enough *= 2
         order = order[:enough]
-        needed: list[PlacementGroup] = []
+        needed: list[Key] = []
         while most := self._fewest(order, needed):
             # The last of them is needed: it did not fit without those before it.
             needed.insert(0, order[most - 1])
             order = order[: most - 1]
         return needed
 
-    def take_out(self, groups: Sequence[PlacementGroup]) -> None:
+    def take_out(self, groups: Sequence[Key]) -> None:
         """Have these out of the engine, and no others."""
-        wanted = {(each.namespace, each.name) for each in groups}
+        wanted = {*groups}
         for key in self._out.keys() - wanted:
             self._out.pop(key).__exit__(None, None, None)
         for key in wanted - self._out.keys():
@@ -78,7 +79,7 @@ class _Search:
             self._out[key] = self._engine.assumed(self._freed[key])
             self._out[key].__enter__()
 
-    def _fewest(self, order: Sequence[PlacementGroup], needed: list[PlacementGroup]) -> int:
+    def _fewest(self, order: Sequence[Key], needed: list[Key]) -> int:
         """Return how many of *order*, from its start, have to leave beside *needed*.
 
         All are enough. Fewer are tried in steps that double, the last step is halved.
@@ -95,6 +96,6 @@ class _Search:
                 low = middle + 1
         return high
 
-    def _fits_without(self, *groups: PlacementGroup) -> bool:
+    def _fits_without(self, *groups: Key) -> bool:
         self.take_out(groups)
-        return self._engine.place(self._group).state == "Placed"
+        return self._engine.place(self._group, explain=False).state == "Placed"

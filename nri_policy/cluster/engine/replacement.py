@@ -174,7 +174,10 @@ class _Search(Struct, frozen=True):
             held=places,
         )
         with tree.without(self.failed, kind):
-            return search(tree, counts, kind, wanted, missing)[0]
+            try:
+                return [*search(tree, counts, kind, wanted, missing)[0]]
+            except Unplaceable as refused:
+                raise Unplaceable(str(refused)) from None  # of the tree as it is here
 
     def _broken(
         self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None

@@ -11,12 +11,14 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
+from typing import cast
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import PODS, Amounts, DocumentError, join
 from nri_policy.cluster.objects.group import PlacementRequest, PodSet
@@ -96,26 +98,47 @@ class SpreadTree:
         nodes: Iterable[ClusterNode],
         used: Mapping[str, Amounts],
         running: Mapping[str, int],
+        alike: Tree | None,
     ) -> None:
-        """Take by node what its pods use, read again as it changes, and how many they are."""
+        """Take by node what its pods use, read again as it changes, and how many they are.
+
+        *alike* is a tree of all nodes by the same labels: what it has counted is counted here, too.
+        """
         self._keys = tuple(keys)
         self._used = used
+        self._running = running
+        self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
+        self._filters: OrderedDict[bytes, Filter] = OrderedDict()
+        self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
+        self.paths: list[tuple[str, ...]]
+        self._nodes: list[ClusterNode]  # by leaf
+        self._tainted: set[int]  # leaves
+        if alike is None:
+            self._grow(nodes)
+        else:
+            self._nodes = cast("list[ClusterNode]", alike.nodes_by_leaf())  # it has all
+            self._tainted, self.paths = alike.tainted(), alike.paths
+            self._at = dict(alike.leaves_of_nodes())
+            self._hosts = self._at.copy()
+            self.domains, self.rows = alike.domains, alike.rows.copy()
+        self._every = array("i", bytes(4 * len(self._nodes)))
+        for name, number in running.items():
+            self.run(name, number)
+
+    def _grow(self, nodes: Iterable[ClusterNode]) -> None:
+        """Make a tree of nodes."""
         by_path = sorted(((self._path(node), node) for node in nodes), key=itemgetter(0))
         self.paths = [path for path, _ in by_path]
-        self._nodes = [node for _, node in by_path]  # by leaf
+        self._nodes = [node for _, node in by_path]
+        self._tainted = {leaf for leaf, node in enumerate(self._nodes) if node.taints}
         self._at = {node.name: leaf for leaf, node in enumerate(self._nodes)}
         self._hosts = {
             node.labels.get(HOSTNAME, node.name): leaf for leaf, node in enumerate(self._nodes)
         }
-        self._running = running
-        self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
-        self._every = array("i", [running.get(node.name, 0) for node in self._nodes])
-        self._filters: OrderedDict[bytes, Filter] = OrderedDict()
-        self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
         self.domains = Domains(self.paths)
         self.rows = Rows(self.domains)
         self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
-        for name, amounts in used.items():
+        for name, amounts in self._used.items():
             self.use(name, amounts, 1)
 
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
@@ -139,6 +162,9 @@ class SpreadTree:
         self._at[new.name] = leaf
         self._every[leaf] = self._running.get(new.name, 0)
         self._nodes[leaf] = new
+        self._tainted.discard(leaf)
+        if new.taints:
+            self._tainted.add(leaf)
         self._join(leaf, 1)
         for each in self._filters.values():
             each.update(leaf, new)
@@ -245,9 +271,8 @@ class SpreadTree:
         if found is None:
             kind = PodSpec(node_selector=spec.node_selector, affinity=affinity)
             found = self._filters[key] = Filter(kind, tolerations, len(self._nodes))
-            for leaf, node in enumerate(self._nodes):
-                if found.reads_labels or node.taints:
-                    found.update(leaf, node)
+            for leaf in range(len(self._nodes)) if found.reads_labels else self._tainted:
+                found.update(leaf, self._nodes[leaf])
             if len(self._filters) > MAX_FILTERS:
                 self._filters.popitem(last=False)
         self._filters.move_to_end(key)

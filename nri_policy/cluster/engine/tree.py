@@ -8,7 +8,7 @@ is used next.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,27 +23,14 @@ from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Rows, Vector, arrange, index
+from nri_policy.native._packing import Entries
 
 Path = tuple[str, ...]
 
 MAX_MASKS = 64  # kept; the least recently used goes first
 MAX_COUNTS = 16
-MAX_PLACED = 200_000
 
 _ANYWHERE = PodSpec()
-
-
-class _Places(dict[tuple[int, int], Placed]):
-    """Leaves and pods, as assignments have them: made when they are used first."""
-
-    def __init__(self, tree: Tree) -> None:
-        super().__init__()
-        self._tree = tree
-
-    def __missing__(self, place: tuple[int, int]) -> Placed:
-        leaf, count = place
-        made = self[place] = Placed(self._tree.values(leaf), count)
-        return made
 
 
 class Tree:
@@ -64,7 +51,7 @@ class Tree:
         self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
         self._host_at: dict[str, int]  # hostname -> the same
         self._tainted: set[int]  # leaves
-        self._placed = _Places(self)
+        self._named_alike: bool  # whether nodes have the names of their hosts
         self._filters: OrderedDict[Any, Filter] = OrderedDict()
         self._counts: OrderedDict[Any, Counts] = OrderedDict()
         self.paths: list[Path]
@@ -73,11 +60,13 @@ class Tree:
         )
         # leaf -> its node, where leaves are hosts or zones
         self._nodes: list[ClusterNode | None] = []
-        self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
-        if topology.by_host and (others or len(self._host_at) < len(first)):
+        at, hosts, tainted, amounts, alike = index(first, self.paths)
+        if topology.by_host and (others or len(hosts) < len(first)):
             self._keep_first(first, others)
-            self._node_at, self._host_at, self._tainted, amounts = index(first, self.paths)
+            at, hosts, tainted, amounts, alike = index(first, self.paths)
+        self._node_at, self._host_at, self._tainted, self._named_alike = at, hosts, tainted, alike
         self._fill(first, others, amounts)
+        self._entries = Entries(self.domains.leaves, self._entry)
 
     def _fill(
         self,
@@ -132,9 +121,21 @@ class Tree:
         leaves = {leaf for each in ranges for leaf in each}
         return (node for node, leaf in self._node_at.items() if leaf in leaves)
 
-    def leaves_of_nodes(self) -> Iterable[tuple[str, int]]:
+    def leaves_of_nodes(self) -> Mapping[str, int]:
         """Return the nodes that take part, each with its leaf, the first of its zones."""
-        return self._node_at.items()
+        return self._node_at
+
+    def has_all(self, nodes: Collection[str]) -> bool:
+        """Return whether each leaf is one of *nodes*, by the name of its host, and each is one."""
+        return self._named_alike and len(self._node_at) == len(self._nodes) == len(nodes)
+
+    def nodes_by_leaf(self) -> list[ClusterNode | None]:
+        """Return the node that each leaf is, where leaves are hosts or zones."""
+        return [*self._nodes]
+
+    def tainted(self) -> set[int]:
+        """Return the leaves whose nodes have taints, where leaves are hosts or zones."""
+        return {*self._tainted}
 
     def set_aside(self, node: ClusterNode, times: int) -> None:
         """Have nobody use a node (1), or all again (-1); it stays part of the tree."""
@@ -276,10 +277,11 @@ class Tree:
         return list(self.paths[leaf][self._unnamed :])
 
     def placed(self, places: Iterable[tuple[int, int]]) -> list[Placed]:
-        """Return leaves and pods as assignments have them; equal ones are one object."""
-        if len(self._placed) > MAX_PLACED:
-            self._placed.clear()
-        return [*map(self._placed.__getitem__, places)]
+        """Return leaves and pods as assignments have them; mostly, equal ones are one object."""
+        return self._entries.of(places)
+
+    def _entry(self, leaf: int, count: int) -> Placed:
+        return Placed(self.values(leaf), count)
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
@@ -446,6 +448,7 @@ class Tree:
             self.rows.add(each, {}, 0, 1)
             if self.topology.by_host:
                 self._nodes[each] = node
+                self._named_alike &= node.labels[HOSTNAME] == node.name
                 self._tainted.discard(each)
                 if node.taints:
                     self._tainted.add(each)

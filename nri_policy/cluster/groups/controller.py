@@ -41,12 +41,7 @@ from nri_policy.cluster.groups.writes import (
     pod_of,
     with_status,
 )
-from nri_policy.cluster.objects.group import (
-    Condition,
-    PlacementGroup,
-    Status,
-    disagreement,
-)
+from nri_policy.cluster.objects.group import Condition, PlacementGroup, Status, disagreement
 from nri_policy.cluster.objects.membership import Job, Key, PodGroup
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod

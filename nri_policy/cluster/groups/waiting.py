@@ -21,7 +21,6 @@ from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
-from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
@@ -33,7 +32,7 @@ class WaitingGroups:
 
     def __init__(self, engine: Engine) -> None:
         """Place groups in *engine*, which may know nodes already."""
-        self.queue: Queue[Key] = Queue(parse_duration(engine.settings.groups.timeout))
+        self.queue: Queue[Key] = Queue(engine.settings.groups.timeout)
         self._engine = engine
         self._empty = engine.part(engine.nodes)  # the same nodes, with nothing on them
         self._reservations = Reservations(engine, self._empty)
@@ -47,7 +46,7 @@ class WaitingGroups:
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are tried again."""
         self._empty.configure(settings)
-        self.queue.timeout = parse_duration(settings.groups.timeout)
+        self.queue.timeout = settings.groups.timeout
         self._see_change()
 
     def set_node(self, name: str) -> None:

@@ -51,6 +51,11 @@ class DocumentError(ValueError):
     def __str__(self) -> str:
         return f"{self.path}: {self.text}" if self.path else self.text
 
+    def below(self, path: str) -> DocumentError:
+        """Return the same error of a document whose place is *path*."""
+        between = "." if path and self.path and not self.path.startswith("[") else ""
+        return DocumentError(path + between + self.path, self.text)
+
 
 def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
     """Return *value*, or the JSON text of one, as *kind*.
@@ -113,22 +118,30 @@ def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
 
 
 def parse_supply(values: Mapping[str, Wire] | None, path: str) -> Amounts:
-    """Return the quantities that a node or zone offers: negative ones as 0, huge ones capped.
+    """Return the quantities that a node offers: negative ones as 0, huge ones capped.
 
-    A node may report a negative amount: more is reserved than there is.
+    A node may report a negative amount: more is reserved than there is. Equal ones are one object.
     Raises DocumentError for what is no quantity.
     """
+    try:
+        return _supply(tuple((values or {}).items()))
+    except DocumentError as error:
+        raise error.below(path) from None
+
+
+@lru_cache(maxsize=4096)  # nodes offer the same amounts, again and again
+def _supply(values: tuple[tuple[str, Wire], ...]) -> Amounts:
     amounts = {}
-    for resource, value in (values or {}).items():
+    for resource, value in values:
         if isinstance(value, str) and value.startswith("-"):
-            parse_amount(resource, value[1:], join(path, resource))
+            parse_amount(resource, value[1:], join("", resource))
             amounts[resource] = 0
         elif isinstance(value, int | float) and value < 0:
             amounts[resource] = 0
         elif isinstance(value, int) and value > MAX_AMOUNT:
             amounts[resource] = MAX_AMOUNT
         else:
-            amounts[resource] = parse_amount(resource, value, join(path, resource))
+            amounts[resource] = parse_amount(resource, value, join("", resource))
     return amounts
 
 

@@ -41,27 +41,27 @@ class ClusterNode(Struct, frozen=True, gc=False):
     known: bool = True  # whether the node has a Ready condition at all
 
 
-class _Meta(Struct):
+class _Meta(Struct, gc=False):
     name: str
     labels: dict[str, str] | None = None
 
 
-class _Spec(Struct):
+class _Spec(Struct, gc=False):
     unschedulable: bool | None = None
     taints: list[Taint] | None = None
 
 
-class _Condition(Struct):
+class _Condition(Struct, gc=False):
     type: str
     status: str
 
 
-class _Status(Struct):
+class _Status(Struct, gc=False):
     allocatable: dict[str, Wire] | None = None
     conditions: list[_Condition] | None = None
 
 
-class _Node(Struct):
+class _Node(Struct, gc=False):
     metadata: _Meta
     spec: _Spec | None = None
     status: _Status | None = None

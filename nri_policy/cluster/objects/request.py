@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct, field
@@ -27,7 +27,14 @@ NO_LEVEL = "topology level not specified"
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
-    """A pod set cannot be placed; the text says why."""
+    """A pod set cannot be placed; the text says why, and is made when it is asked for."""
+
+    def __init__(self, text: str | Callable[[], str]) -> None:
+        super().__init__(text)
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text if isinstance(self._text, str) else self._text()
 
 
 class Unit(Struct, frozen=True, kw_only=True):
@@ -112,9 +119,9 @@ def units(group: PlacementGroup) -> list[Unit]:
 def check_request(request: PlacementRequest, path: str) -> None:
     """Raise DocumentError for a request that contradicts itself."""
     named = {"required": request.required, "preferred": request.preferred}
-    given = [f"{name} {quoted(level)}" for name, level in named.items() if level is not None]
-    given += ["unconstrained"] * request.unconstrained
-    if len(given) > 1:
+    if sum(level is not None for level in named.values()) + request.unconstrained > 1:
+        given = [f"{name} {quoted(level)}" for name, level in named.items() if level is not None]
+        given += ["unconstrained"] * request.unconstrained
         raise DocumentError(path, f"{' and '.join(given)} exclude each other")
     for name, level in named.items():
         if level == "":

@@ -99,12 +99,6 @@ def read_tolerations(value: object) -> list[Toleration]:
     return convert(value, list[Toleration], "")
 
 
-def read_duration(value: object) -> str:
-    """Read a duration, which stays as written."""
-    parse_duration(value)  # type: ignore[arg-type]  # refuses other types itself
-    return read_text(value)
-
-
 Flag = Annotated[bool, values.flag]
 
 
@@ -154,7 +148,7 @@ class Groups(Section, frozen=True, kw_only=True):
     """How groups wait."""
 
     gate: Annotated[str, read_text] = "placement.nri/group"
-    timeout: Annotated[str, read_duration] = "10m"
+    timeout: Annotated[float, parse_duration] = 600.0  # seconds
     preemption: Flag = False
 
 

@@ -75,7 +75,10 @@ def _read(
 ) -> tuple[_Document, ...]:
     documents: dict[str, _Document] = {}
     for number, value in enumerate(values or ()):
-        document = read(value, join(path, number))
+        try:
+            document = read(value, "")  # of 100,000 paths, none is needed but in an error
+        except DocumentError as error:
+            raise error.below(join(path, number)) from None
         key = name(document)
         if key in documents:
             raise DocumentError(

@@ -8,6 +8,7 @@
 | LeaderWorkerSet | a group for each replica: a leader, and `size` - 1 workers |
 | Deployment, ReplicaSet, StatefulSet | `replicas` |
 | Pod | one, or the size that its group names; pods of one group that stand together are one group |
+| PodGroup of Kubernetes | its gang's `minCount`, or as many pods as name it, if these are more |
 
 A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
 PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone.
@@ -33,6 +34,7 @@ from nri_policy.cluster.objects.annotations import (
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
+from nri_policy.cluster.objects.membership import Key, PodGroup, read_pod_group
 from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.kube.pod_fields import mistyped, mistyped_workload
@@ -116,7 +118,8 @@ _COUNTS: dict[str, Callable[[_Spec], int]] = {
     "StatefulSet": _replicas,
 }
 _SETS = ("JobSet", "LeaderWorkerSet")
-_KINDS = (*_COUNTS, *_SETS, "Pod", placement.KIND)
+_POD_GROUP = "PodGroup"
+_KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
 
 _JOBSET = "jobset.sigs.k8s.io/jobset-name"
 _LEADER_WORKERS = "leaderworkerset.sigs.k8s.io/name"
@@ -128,27 +131,16 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
 
     Every pod set has the request that its template's annotations make, unless it has one itself.
     """
-    groups: dict[tuple[str, str], PlacementGroup] = {}
-    sizes: dict[tuple[str, str], tuple[int, str]] = {}  # of groups made of pods
-    for value, place in _each(documents, ""):
-        kind = value.get("kind")
-        if kind == "Pod":
+    groups: dict[Key, PlacementGroup] = {}
+    sizes: dict[Key, tuple[int, str]] = {}  # of groups made of pods
+    found = [*_each(documents, "")]
+    pod_groups = _pod_groups(found)
+    for value, place in found:
+        if value.get("kind") == "Pod":
             _check_fields(value, place)
-            _add_pod(groups, sizes, value, place)
+            _add_pod(groups, sizes, pod_groups, value, place)
             continue
-        _refuse(mistyped_workload(value), place)
-        if kind == placement.KIND:
-            made = [_placement_group(value, place)]
-        elif kind == "JobSet":
-            made = [_job_set(value, place)]
-        elif kind == "LeaderWorkerSet":
-            made = _leader_workers(value, place)
-        elif kind in _COUNTS:
-            made = [_workload(value, place, _COUNTS[kind])]
-        else:
-            hint = did_you_mean(str(kind), _KINDS) or f"; there are: {', '.join(_KINDS)}"
-            raise DocumentError(join(place, "kind"), f"{quoted(kind)} cannot be placed{hint}")
-        for group in made:
+        for group in _groups_of(value, place):
             key = (group.namespace, group.name)
             if key in groups:
                 raise DocumentError(
@@ -158,6 +150,24 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
     for key, (size, place) in sizes.items():
         groups[key] = _filled(groups[key], size, place)
     return [*groups.values()]
+
+
+def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
+    """Return the groups that an object other than a pod stands for."""
+    _refuse(mistyped_workload(value), path)
+    kind = str(value.get("kind"))
+    if kind == _POD_GROUP:
+        return []  # its pods are the group
+    if kind == placement.KIND:
+        return [_placement_group(value, path)]
+    if kind == "JobSet":
+        return [_job_set(value, path)]
+    if kind == "LeaderWorkerSet":
+        return _leader_workers(value, path)
+    if kind in _COUNTS:
+        return [_workload(value, path, _COUNTS[kind])]
+    hint = did_you_mean(kind, _KINDS) or f"; there are: {', '.join(_KINDS)}"
+    raise DocumentError(join(path, "kind"), f"{quoted(kind)} cannot be placed{hint}")
 
 
 def pod_document(value: Object, path: str) -> Object:
@@ -279,9 +289,20 @@ def _with_request(pod_set: PodSet, path: str) -> PodSet:
     return msgspec.structs.replace(pod_set, request=request)
 
 
+def _pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGroup]:
+    """Return the PodGroups of Kubernetes among *documents*."""
+    given = [
+        read_pod_group(value, place)
+        for value, place in documents
+        if value.get("kind") == _POD_GROUP and not mistyped_workload(value)
+    ]
+    return {(each.namespace, each.name): each for each in given}
+
+
 def _add_pod(
-    groups: dict[tuple[str, str], PlacementGroup],
-    sizes: dict[tuple[str, str], tuple[int, str]],
+    groups: dict[Key, PlacementGroup],
+    sizes: dict[Key, tuple[int, str]],
+    pod_groups: Mapping[Key, PodGroup],
     value: object,
     path: str,
 ) -> None:
@@ -289,7 +310,8 @@ def _add_pod(
     pod = read_pod(value, path)
     place = join(path, "metadata")
     given = {**pod.labels, **pod.annotations}
-    named = _named(pod, given)
+    pod_group = pod_groups.get((pod.namespace, pod.pod_group))
+    named = _named(pod, given, pod_group)
     key = (pod.namespace, named or pod.name)
     if key in groups and (named is None or key not in sizes):
         raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
@@ -311,15 +333,20 @@ def _add_pod(
         if size is None and POD_GROUP in given:
             size = _total(given, place)
         there = sum(each.count for each in pod_sets)
+        if size is None and pod_group is not None and pod_group.least is not None:
+            size = max(there, pod_group.least)
         sizes[key] = (there if size is None else size, place)
 
 
-def _named(pod: Pod, given: Mapping[str, str]) -> str | None:
-    """Return the group that a pod is of, None for one that is alone."""
+def _named(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
+    """Return the group that a pod is of, None for one that is alone.
+
+    One that is not among the documents is taken for a gang of the pods that name it.
+    """
     for name in (GROUP, POD_GROUP):
         if name in given:
             return given[name]
-    if pod.pod_group:
+    if pod.pod_group and (pod_group is None or pod_group.least is not None):
         return pod.pod_group
     if _LEADER_WORKERS in given:
         return f"{given[_LEADER_WORKERS]}-{given.get(_LEADER_WORKERS_GROUP, '0')}"

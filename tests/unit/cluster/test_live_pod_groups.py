@@ -129,3 +129,24 @@ def test_pods_in_a_file_that_name_a_pod_group_are_one_group() -> None:
     pods = [{"kind": "Pod", **pod(f"g-{number}", "g")} for number in range(2)]
     [group] = read_groups(pods)
     assert (group.name, [each.count for each in group.pod_sets]) == ("g", [2])
+
+
+@pytest.mark.parametrize(("least", "expected"), [(5, [("g", 5)]), (2, [("g", 3)])])
+def test_a_gang_in_a_file_has_its_least_pods_or_all_that_name_it(
+    least: int, expected: list[tuple[str, int]]
+) -> None:
+    pods = [{"kind": "Pod", **pod(f"g-{number}", "g")} for number in range(3)]
+    groups = read_groups([*pods, {"kind": "PodGroup", **pod_group("g", least)}])
+    assert [(each.name, each.pod_sets[0].count) for each in groups] == expected
+
+
+def test_pods_in_a_file_whose_pod_group_is_no_gang_are_alone() -> None:
+    pods = [{"kind": "Pod", **pod(f"g-{number}", "g")} for number in range(2)]
+    groups = read_groups([{"kind": "PodGroup", **pod_group("g", None)}, *pods])
+    assert [each.name for each in groups] == ["g-0", "g-1"]
+
+
+def test_a_pod_group_in_a_file_with_a_mistyped_field_is_refused() -> None:
+    mistyped = {"kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"schedulingPolcy": {}}}
+    with pytest.raises(DocumentError, match=r"schedulingPolcy: .*did you mean .schedulingPolicy"):
+        read_groups([mistyped, {"kind": "Pod", **pod("g-0", "g")}])

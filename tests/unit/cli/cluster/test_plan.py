@@ -11,7 +11,7 @@ import yaml
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cli.test_cluster_questions import job, run, write
 
-CROWDED = Path(__file__).parents[3] / "configs/groups/crowded.yaml"
+CROWDED = Path(__file__).parents[4] / "configs/groups/crowded.yaml"
 HEAD = ["2 pods to move would let default/render start:"]
 ROWS = [
     "pod of from to",

@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nri_policy.cluster import offline
@@ -16,12 +17,13 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.spreading import Preference, read_preferences
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import read_group
-from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.objects.snapshot import read_snapshot
 from tests.support import spreading_twin as twin
 from tests.support.shared_data import NOT_HERE
 
-SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
+SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[5] / "shared"))
 
 Object = dict[str, Any]
 
@@ -320,3 +322,31 @@ def test_no_recorded_outcome_is_better() -> None:
                 better += balance(hosts, found) > recorded
     assert len(cases) > 400
     assert better > 100
+
+
+def test_a_topology_with_the_same_labels_changes_no_answer() -> None:
+    """Its tree is used again: what is full, tainted or set aside counts, and what changes later."""
+    nodes = [node(f"{rack}{host}", cpu=4, rack=rack) for rack in "cab" for host in (2, 1)]
+    for each in nodes:
+        each["metadata"]["labels"][HOSTNAME] = each["metadata"]["name"]
+    nodes[0]["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    snapshot = read_snapshot({"nodes": nodes, "pods": [running("p", "a1", cpu=3)]})
+    alike, other = (
+        offline.engine_of(
+            snapshot, ClusterSettings(topologies=[Topology(levels=[*above, HOSTNAME])])
+        )
+        for above in (["rack"], [])
+    )
+    asked = read_group(group(12, "rack"))
+    first = alike.spread(asked)
+    assert first == other.spread(asked)
+    assert "c2" not in first
+    assert alike.place(asked).assignments == other.place(asked).assignments
+    for engine in (alike, other):
+        engine.set_aside(["b1"])
+    assert alike.spread(asked) == other.spread(asked) != first
+    for engine in (alike, other):
+        engine.set_aside([])
+        engine.set_node(msgspec.structs.replace(engine.nodes["a2"], unschedulable=True))
+        engine.set_node(msgspec.structs.replace(engine.nodes["c2"], taints=()))
+    assert alike.spread(asked) == other.spread(asked) != first

@@ -21,7 +21,7 @@ from nri_policy.cluster.objects.zone import NodeZones, read_zones
 from nri_policy.native._numa_fit import NO_ZONE
 from tests.support.shared_data import NOT_HERE
 
-SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
+SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[5] / "shared"))
 
 Object = dict[str, Any]
 

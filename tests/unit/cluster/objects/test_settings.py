@@ -9,7 +9,7 @@ import pytest
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology, load, read_settings
 from nri_policy.settings import SettingsError
 
-SAMPLE = Path(__file__).resolve().parents[3] / "configs/cluster/settings.yaml"
+SAMPLE = Path(__file__).resolve().parents[4] / "configs/cluster/settings.yaml"
 
 WRONG = """\
 apiVersion: config.nri/v1alpha1
