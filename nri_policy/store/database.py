@@ -1,7 +1,12 @@
 """The database: its schema, how it is opened, and what makes a file one of ours.
 
-Owns the SQL. WAL with `synchronous=NORMAL`: a commit is safe from the death of the process, and
-waits for the disk only where the log starts anew, which `settle` does out of the answers' way.
+Owns the schema. What containers hold is in the journal: each record has the grants that came,
+changed or went with it. The table of grants is a snapshot: it spares a start the records before
+`snapshot.seq`, and `compaction` moves it on.
+
+WAL with `synchronous=NORMAL`: a commit is safe from the death of the process, and waits for the
+disk only where the log starts anew, which `compaction` does out of the answers' way. A power cut
+loses what came after that; with `journal.sync: commit` nothing, and each commit waits.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from enum import IntEnum
 from pathlib import Path
 from urllib.parse import quote
@@ -21,38 +26,47 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Earlier
 from nri_policy.store.errors import DamagedStoreError, StoreError
-from nri_policy.store.forms import decode_grant, decode_machine
+from nri_policy.store.forms import GONE, decode_grant, decode_held, decode_machine
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x6E72_6970
-MAX_LOG = 8192  # pages of 4 KiB
+MAX_LOG = 16 << 20  # bytes of SQLite's log
 BUSY_TIMEOUT = 0.5  # seconds that a commit waits for another connection: far from any deadline
 
 # Every row has a checksum: SQLite has none, and a flipped digit in a CPU list still makes a grant.
 _SCHEMA = {
-    # what containers hold
+    # what containers held after record `snapshot.seq`
     "grants": (
         "CREATE TABLE grants (container TEXT PRIMARY KEY, sum INTEGER NOT NULL,"
         " form TEXT NOT NULL) WITHOUT ROWID"
+    ),
+    # one row: the last record that is in `grants`, and the `size` of all up to there
+    "snapshot": (
+        "CREATE TABLE snapshot (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
+        " bytes INTEGER NOT NULL)"
     ),
     # what decisions rest on; a new row where it changes
     "layouts": (
         "CREATE TABLE layouts (id INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
         " settings TEXT NOT NULL, machine TEXT NOT NULL, reserved TEXT NOT NULL)"
     ),
-    # `layout` is the one after the event, `link` a Link
+    # `layout` is the one after the event, `link` a Link, `held` the grants that are others after it
     "journal": (
         "CREATE TABLE journal (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
         " time REAL NOT NULL, size INTEGER NOT NULL, link INTEGER NOT NULL,"
         " layout INTEGER NOT NULL, name TEXT, kind TEXT NOT NULL, event TEXT NOT NULL,"
-        " decision TEXT NOT NULL, scores BLOB)"
+        " decision TEXT NOT NULL, scores BLOB, held TEXT, held_sum INTEGER)"
     ),
 }
+# Version 1 had every grant in `grants` at all times.
+_SCHEMA_1 = {name: sql for name, sql in _SCHEMA.items() if name != "snapshot"}
+_SCHEMA_1["journal"] = _SCHEMA["journal"].replace(", held TEXT, held_sum INTEGER", "")
+_SCHEMAS = {1: _SCHEMA_1, VERSION: _SCHEMA}
 _PRAGMAS = (
     "trusted_schema = OFF",
     "synchronous = NORMAL",
     "wal_autocheckpoint = 0",
-    "journal_size_limit = 16777216",  # bytes that a log may keep after it started anew
+    f"journal_size_limit = {MAX_LOG}",  # what a log may keep after it started anew
     "secure_delete = OFF",
 )
 _MAGIC = b"SQLite format 3\0"
@@ -135,7 +149,7 @@ def open_database(path: Path) -> sqlite3.Connection:
     """
     with translate_errors(path):
         _check_header(path)
-        connection = _connect(path, "rw")
+        connection = connect(path, "rw")
         with _close_on_failure(connection):
             empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
             if not empty:
@@ -143,6 +157,8 @@ def open_database(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             if empty:
                 _create(connection)
+            elif _version(connection) == 1:
+                _upgrade(connection)
     return connection
 
 
@@ -150,25 +166,10 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     """Open the database at *path* without changing anything; raises as `open_database` does."""
     with translate_errors(path):
         log = path.with_name(f"{path.name}-wal")
-        connection = _connect(path, "ro" if log.exists() else "ro&immutable=1")
+        connection = connect(path, "ro" if log.exists() else "ro&immutable=1")
         with _close_on_failure(connection):
             _check(connection, path)
     return connection
-
-
-def settle(path: Path) -> None:
-    """Move the log's content to the database and start the log anew: all that waits for the disk.
-
-    For a thread of its own; writers go on meanwhile. Only where they leave no moment to start the
-    log anew until it is MAX_LOG long they have to wait. Raises StoreError.
-    """
-    with translate_errors(path), closing(_connect(path, "rw")) as connection:
-        _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if frames > MAX_LOG:
-            connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
-        # whoever writes first after all was moved starts the log anew, and waits for the disk
-        with transaction(connection):
-            connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
@@ -177,6 +178,7 @@ def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
         query = "SELECT sum, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
         layout = connection.execute(query).fetchone()
+        tail = None if _version(connection) == 1 else read_tail(connection, path)
     grants, machine, reserved = {}, None, EMPTY
     try:
         if layout is not None:
@@ -185,9 +187,51 @@ def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
         for container, found, form in rows:
             verify(found, container, form)
             grants[container.decode()] = decode_grant(form)
+        for container_id, grant in () if tail is None else tail.held.items():
+            grants.pop(container_id, None)
+            if grant != GONE:
+                grants[container_id] = decode_grant(grant)
     except (AttributeError, TypeError, ValueError) as error:
         raise DamagedStoreError(path, f"its content cannot be read: {error}") from error
     return StoreContents(grants=grants, machine=machine, reserved=reserved)
+
+
+class Tail(Struct, frozen=True, kw_only=True):
+    """What the records after the snapshot say."""
+
+    seq: int  # of the last record
+    held: Mapping[str, bytes]  # forms of the grants that are others, by container id, or GONE
+    bytes: int  # of the whole journal
+
+
+def read_tail(connection: sqlite3.Connection, path: Path) -> Tail:
+    """Return what is in the journal and not in the snapshot.
+
+    Raises DamagedStoreError where it cannot be read, sqlite3.Error.
+    """
+    held: dict[str, bytes] = {}
+    query = "SELECT seq, size, held, held_sum FROM journal WHERE seq > ? ORDER BY seq"
+    try:
+        seq, found, size = connection.execute("SELECT seq, sum, bytes FROM snapshot").fetchone()
+        verify(found, seq, size)
+        for last, record_size, form, found in connection.execute(query, (seq,)):
+            seq, size = last, size + record_size
+            if form is not None or found is not None:
+                verify(found, form)
+                held.update(decode_held(form))
+    except (TypeError, ValueError) as error:
+        raise DamagedStoreError(path, f"its journal cannot be read: {error}") from error
+    return Tail(seq=seq, held=held, bytes=size)
+
+
+def write_snapshot(connection: sqlite3.Connection, seq: int, size: int) -> None:
+    """Note that the table of grants is as after record *seq*, where the journal has *size* bytes.
+
+    Raises sqlite3.Error.
+    """
+    connection.execute("DELETE FROM snapshot")
+    row = seq, checksum(seq, size), size
+    connection.execute("INSERT INTO snapshot VALUES (?, ?, ?)", row)
 
 
 def check_machine(held: StoreContents, path: Path, machine: Machine) -> None:
@@ -223,7 +267,8 @@ def verify(found: object, *cells: bytes | float | None) -> None:
         raise ValueError("the checksum is wrong")
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    """Connect to a database that was opened before; sqlite3.Error."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
         uri=True,
@@ -250,7 +295,19 @@ def _create(connection: sqlite3.Connection) -> None:
     with transaction(connection):
         for statement in _SCHEMA.values():
             connection.execute(statement)
+        write_snapshot(connection, 0, 0)
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Make a store of version 1 one of this version: its grants are those after its last record."""
+    with transaction(connection):
+        connection.execute("ALTER TABLE journal ADD COLUMN held TEXT")
+        connection.execute("ALTER TABLE journal ADD COLUMN held_sum INTEGER")
+        connection.execute(_SCHEMA["snapshot"])
+        query = "SELECT coalesce(max(seq), 0), coalesce(sum(size), 0) FROM journal"
+        write_snapshot(connection, *connection.execute(query).fetchone())
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
@@ -258,12 +315,12 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise DamagedStoreError where a database is not whole and ours; sqlite3.Error."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise DamagedStoreError(path, "this is not a store of nri-policy")
-    version = _pragma(connection, "user_version")
-    if version != VERSION:
+    version = _version(connection)
+    if version not in _SCHEMAS:
         raise DamagedStoreError(path, f"it is of version {version}, this program's is {VERSION}")
     rows = connection.execute("SELECT name, sql FROM sqlite_master")
     if {name.decode(errors="replace"): sql for name, sql in rows} != {
-        name: sql.encode() for name, sql in _SCHEMA.items()
+        name: sql.encode() for name, sql in _SCHEMAS[version].items()
     }:
         raise DamagedStoreError(path, "its tables are not those of this version")
     (outcome,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -280,6 +337,12 @@ def _check_header(path: Path) -> None:
         header = file.read(20)
     if header and not (header[:16] == _MAGIC and {*header[18:20]} <= {1, 2}):
         raise DamagedStoreError(path, "this is not an SQLite database")
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version = _pragma(connection, "user_version")
+    assert isinstance(version, int), "SQLite's own field"
+    return version
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:

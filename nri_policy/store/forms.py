@@ -30,11 +30,12 @@ from nri_policy.pools.supply import Table
 from nri_policy.settings import Settings, from_spec, to_spec
 from nri_policy.workload.annotations import is_ours
 from nri_policy.workload.peers import Pull, Pulls
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, Pod
 from nri_policy.workload.request import Request
 
 MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
 MAX_PULLS = 16
+GONE = b"null"  # the form of a grant that is no more
 
 
 class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
@@ -45,7 +46,7 @@ class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
 class _Explanation(Struct, frozen=True, kw_only=True):
     container: str
     outcome: DecisionKind
-    request: Request | None
+    request: dict[str, Any] | None
     pool: int | None
     pulls: tuple[Pull, ...] | None
     notes: tuple[str, ...]
@@ -90,6 +91,7 @@ _EVENTS = {
 }
 _DECISION = _decoder(_Decision)
 _GRANT = _decoder(StoredGrant)
+_HELD = _decoder(dict[str, msgspec.Raw])
 _MACHINE = _decoder(Machine)
 _SPEC = _decoder(dict[str, Any])
 
@@ -97,6 +99,11 @@ _SPEC = _decoder(dict[str, Any])
 def encode(value: StoredGrant | Machine) -> bytes:
     """Return the form of a grant or a machine."""
     return _encoder.encode(value)
+
+
+def encode_held(held: Mapping[str, StoredGrant | None]) -> bytes:
+    """Return the form of grants by container id, None for one that is no more."""
+    return _encoder.encode(held)
 
 
 def encode_settings(settings: Settings) -> bytes:
@@ -111,7 +118,8 @@ def encode_event(event: Event) -> bytes:
             return _encoder.encode(replace(event, container=_trim(event.container)))
         case Synchronized():
             containers = tuple(map(_trim, event.containers))
-            return _encoder.encode(replace(event, containers=containers))
+            pods = tuple(map(_trim_pod, event.pods))
+            return _encoder.encode(replace(event, containers=containers, pods=pods))
         case Reconfigured():
             spec = None if event.settings is None else to_spec(event.settings)
             return _encoder.encode(_Reconfigured(settings=spec, machine=event.machine))
@@ -129,7 +137,7 @@ def encode_decision(
         why = _Explanation(
             container=explanation.container,
             outcome=explanation.kind,
-            request=request and replace(request, affinities=(), hints=(), zone=None),
+            request=None if request is None else _request_form(request),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
             notes=explanation.notes,
@@ -152,6 +160,12 @@ def decode_grant(text: str | bytes) -> StoredGrant:
     """Return the grant in *text*; raises ValueError."""
     grant: StoredGrant = _decode(_GRANT, text)
     return grant
+
+
+def decode_held(text: str | bytes) -> dict[str, bytes]:
+    """Return the forms of the grants in *text* by container id; raises ValueError."""
+    held: dict[str, msgspec.Raw] = _decode(_HELD, text)
+    return {container_id: bytes(form) for container_id, form in held.items()}
 
 
 def decode_machine(text: str | bytes) -> Machine:
@@ -196,7 +210,7 @@ def decode_decision(
         explanation = Explanation(
             container=why.container,
             kind=why.outcome,
-            request=why.request,
+            request=None if why.request is None else _read_request(why.request),
             tree=tree,
             pool=why.pool,
             table=None if scores is None else Table.unpack(scores, len(tree.pools)),
@@ -216,6 +230,17 @@ def decode_decision(
     return decision, form.refusal
 
 
+def _request_form(request: Request) -> dict[str, Any]:
+    steering = replace(request.steering, affinities=(), hints=(), zone=None)
+    form: dict[str, Any] = msgspec.to_builtins(replace(request, steering=steering))
+    return form
+
+
+def _read_request(form: dict[str, Any]) -> Request:
+    """Return the request in *form*; earlier versions had no map for what steers."""
+    return msgspec.convert({"steering": form, **form}, Request)
+
+
 def _decode(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
     """Return what *text* holds; whatever is wrong with it is a ValueError."""
     try:
@@ -226,13 +251,12 @@ def _decode(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
 
 def _trim(container: Container) -> Container:
     """Return *container* with no more text than decisions need."""
-    pod = container.pod
+    return replace(container, pod=_trim_pod(container.pod), labels=_shorten(container.labels))
+
+
+def _trim_pod(pod: Pod) -> Pod:
     ours = {key: text for key, text in pod.annotations.items() if is_ours(key)}
-    return replace(
-        container,
-        pod=replace(pod, annotations=_shorten(ours), labels=_shorten(pod.labels)),
-        labels=_shorten(container.labels),
-    )
+    return replace(pod, annotations=_shorten(ours), labels=_shorten(pod.labels))
 
 
 def _shorten(texts: Mapping[str, str]) -> dict[str, str]:

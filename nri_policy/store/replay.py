@@ -70,7 +70,7 @@ class Recorded:
     def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
         if self.engine is not None:
             view = view_of(self.engine)
-            held = {each: view.to_store(each) for each in view.placed}
+            held = {each: view.to_store(each) for each in (*view.rooms, *view.placed)}
             if held == picture.held:
                 return
             yield _difference(record, "all grants", picture.held, held)
@@ -125,7 +125,10 @@ class Alternative:
                 self._handle(event)
 
     def _catch_up(self, record: Record, picture: Synchronized) -> None:
-        """Let go who is not in the *picture*, and come who is and has not been refused before."""
+        """Stop containers that are not in the *picture*; create those in it that are missing.
+
+        Those that were refused here before are not created again.
+        """
         if self._engine is None:
             layout = record.layout
             self._engine = Engine(
@@ -133,7 +136,8 @@ class Alternative:
             )
         if picture.equipment not in {None, view_of(self._engine).equipment}:
             self._handle(Equipped(equipment=picture.equipment))
-        containers = {container.id: container for container in picture.containers}
+        # rooms are cut again, with the first tenants
+        containers = {each.id: each for each in picture.containers if not each.stands_for_pod}
         for gone in [each for each in view_of(self._engine).placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
         for container in containers.values():

@@ -1,8 +1,10 @@
 """Store: what must outlive the daemon, committed before the answer leaves.
 
-Rule 1: one transaction a commit, of grants and journal alike, so that they never disagree. Rule 2:
+Rule 1: one record a commit, with the grants that it changed, so that they never disagree. Rule 2:
 the engine's state is the truth: after a failure the next commit that succeeds writes all that is
-missing. Rule 3: no commit waits for the disk; what has to is done in a thread (`database.settle`).
+missing. Rule 3: no commit waits for the disk; what has to is done in a thread (`compaction`). Only
+where commits leave that no pause until SQLite's log is at its bound, one waits for it; and all do
+where the settings say so (`journal.sync`).
 
 A store that is damaged, or of another version or machine, is set aside with one message, and
 everything starts from the runtime's word.
@@ -19,14 +21,15 @@ from pathlib import Path
 from nri_policy.engine.event import Event, Synchronized
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView, Outcome
+from nri_policy.store.compaction import compact
 from nri_policy.store.database import (
+    MAX_LOG,
     NOTHING,
     StoreContents,
     check_machine,
     open_database,
     open_for_reading,
     read_held,
-    settle,
     translate_errors,
 )
 from nri_policy.store.errors import DamagedStoreError, StoreError, UnsafeStoreError
@@ -35,7 +38,9 @@ from nri_policy.store.writer import Writer
 
 log = logging.getLogger(__name__)
 
-SETTLE_EVERY = 4 << 20  # bytes written until the log is moved to the database
+COMPACT_EVERY = 8 << 20  # bytes written to the log until the store is compacted
+PAGES = 3 << 12  # bytes that a row takes in the log beside its own: whole pages of 4 KiB
+PATIENCE = 0.5  # seconds that a commit waits where the log is at its bound
 RETRY_AFTER = 5.0  # seconds until a store that failed is opened again
 
 
@@ -52,8 +57,9 @@ class Store:
         self._connection: sqlite3.Connection | None = None
         self._writer: Writer | None = None
         self._failure: tuple[str, float] | None = None  # the latest, and when it was
-        self._unsettled = 0  # bytes
-        self._settling: threading.Thread | None = None
+        self._logged = 0  # bytes in the log since it was last compacted, about
+        self._compacting: threading.Thread | None = None
+        self._damaged = False  # compacting found a record that cannot be read
         try:
             self._writer, self.held = self._open(machine)
         except UnsafeStoreError:
@@ -85,23 +91,23 @@ class Store:
             reason, at = self._failure
             if abs(now - at) < RETRY_AFTER:
                 raise StoreError(self.path, reason)
+        if self._damaged:
+            self._let_go()
         try:
             with translate_errors(self.path):
                 writer = self._writer or self._reopen(view.layout.machine)
-                self._unsettled += writer.write(event, outcome, view, now)
+                self._logged += PAGES + writer.write(event, outcome, view, now)
         except StoreError as error:
             self._give_up(error, now)
             raise
-        if self._unsettled > SETTLE_EVERY:
-            self._settle()
+        if self._logged > COMPACT_EVERY:
+            self._compact()
 
     def close(self) -> None:
         """Let go of the files; what was committed is in them."""
-        if self._settling is not None:
-            self._settling.join()
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._writer = None
+        if self._compacting is not None:
+            self._compacting.join()
+        self._let_go()
 
     def _open(self, machine: Machine) -> tuple[Writer, StoreContents]:
         """Open the database, setting aside one that is no use; StoreError, UnsafeStoreError."""
@@ -137,18 +143,31 @@ class Store:
     def _give_up(self, error: StoreError, now: float) -> None:
         """Let go of a database that failed: what is in it is no longer known."""
         self._failure = error.reason, now
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._damaged = False
         if self._connection is not None:
             with suppress(sqlite3.Error):
                 self._connection.close()
         self._connection = self._writer = None
 
-    def _settle(self) -> None:
-        if self._settling is None or not self._settling.is_alive():
-            self._unsettled = 0
-            self._settling = threading.Thread(
-                target=_move_log, args=(self.path,), name="store", daemon=True
-            )
-            self._settling.start()
+    def _compact(self) -> None:
+        """Start to compact, or wait a moment for what was started where the log is at its bound."""
+        if self._compacting is None or not self._compacting.is_alive():
+            self._logged = 0
+            self._compacting = threading.Thread(target=self._compact_now, name="store", daemon=True)
+            self._compacting.start()
+        if self.path.with_name(f"{FILE}-wal").stat().st_size > MAX_LOG:
+            self._compacting.join(PATIENCE)
+
+    def _compact_now(self) -> None:
+        """Compact, in a thread."""
+        try:
+            compact(self.path)
+        except StoreError as error:  # all is in the log: the next time will do
+            log.warning("store-not-compacted", extra={"error": str(error)})
+            self._damaged = isinstance(error, DamagedStoreError)
 
 
 def _readable(path: Path, machine: Machine) -> StoreContents:
@@ -160,10 +179,3 @@ def _readable(path: Path, machine: Machine) -> StoreContents:
     except StoreError:
         return NOTHING
     return held
-
-
-def _move_log(path: Path) -> None:
-    try:
-        settle(path)
-    except StoreError as error:  # the log keeps everything: the next time will do
-        log.warning("store-not-checkpointed", extra={"error": str(error)})

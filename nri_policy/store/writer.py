@@ -1,8 +1,8 @@
-"""Writer: which rows change with a decision, and writing them in one transaction.
+"""Writer: the record of a decision, with the grants that it changed, in one transaction.
 
 Owns what is known to be in the database, so that a commit writes differences only: a view says
-whose grants are others than in the view before it. An exception leaves the database as it was, and
-the writer of no more use.
+whose grants are others than in the view before it. Nearly all commits are one row. An exception
+leaves the database as it was, and the writer of no more use.
 """
 
 from __future__ import annotations
@@ -12,29 +12,34 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, Event, Synchronized, kind
+from nri_policy.engine.event import Created, Event, StoredGrant, Synchronized, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
+from nri_policy.settings import JournalSync
 from nri_policy.store.database import Link, StoreContents, checksum, transaction
-from nri_policy.store.forms import encode, encode_decision, encode_event, encode_settings
+from nri_policy.store.forms import (
+    encode,
+    encode_decision,
+    encode_event,
+    encode_held,
+    encode_settings,
+)
 
-# The journal keeps this much: days of a busy node, and never a noticeable part of a disk.
-MAX_RECORDS = 10_000
-MAX_BYTES = 32 << 20
 BASE_EVERY = 1000  # records: as many cannot be replayed once the journal's start was dropped
-MAX_BASE = MAX_BYTES // 4  # bytes; a larger picture of the node is left out
+MAX_BASE = 8 << 20  # bytes; a larger picture of the node is left out
 _ROW = 100  # bytes of a record beside its texts, about
 
-_GRANT = "INSERT OR REPLACE INTO grants VALUES (?, ?, CAST(? AS TEXT))"
+_SYNCHRONOUS = {JournalSync.BACKGROUND: "NORMAL", JournalSync.COMMIT: "FULL"}
 _LAYOUT = (
     "INSERT INTO layouts (sum, settings, machine, reserved)"
     " VALUES (?, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT))"
 )
 _RECORD = (
-    "INSERT INTO journal (sum, time, size, link, layout, name, kind, event, decision, scores)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?)"
+    "INSERT INTO journal"
+    " (sum, time, size, link, layout, name, kind, event, decision, scores, held, held_sum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?, CAST(? AS TEXT), ?)"
 )
 
 
@@ -42,7 +47,7 @@ class Writer:
     """Writes to one open database."""
 
     def __init__(self, connection: sqlite3.Connection, found: StoreContents) -> None:
-        """Take the database and the grants that are in it; sqlite3.Error."""
+        """Take the database and the grants that are in it."""
         self._connection = connection
         self._stored = {*found.grants}  # ids of the containers in the database
         self._mark: object = None  # of the grants there; None: they are to be written anew
@@ -51,47 +56,47 @@ class Writer:
         self._layout_id = 0
         self._base_in = 0  # records until the next base
         self._link = Link.GAP  # of the next record
-        self._count, self._bytes = connection.execute(
-            "SELECT count(*), coalesce(sum(size), 0) FROM journal"
-        ).fetchone()
 
     def write(self, event: Event, outcome: Outcome, view: NodeView, now: float) -> int:
         """Write what came of *event* and return about how many bytes that were.
 
         Raises sqlite3.Error.
         """
-        with transaction(self._connection):
-            written = self._write_grants(view)
-            introduced = self._write_layout(view.layout)
-            written += self._write_record(event, outcome, now, introduced)
-            self._link = Link.NEXT
-            if self._base_in <= 0 and not view.resizing:  # a picture has no resize under way
-                self._base_in = BASE_EVERY
-                written += self._write_base(view, now)
-            self._base_in -= 1
-            self._drop_oldest()
+        based = self._base_in <= 0 and not view.resizing  # a picture has no resize under way
+        if view.layout is not self._layout:
+            sync = _SYNCHRONOUS[view.layout.settings.journal.sync]
+            self._connection.execute(f"PRAGMA synchronous = {sync}")
+        if not based and view.layout is self._layout:
+            written = self._write_record(event, outcome, view, now)
+        else:
+            with transaction(self._connection):
+                introduced = self._write_layout(view.layout)
+                written = self._write_record(event, outcome, view, now, introduced)
+                self._link = Link.NEXT
+                if based:
+                    self._base_in = BASE_EVERY
+                    written += self._write_base(view, now)
+        self._base_in -= 1
         return written
 
-    def _write_grants(self, view: NodeView) -> int:
-        """Make the rows of grants those of *view*."""
+    def _held(self, view: NodeView) -> dict[str, StoredGrant | None]:
+        """Return the grants that are others than in the database, None for one that is no more."""
         changed = view.changed_since(self._mark)
         if changed is None:
-            changed = self._stored | view.placed.keys()
+            changed = self._stored | view.placed.keys() | view.rooms.keys()
         if view.cold != self._cold:
             changed = {*changed, *dict(view.cold.items() ^ self._cold.items())}
             self._cold = view.cold
-        written = 0
+        held: dict[str, StoredGrant | None] = {}
         for each in changed:
-            if each in view.placed:
-                form = encode(view.to_store(each))
-                self._connection.execute(_GRANT, (each, checksum(each.encode(), form), form))
+            if each in view.placed or each in view.rooms:
+                held[each] = view.to_store(each)
                 self._stored.add(each)
-                written += len(form)
             elif each in self._stored:
-                self._connection.execute("DELETE FROM grants WHERE container = ?", (each,))
+                held[each] = None
                 self._stored.remove(each)
         self._mark = view.touched.mark
-        return written
+        return held
 
     def _write_layout(self, layout: Layout) -> int:
         """Make the row of *layout* the latest one."""
@@ -110,8 +115,11 @@ class Writer:
         self._layout_id = cursor.lastrowid or 0
         return sum(map(len, row))
 
-    def _write_record(self, event: Event, outcome: Outcome, now: float, introduced: int) -> int:
+    def _write_record(
+        self, event: Event, outcome: Outcome, view: NodeView, now: float, introduced: int = 0
+    ) -> int:
         """Add a record of *event*, with a layout of *introduced* bytes if it is the first there."""
+        held = self._held(view)
         explanation = (
             outcome.explanation if isinstance(outcome, Decision | PlacementError) else None
         )
@@ -131,18 +139,19 @@ class Writer:
             event=encode_event(event),
             decision=decision,
             scores=None if table is None else table.pack(),
+            held=encode_held(held) if held else None,
             introduced=introduced,
             link=self._link,
         )
 
     def _write_base(self, view: NodeView, now: float) -> int:
         """Add a record of everything there is, unless it is too much."""
-        containers = []
+        containers = [room.container for room in view.rooms.values()]
         for container_id, placed in view.placed.items():
             cpus, mems = view.sent[container_id]
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
             containers.append(replace(placed.container, resources=resources))
-        held = {container_id: view.to_store(container_id) for container_id in view.placed}
+        held = {each: view.to_store(each) for each in (*view.rooms, *view.placed)}
         picture = Synchronized(
             containers=tuple(containers),
             held=held,
@@ -166,28 +175,14 @@ class Writer:
         link: Link,
         name: str | None = None,
         scores: bytes | None = None,
+        held: bytes | None = None,
         introduced: int = 0,
     ) -> int:
-        size = _ROW + len(event) + len(decision) + len(scores or b"") + introduced
-        total = checksum(now, int(link), self._layout_id, kind.encode(), event, decision, scores)
-        row = (total, now, size, int(link), self._layout_id, name, kind, event, decision, scores)
+        texts = sum(map(len, (event, decision, scores or b"", held or b"")))
+        size = _ROW + texts + introduced
+        layout, place = self._layout_id, int(link)
+        total = checksum(now, place, layout, kind.encode(), event, decision, scores)
+        held_sum = None if held is None else checksum(held)
+        row = total, now, size, place, layout, name, kind, event, decision, scores, held, held_sum
         self._connection.execute(_RECORD, row)
-        self._count += 1
-        self._bytes += size
         return size
-
-    def _drop_oldest(self) -> None:
-        """Keep the journal within its bounds; the last record stays, however large."""
-        dropped = False
-        while self._count > 1 and (self._count > MAX_RECORDS or self._bytes > MAX_BYTES):
-            seq, size = self._connection.execute(
-                "SELECT seq, size FROM journal ORDER BY seq LIMIT 1"
-            ).fetchone()
-            self._connection.execute("DELETE FROM journal WHERE seq = ?", (seq,))
-            self._count -= 1
-            self._bytes -= size
-            dropped = True
-        if dropped:
-            self._connection.execute(
-                "DELETE FROM layouts WHERE id < (SELECT layout FROM journal ORDER BY seq LIMIT 1)"
-            )

@@ -16,7 +16,6 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.requested import read_admitted
-from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of
 from nri_policy.pools.capacity import Earlier
@@ -24,7 +23,7 @@ from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.folder import KEPT
 from nri_policy.workload.pod import shares_of
-from nri_policy.workload.request import Request
+from nri_policy.workload.request import Entitlement
 from tests.faults.host import Host
 from tests.support import bookkeeping, stores
 
@@ -97,7 +96,7 @@ def _has_its_due(layout: Layout, container: Container, stored: StoredGrant) -> b
     known = container_of(container.pod.message, container.message)
     known = replace(known, resized=stored.resized, resources=stored.resources or known.resources)
     _, request, _ = read_admitted(known, layout)
-    return same_entitlement(request, stored.request)
+    return request.entitlement == stored.entitlement
 
 
 def stored_grants(host: Host) -> Mapping[str, StoredGrant]:
@@ -111,15 +110,17 @@ def replayed(host: Host) -> None:
     assert stores.grants(stores.replayed(path)) == stores.on_disk(path)
 
 
-def _holders(layout: Layout, grants: Mapping[str, StoredGrant]) -> dict[str, tuple[Grant, Request]]:
+def _holders(
+    layout: Layout, grants: Mapping[str, StoredGrant]
+) -> dict[str, tuple[Grant, Entitlement]]:
     pools = {pool.name: pool.id for pool in layout.tree.pools}
     return {
-        container_id: (replace(each.grant, pool=pools[each.pool]), each.request)
+        container_id: (replace(each.grant, pool=pools[each.pool]), each.entitlement)
         for container_id, each in grants.items()
     }
 
 
-def _check_memory(layout: Layout, holders: Mapping[str, tuple[Grant, Request]]) -> None:
+def _check_memory(layout: Layout, holders: Mapping[str, tuple[Grant, Entitlement]]) -> None:
     demands = [
         (grant.mems, request.memory)
         for grant, request in holders.values()

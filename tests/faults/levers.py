@@ -21,12 +21,13 @@ class Point(IntEnum):
 
     ASKED = 1  # it has come, nothing is decided
     DECIDED = 2  # by the engine, nothing is stored
-    WRITING = 3  # in the transaction of the store
+    WRITING = 3  # the store is about to write it, perhaps in a transaction with more
     COMMITTED = 4  # stored, nothing is answered
     ANSWERING = 5  # half of the answer's bytes are sent
     ANSWERED = 6  # all of them are
     RENAMING = 7  # a new resources.sh, or a store set aside, is about to come to its place
-    SETTLING = 8  # the store's log is being moved, on another thread
+    COMPACTING = 8  # the store's log is about to be moved, on another thread
+    FOLDING = 9  # the snapshot of grants is about to move on, in a transaction there
 
 
 class Levers:

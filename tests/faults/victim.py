@@ -31,7 +31,7 @@ from nri_policy.cli.node import run  # noqa: E402, F401 - with all that it needs
 from nri_policy.engine.engine import Engine  # noqa: E402
 from nri_policy.nri import session  # noqa: E402
 from nri_policy.nri.channel import Channel  # noqa: E402
-from nri_policy.store import store, writer  # noqa: E402
+from nri_policy.store import compaction, store, writer  # noqa: E402
 
 
 def _around(owner: Any, name: str, before: Point | None, after: Point | None = None) -> None:
@@ -74,13 +74,15 @@ def _torn(answer: Callable[..., None]) -> Callable[..., None]:
 
 def prepare() -> None:
     session.MIN_DELAY, session.MAX_DELAY = 0.02, 0.1
-    store.SETTLE_EVERY = 50_000
-    writer.MAX_RECORDS = 100
+    store.COMPACT_EVERY = 250_000
+    compaction.MAX_RECORDS = 100
     writer.BASE_EVERY = 20
     _around(Engine, "handle", Point.ASKED, Point.DECIDED)
-    _around(writer.Writer, "_write_record", Point.WRITING)
+    for name in ("_write_record", "_write_base"):
+        _around(writer.Writer, name, Point.WRITING)
     _around(store.Store, "commit", None, Point.COMMITTED)
-    _around(store, "settle", Point.SETTLING)
+    _around(compaction, "_move_log", Point.COMPACTING)
+    _around(compaction, "write_snapshot", Point.FOLDING)
     _around(Path, "rename", Point.RENAMING)
     Channel._answer = _torn(Channel._answer)  # type: ignore[method-assign]
 

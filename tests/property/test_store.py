@@ -33,14 +33,15 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import Decision, Grant
 from nri_policy.engine.layout import layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.supply import Table
 from nri_policy.store import forms
+from nri_policy.store.compaction import compact
 from nri_policy.workload.peers import Pull
 from nri_policy.workload.pod import Container
-from nri_policy.workload.request import Request
+from nri_policy.workload.request import Entitlement, Request, Steering
 from tests.support import nodes, stores
 
 LIVES = 40
@@ -49,9 +50,12 @@ sets = st.frozensets(st.integers(0, 8191), max_size=20).map(CPUSet)
 times = st.floats(0, 1e12)
 st.register_type_strategy(CPUSet, sets)
 st.register_type_strategy(
-    Request,
-    st.builds(Request, affinities=st.just(()), hints=st.just(()), cold_start=st.none() | times),
+    Grant,
+    st.builds(Grant, tenant=st.booleans(), ended=st.dictionaries(st.text(), sets, max_size=2)),
 )
+st.register_type_strategy(Steering, st.builds(Steering, affinities=st.just(()), hints=st.just(())))
+st.register_type_strategy(Request, st.builds(Request, cold_start=st.none() | times))
+st.register_type_strategy(Entitlement, st.builds(Entitlement, cold_start=st.none() | times))
 LAYOUT = layout_of(nodes.machine(), nodes.settings())
 ours = st.dictionaries(st.text(max_size=9).map("{}.resource-policy.nri.io/pod".format), st.text())
 containers = st.builds(
@@ -182,8 +186,12 @@ def test_a_table_is_read_as_it_was_and_any_other_bytes_are_an_error(
 
 
 @settings(max_examples=LIVES, deadline=None)
-@given(st.integers(0, 2**32), st.lists(st.integers(1, 40), min_size=1, max_size=4))
-def test_the_store_is_as_the_engine_in_every_life(seed: int, lives: list[int]) -> None:
+@given(
+    st.integers(0, 2**32), st.lists(st.integers(1, 40), min_size=1, max_size=4), st.integers(0, 40)
+)
+def test_the_store_is_as_the_engine_in_every_life(
+    seed: int, lives: list[int], compacted: int
+) -> None:
     with TemporaryDirectory() as folder:
         running: list[Container] = []
         in_force = nodes.settings()
@@ -192,8 +200,10 @@ def test_the_store_is_as_the_engine_in_every_life(seed: int, lives: list[int]) -
             store, engine = stores.started(Path(folder), settings=in_force, running=running)
             if number:
                 assert stores.grants(engine) == held, "a restart moved a container"
-            for event in islice(stores.life(engine, seed + number), steps):
+            for step, event in enumerate(islice(stores.life(engine, seed + number), steps)):
                 stores.commit(store, engine, event)
+                if step == compacted:
+                    compact(store.path)
                 assert stores.on_disk(store.path) == stores.grants(engine)
             assert stores.grants(stores.replayed(store.path)) == stores.grants(engine)
             held, in_force = stores.grants(engine), engine.layout.settings

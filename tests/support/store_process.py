@@ -10,12 +10,12 @@ import os
 import sys
 from pathlib import Path
 
+from nri_policy.store import compaction, writer
 from nri_policy.store import store as store_module
-from nri_policy.store import writer
 from tests.support import stores
 
-store_module.SETTLE_EVERY = 20_000
-writer.MAX_RECORDS = 100
+store_module.COMPACT_EVERY = 100_000
+compaction.MAX_RECORDS = 100
 writer.BASE_EVERY = 20
 
 store, engine = stores.started(Path(sys.argv[1]))

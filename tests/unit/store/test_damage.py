@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.engine.event import Created
+from nri_policy.store.compaction import compact
 from nri_policy.store.database import VERSION
 from nri_policy.store.errors import DamagedStoreError, StoreError
 from nri_policy.store.journal import open_journal
@@ -22,10 +23,12 @@ ROUNDS = int(os.environ.get("NRI_POLICY_DAMAGES", "150"))
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The file of a store that was closed."""
+    """The file of a store that was closed: a snapshot, and records after it."""
     store, engine = stores.started(tmp_path)
-    for event in islice(stores.life(engine, seed=11), 60):
+    for number, event in enumerate(islice(stores.life(engine, seed=11), 60)):
         stores.commit(store, engine, event)
+        if number == 40:
+            compact(store.path)
     store.close()
     return store.path
 
@@ -87,6 +90,13 @@ def test_a_store_of_a_newer_version_is_set_aside_with_one_message(
     [
         "UPDATE grants SET form = replace(form, '4', '5')",
         "UPDATE grants SET form = 7",
+        "UPDATE journal SET held = replace(held, '4', '5')",
+        "UPDATE journal SET held = NULL WHERE held IS NOT NULL",
+        "UPDATE journal SET held_sum = NULL WHERE held IS NOT NULL",
+        "UPDATE journal SET held = 7 WHERE held IS NOT NULL",
+        "UPDATE snapshot SET seq = seq + 1",
+        "UPDATE snapshot SET bytes = 7",
+        "DELETE FROM snapshot",
         "UPDATE layouts SET reserved = 7",
         "UPDATE grants SET container = container || 'x'",
         "UPDATE layouts SET machine = '{}'",

@@ -19,14 +19,14 @@ from nri_policy.engine.event import (
     Resized,
     Started,
     Stopped,
-    StoredGrant,
     Synchronized,
 )
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
-from nri_policy.store import database, forms, writer
+from nri_policy.store import compaction, forms, writer
 from nri_policy.store import store as store_module
+from nri_policy.store.compaction import compact
 from nri_policy.store.database import Link
 from nri_policy.store.errors import StoreError
 from nri_policy.store.replay import handle
@@ -129,11 +129,12 @@ def test_the_journal_replays_to_what_is_stored(tmp_path: Path) -> None:
 def test_the_journal_is_bounded_and_can_still_be_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "MAX_RECORDS", 50)
+    monkeypatch.setattr(compaction, "MAX_RECORDS", 50)
     monkeypatch.setattr(writer, "BASE_EVERY", 10)
     store, engine = stores.started(tmp_path)
     for event in islice(stores.life(engine, seed=3), 200):
         stores.commit(store, engine, event)
+    compact(store.path)
     journal = stores.records(store.path)
     assert len(journal) == 50
     assert any(record.link is Link.BASE for record in journal[:12])
@@ -145,17 +146,81 @@ def test_the_journal_is_bounded_and_can_still_be_replayed(
 
 
 def test_the_journal_is_bounded_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MAX_BYTES", 40_000)
+    monkeypatch.setattr(compaction, "MAX_BYTES", 40_000)
     monkeypatch.setattr(writer, "MAX_BASE", 10_000)
     store, engine = stores.started(tmp_path)
     annotations = {"prefer-isolated-cpus.resource-policy.nri.io/pod": "true" + " " * 2000}
     for _ in range(60):
         event = Created(container=nodes.container(0, annotations=annotations))
         store.commit(event, AnnotationError("key", "text", "accepted"), view_of(engine), 0.0)
+        compact(store.path)
     connection = sqlite3.connect(store.path)
     (size,) = connection.execute("SELECT sum(size) FROM journal").fetchone()
+    assert connection.execute("SELECT bytes FROM snapshot").fetchone() == (size,)
     connection.close()
     assert 30_000 < size <= 40_000
+
+
+def test_a_record_larger_than_the_journal_may_be_stays_until_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "MAX_BYTES", 100)
+    store, engine = stores.started(tmp_path)
+    for request in (500, 1000):
+        stores.commit(store, engine, Created(container=nodes.container(request)))
+        compact(store.path)
+        assert len(stores.records(store.path)) == 1
+    assert stores.on_disk(store.path) == stores.grants(engine)
+
+
+def test_compacting_changes_nothing_that_is_stored(tmp_path: Path) -> None:
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=9), 60):
+        stores.commit(store, engine, event)
+        before = stores.records(store.path)
+        if len(before) % 7 == 0:
+            compact(store.path)
+        assert stores.on_disk(store.path) == stores.grants(engine)
+        assert [each.seq for each in stores.records(store.path)] == [each.seq for each in before]
+
+
+def test_a_start_needs_no_record_that_the_snapshot_has(tmp_path: Path) -> None:
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=9), 60):
+        stores.commit(store, engine, event)
+    compact(store.path)
+    assert store._connection is not None
+    store._connection.execute("DELETE FROM journal")
+    assert stores.on_disk(store.path) == stores.grants(engine) != {}
+
+
+def test_a_journal_that_cannot_be_read_is_set_aside_and_everything_stored_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(1000)))
+    assert store._connection is not None
+    store._connection.execute("UPDATE journal SET held = replace(held, '1', '2')")
+    monkeypatch.setattr(store_module, "COMPACT_EVERY", 1)
+    stores.commit(store, engine, Created(container=nodes.container(500)))
+    assert store._compacting is not None
+    store._compacting.join()
+    assert "store-not-compacted" in caplog.text
+    stores.commit(store, engine, Created(container=nodes.container(500)))
+    assert asides(tmp_path) == ["store.aside-1"]
+    assert stores.on_disk(store.path) == stores.grants(engine)
+    assert len(stores.grants(engine)) == 3
+
+
+@pytest.mark.parametrize(("sync", "level"), [("background", 1), ("commit", 2)])
+def test_commits_wait_for_the_disk_where_the_settings_want_it(
+    tmp_path: Path, sync: str, level: int
+) -> None:
+    store, engine = stores.started(tmp_path, settings=nodes.settings(journal={"sync": sync}))
+    assert store._connection is not None
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (level,)
+    stores.commit(store, engine, Reconfigured(settings=nodes.settings(journal={"sync": "commit"})))
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_a_store_of_another_machine_is_set_aside(
@@ -281,12 +346,12 @@ def test_a_store_on_a_read_only_disk_is_read(small_disk: Path) -> None:
 def test_the_log_is_moved_to_the_database_behind_the_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "SETTLE_EVERY", 50_000)
+    monkeypatch.setattr(store_module, "COMPACT_EVERY", 500_000)
     store, engine = stores.started(tmp_path)
     for event in islice(stores.life(engine, seed=5), 300):
         stores.commit(store, engine, event)
-        if store._settling is not None:
-            store._settling.join()
+        if store._compacting is not None:
+            store._compacting.join()
     log = store.path.with_name("state.db-wal")
     assert log.stat().st_size < 3_000_000, "it never started anew"
     assert stores.on_disk(store.path) == stores.grants(engine)
@@ -296,14 +361,20 @@ def test_the_log_is_moved_to_the_database_behind_the_answers(
 def test_the_log_is_bounded_where_commits_leave_no_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "SETTLE_EVERY", 20_000)
-    monkeypatch.setattr(database, "MAX_LOG", 100)
-    monkeypatch.setattr(writer, "MAX_RECORDS", 100)
+    bound, interval = 1_000_000, 200_000
+    monkeypatch.setattr(store_module, "COMPACT_EVERY", interval)
+    monkeypatch.setattr(store_module, "MAX_LOG", bound)
+    monkeypatch.setattr(store_module, "PATIENCE", 60.0)
+    monkeypatch.setattr(compaction, "MAX_RECORDS", 100)
     store, engine = stores.started(tmp_path)
-    for event in islice(stores.life(engine, seed=5), 3000):
+    log, largest, written = store.path.with_name("state.db-wal"), 0, 0
+    for event in islice(stores.life(engine, seed=5), 1500):
+        before = store._logged
         stores.commit(store, engine, event)
-    log = store.path.with_name("state.db-wal")
-    assert log.stat().st_size < 20_000_000, "about 60 MB were written"
+        written += max(0, store._logged - before)
+        largest = max(largest, log.stat().st_size)
+    assert written > 10 * bound
+    assert bound / 4 < largest < bound + 2 * interval
     assert stores.on_disk(store.path) == stores.grants(engine)
 
 
@@ -340,30 +411,31 @@ def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -
     assert decision.changes == ()
 
 
-def test_only_what_an_event_touches_is_written_however_many_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoded: list[StoredGrant] = []
-
-    def encode(value: StoredGrant) -> bytes:
-        encoded.append(value)
-        return forms.encode(value)
-
+def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path, nodes.machine("package:2 numa:4 core:8 pu:2"))
+
+    def held() -> dict[str, bytes]:
+        """What the latest record says of grants."""
+        assert store._connection is not None
+        query = "SELECT held FROM journal ORDER BY seq DESC LIMIT 1"
+        (text,) = store._connection.execute(query).fetchone()
+        return {} if text is None else forms.decode_held(text)
+
     running = [nodes.container(100) for _ in range(20)]
     for container in running:
         stores.commit(store, engine, Created(container=container))
-    monkeypatch.setattr(writer, "encode", encode)
     engine.fork().handle(Stopped(container_id=running[0].id))
     newcomer = nodes.container(1000)
     stores.commit(store, engine, Created(container=newcomer))
-    assert [each.full_name for each in encoded] == [newcomer.full_name]
+    assert held().keys() == {newcomer.id}
     stores.commit(store, engine, Stopped(container_id=newcomer.id))
-    assert len(encoded) == 1
+    assert held() == {newcomer.id: forms.GONE}
     refused = nodes.container(0, annotations={"hide-hyperthreads.resource-policy.nri.io/pod": "?"})
     assert isinstance(stores.commit(store, engine, Created(container=refused)), AnnotationError)
-    assert len(encoded) == 1
+    assert held() == {}
     engine.handle(Stopped(container_id=running[1].id))  # nobody has stored this
     stores.commit(store, engine, Stopped(container_id=running[2].id))
-    assert len(encoded) == 1 + 18, "all are written where it is not known who changed"
+    gone = {each for each, form in held().items() if form == forms.GONE}
+    assert gone == {running[1].id, running[2].id}
+    assert len(held()) == 20, "all are written where it is not known who changed"
     assert stores.on_disk(store.path) == stores.grants(engine)
