@@ -24,6 +24,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo, fields
 
 from nri_policy.cluster.objects import settings as cluster
+from nri_policy.foundation.units import parse_duration
 from nri_policy.settings import Section, Settings, rdt, values
 from nri_policy.settings.document import of_sections
 
@@ -79,7 +80,7 @@ _TAKEN: dict[Any, Schema] = {
         "additionalProperties": {"type": "string", "enum": [*map(str, values.NODE_KINDS)]},
     },
     cluster.read_text: _TEXT,
-    cluster.read_duration: {**_TEXT, "description": "as in 30s or 10m"},
+    parse_duration: {**_TEXT, "description": "as in 30s or 10m"},
     cluster.read_levels: {
         "description": "node labels, coarse to fine; kubernetes.io/hostname only last",
         "type": "array",

@@ -209,8 +209,8 @@ class Auditor:
                 self.hasten()
             return self.report
 
-    async def shown(self) -> AuditReport:
-        """Return what is shown of how things are now."""
+    async def document(self) -> AuditReport:
+        """Return how things are now, as `audit` shows it."""
         return document(await self.look(), self._source.audit)
 
     async def observe(self, some: Iterable[Decided]) -> dict[str, Observed]:

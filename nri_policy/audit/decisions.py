@@ -33,7 +33,7 @@ def books(
     """Return who runs, or was created; *pids* are first processes by container.
 
     *folders* are cgroups by pod. Where the runtime never *hides* what becomes of *creations*, those
-    that did not start need no look.
+    that did not start need no look. Only such a runtime's pods have a process for sure.
     """
 
     def in_state(state: ContainerState) -> list[Present]:
@@ -48,11 +48,14 @@ def books(
             if placed.container.state is state
         ]
 
+    occupied = {each.container.pod.id for each in view.placed.values() if each.grant.tenant}
+    rooms = () if hides_creations else view.rooms.keys() & folders.keys() - occupied
     return Books(
         running=in_state(ContainerState.RUNNING),
         created=in_state(ContainerState.CREATED) if hides_creations else (),
         known={*view.placed, *folders},
         folders={folder for folder in folders.values() if folder},
+        rooms={each: folders[each] for each in rooms if folders[each]},
     )
 
 

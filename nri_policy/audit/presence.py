@@ -8,6 +8,10 @@ CRI-O says nothing of a creation that fails, or that nobody waits for any more: 
 container for one to two minutes, in case it is asked for again. From early in its creation on, a
 slow hook included, a container there has a process. So one that never started is given up once it
 has had none for `MAX_CREATION`, and CRI-O's own limit of a creation (240 s) is over.
+
+containerd says nothing of the end of a pod that it had before its own last start. So a pod that has
+a room and no containers is over once nothing runs in its cgroup: there its sandbox has a process
+for as long as it lives. CRI-O's may have none, but it tells of the end of each.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ class Books(Struct, frozen=True, kw_only=True):
     created: Sequence[Present]  # not started yet; the runtime might not say that they never will
     known: Collection[str]  # ids of all containers and pods
     folders: Collection[str]  # the pods' cgroups
+    rooms: Mapping[str, str]  # cgroups of pods that have a room and no tenants, by the pod's id
 
 
 class Source(Protocol):
@@ -56,6 +61,9 @@ class Source(Protocol):
 
     async def give_up(self, container_ids: Collection[str]) -> None:
         """Release containers that were never started, if they still are not."""
+
+    async def clear(self, pod_ids: Collection[str]) -> None:
+        """Release the rooms of pods that have ended, if they still have no tenants."""
 
     async def admit(self, cgroups: Collection[str]) -> None:
         """Take in who runs in *cgroups* that are in no book."""
@@ -81,6 +89,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
     ended: Collection[str]  # container ids
     given_up: Collection[str]  # container ids
     strangers: Collection[str]  # cgroups
+    cleared: Collection[str] = ()  # pod ids
 
 
 class Presence:
@@ -106,7 +115,7 @@ class Presence:
     async def round(self) -> None:
         """Look twice; release who has ended or never begun, and have strangers taken in."""
         first = await self._look()
-        if not (first.ended or first.given_up or first.strangers):
+        if not (first.ended or first.given_up or first.strangers or first.cleared):
             self.strangers = frozenset()
             return
         await self._sleep(GRACE)
@@ -115,6 +124,8 @@ class Presence:
             await self._source.release(sorted(ended))
         if given_up := {*first.given_up} & {*second.given_up}:
             await self._source.give_up(sorted(given_up))
+        if cleared := {*first.cleared} & {*second.cleared}:
+            await self._source.clear(sorted(cleared))
         before, self.strangers = self.strangers, frozenset(first.strangers) & {*second.strangers}
         if new := self.strangers - before:
             log.warning("unknown-container", extra={"cgroups": ",".join(sorted(new))})
@@ -140,7 +151,8 @@ class Presence:
             for name in names
             if "conmon" not in name and not any(each in name for each in books.known)
         ]
-        return _Seen(ended=ended, given_up=given_up, strangers=strangers)
+        cleared = [each for each, folder in books.rooms.items() if not there.get(folder)]
+        return _Seen(ended=ended, given_up=given_up, strangers=strangers, cleared=cleared)
 
     def _is_gone(self, each: Present) -> bool:
         """Return whether a container has no process, as far as can be seen."""

@@ -70,6 +70,10 @@ class NodeSource:
         for each in await self._plugin.release(container_ids, ContainerState.CREATED):
             self._findings.given_up(each)
 
+    async def clear(self, pod_ids: Collection[str]) -> None:
+        """Release the rooms of pods whose end the runtime has not said."""
+        await self._plugin.clear_rooms(pod_ids)
+
     async def admit(self, cgroups: Collection[str]) -> None:
         """Have the runtime list its containers: some in *cgroups* are not known."""
         log.info("registering-again", extra={"cgroups": len(cgroups)})

@@ -39,7 +39,7 @@ def blockio(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> BlockIO | None:
     """Return what a container is to have by its class of block I/O, if it is in one."""
-    control, asked = settings.control.blockio, request.blockio_class
+    control, asked = settings.control.blockio, request.steering.blockio_class
     if not control.enable:
         return None
     if asked is not None:
@@ -62,7 +62,7 @@ def blockio(
 def _decide_scheduling(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> Scheduling | None:
-    asked, pod = request.scheduling_class, container.pod
+    asked, pod = request.steering.scheduling_class, container.pod
     if asked is not None:
         name, origin = asked.name, Origin.ANNOTATION
     elif pod.namespace in settings.class_of_namespace:

@@ -1,8 +1,9 @@
 """The nri-policy program: one module a sub-command, imported only when it is asked for.
 
 Owns how the program ends: 0 done, 1 no, 2 usage, 3 the daemon cannot be reached, 78 bad settings
-(`failure`); errors are one line on stderr. A module of a sub-command has its name (`what_if` for
-`what-if`) and holds a click command called `command`.
+(`failure`); errors are one line on stderr. A module of a sub-command is in `node` and has its name
+(`what_if` for `what-if`), the group `cluster` is a room of its own; each holds a click command
+called `command`.
 """
 
 from __future__ import annotations
@@ -76,9 +77,12 @@ class _Commands(Program):
     ) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        room = __name__ if cmd_name == "cluster" else f"{__name__}.node"
         gc.disable()  # imports leave nothing to collect, and are looked through again and again
-        module = import_module(f"{__name__}.{cmd_name.replace('-', '_')}")
-        gc.enable()
+        try:
+            module = import_module(f"{room}.{cmd_name.replace('-', '_')}")
+        finally:
+            gc.enable()
         command: click.Command = module.command
         show(command, cmd_name)
         return command

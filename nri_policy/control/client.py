@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.json_format import MessageToDict
 
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto.control_pb2_grpc import AdministrationStub, ControlStub
@@ -24,7 +23,6 @@ from nri_policy.report import (
     StatusReport,
     TopologyReport,
     WhatIfReport,
-    convert,
     decode,
 )
 from nri_policy.settings import Reload
@@ -82,12 +80,7 @@ class Client:
 
     def status(self) -> StatusReport:
         """Return how the daemon is."""
-        answer = self._ask(self._stub.Status, pb.StatusRequest())
-        fields = MessageToDict(
-            answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-        )
-        with _understood():
-            return convert(fields, StatusReport)
+        return self._document(self._stub.Status, pb.StatusRequest(), StatusReport)
 
     def pools(self) -> tuple[OccupiedPoolReport, ...]:
         """Return the pools, by id."""

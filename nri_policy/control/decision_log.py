@@ -147,6 +147,8 @@ class DecisionLog:
             table=None,
             notes=(str(error),),
         )
+        if container.stands_for_pod:  # a room that cannot be resized stays as it is
+            return explanation
         self.refusals.pop(container.full_name, None)  # the latest is to be last
         self.refusals[container.full_name] = Refusal(explanation=explanation, container=container)
         if len(self.refusals) > MOST_REFUSALS:
@@ -159,7 +161,7 @@ def _container_of(event: Event, view: NodeView) -> Container:
     if isinstance(event, Created):
         return event.container
     assert isinstance(event, Resized), "no other event is refused to a container"
-    return view.placed[event.container_id].container
+    return view.held_by(event.container_id).container
 
 
 def _fill(message: control_pb2.Decision, decision: Decision, view: NodeView) -> None:

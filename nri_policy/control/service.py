@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 import grpc
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from nri_policy.classes import Classes
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
@@ -28,8 +28,10 @@ from nri_policy.report import (
     ClassItemReport,
     ExplanationReport,
     JournalPage,
+    PublicationReport,
     ResourceTopology,
     SettingsReport,
+    StatusReport,
     TopologyReport,
     answer_report,
     class_items,
@@ -113,7 +115,7 @@ class Hypotheses(Protocol):
         """Return what a document of settings would change; ValueError."""
         ...
 
-    async def found(self) -> Mapping[str, CPUsAndMems]:
+    async def observe_unpinned(self) -> Mapping[str, CPUsAndMems]:
         """Return where containers run as far as the policy leaves them alone."""
         ...
 
@@ -125,8 +127,8 @@ class Hypotheses(Protocol):
 class Auditor(Protocol):
     """Looks whether containers are where they are to be; `audit.auditor.Auditor`."""
 
-    async def shown(self) -> AuditReport:
-        """Return what is shown of how things are now."""
+    async def document(self) -> AuditReport:
+        """Return how things are now, as `audit` shows it."""
         ...
 
     def in_kernel(self, container_id: str) -> Mapping[str, str]:
@@ -148,14 +150,6 @@ class Reloads(Protocol):
     latest: Reload | None
 
 
-class Publication(Protocol):
-    """How it goes with one copy of the topology."""
-
-    def message(self) -> pb.Publication:
-        """Return it as `status` has it."""
-        ...
-
-
 class Topology(Protocol):
     """The node's NodeResourceTopology object; `nrt.topology.Topology`."""
 
@@ -164,7 +158,7 @@ class Topology(Protocol):
         ...
 
     @property
-    def publications(self) -> Iterable[Publication]:
+    def publications(self) -> Iterable[PublicationReport]:
         """How it goes with the copies that are kept up to date."""
         ...
 
@@ -215,36 +209,38 @@ class Control:
         }
         return service_handler(SERVICE, methods)
 
-    async def status(self, request: pb.StatusRequest, context: _Context) -> pb.StatusResponse:
-        """Return how the daemon is."""
+    async def status(self, request: pb.StatusRequest, context: _Context) -> pb.Document:
+        """Return how the daemon is as `status -o json` prints it."""
         del request, context
         view, latest = self._node.view, self._reloads.latest
         layout = view.layout
-        return pb.StatusResponse(
-            version=self._version,
-            synchronized=self._status.synchronized.is_set(),
-            runtime=self._status.runtime,
-            pools=len(layout.tree.pools),
-            containers=len(view.placed),
-            refused=len(self._list_refused(view)),
-            online_cpus=str(layout.machine.online),
-            reserved_cpus=str(layout.capacity.reserved),
-            isolated_cpus=str(layout.capacity.isolated),
-            exclusive_cpus=str(view.exclusive),
-            shared_cpus=str(view.free),
-            notices=[
-                *self._status.doubts(),
-                *layout.shortages,
-                *layout.settings.notices,
-                *layout.machine.notes,
-                *layout.tree.notes,
-            ],
-            latest_reload=None if latest is None else pb.Reload(**asdict(latest)),
-            publications=[each.message() for each in self._topology.publications],
-            lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
-            unsupported_annotations=sum(
-                bool(placed.request.unsupported) for placed in view.placed.values()
-            ),
+        return _document(
+            StatusReport(
+                version=self._version,
+                synchronized=self._status.synchronized.is_set(),
+                runtime=self._status.runtime,
+                pools=len(layout.tree.pools),
+                containers=len(view.placed),
+                refused=len(self._list_refused(view)),
+                online_cpus=layout.machine.online,
+                reserved_cpus=layout.capacity.reserved,
+                isolated_cpus=layout.capacity.isolated,
+                exclusive_cpus=view.exclusive,
+                shared_cpus=view.free,
+                notices=(
+                    *self._status.doubts(),
+                    *layout.shortages,
+                    *layout.settings.notices,
+                    *layout.machine.notes,
+                    *layout.tree.notes,
+                ),
+                publications=tuple(self._topology.publications),
+                latest_reload=latest,
+                lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
+                unsupported_annotations=sum(
+                    bool(placed.request.steering.unsupported) for placed in view.placed.values()
+                ),
+            )
         )
 
     async def pools(self, request: pb.PoolsRequest, context: _Context) -> pb.Document:
@@ -381,7 +377,7 @@ class Control:
                 event, pods = await self._parse_question(request)
             except ValueError as error:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            found = {} if event is None else await self._what_if.found()
+            found = {} if event is None else await self._what_if.observe_unpinned()
             trial = WhatIf(
                 self._node.fork(), most=request.most, found=found, devices=self._what_if.unused()
             )
@@ -413,7 +409,7 @@ class Control:
         del request
         if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
-        return _document(await self._auditor.shown())
+        return _document(await self._auditor.document())
 
     async def topology(self, request: pb.TopologyRequest, context: _Context) -> pb.Document:
         """Return the NodeResourceTopology object as it would be published."""
@@ -459,7 +455,7 @@ def _with_answer(
         return report
     devices = held_hints(view.holding(placed), view.layout.topology_hints)
     asked, notes = view.layout.settings.agent.pod_resource_api, report.notes
-    if not asked and any(hint.kind is HintKind.DEVICES for hint in placed.request.hints):
+    if not asked and any(hint.kind is HintKind.DEVICES for hint in placed.request.steering.hints):
         notes = (*notes, _NOT_ASKED)
     answer = answer_report(view, placed, devices)
     return replace(report, answer=answer, devices=devices, notes=notes)

@@ -41,7 +41,7 @@ class Hypotheses:
         """Return what the settings in a document would change; ValueError if they cannot."""
         return await self._reloads.proposed(text)
 
-    async def found(self) -> Mapping[str, CPUsAndMems]:
+    async def observe_unpinned(self) -> Mapping[str, CPUsAndMems]:
         """Return where containers run, by the kernel, of which something is left alone."""
         seen = await self._auditor.observe(list_unpinned(self._node.view))
         return {each: (o.cpus.effective, o.mems.effective) for each, o in seen.items()}

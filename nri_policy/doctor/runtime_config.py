@@ -218,6 +218,6 @@ def _text(value: object, default: str) -> str:
 def _milliseconds(value: object, default: int) -> int:
     """Return a Go duration such as 2s or 500ms; what is not understood counts as not given."""
     try:
-        return round(parse_duration(value) * 1000) or default  # type: ignore[arg-type]  # refuses other types itself
+        return round(parse_duration(value) * 1000) or default
     except ValueError:
         return default

@@ -32,8 +32,8 @@ _UNHEARD = "it was created before this policy could set it"
 
 def check_supported(container: Container, request: Request, settings: Settings) -> None:
     """Raise AnnotationError for annotations without effect, if the settings want that."""
-    if request.unsupported and settings.unsupported_annotations is Unsupported.REFUSE:
-        key = request.unsupported[0]
+    if request.steering.unsupported and settings.unsupported_annotations is Unsupported.REFUSE:
+        key = request.steering.unsupported[0]
         text = container.pod.annotations[key]
         raise AnnotationError(key, text, "supported yet, and unsupportedAnnotations is refuse")
 
@@ -89,8 +89,8 @@ def _without(
     state: State, container: Container, request: Request, error: AnnotationError
 ) -> Classes:
     """Return the classes of a container that cannot be refused its scheduling class any more."""
-    assert request.scheduling_class is not None, "nothing else is refused"
-    name = request.scheduling_class.name
+    assert request.steering.scheduling_class is not None, "nothing else is refused"
+    name = request.steering.scheduling_class.name
     return Classes(
         scheduling=Scheduling(name=name, origin=Origin.ANNOTATION, lacking=(str(error),)),
         blockio=blockio(state.layout.settings, state.equipment, container, request),

@@ -47,19 +47,20 @@ class Comparison:
         if pulls is not None and pulls.terms:
             scored = layout.affinity_scorer.scores(state.peers.pools, pulls.terms)
             self._columns.append((Column.AFFINITY, scored))
-        self._columns += _hint_columns(layout, request.hints)
-        if request.zone is not None:  # counts only where it has room
-            self._in_zone = _hint_columns(layout, (*request.hints, request.zone))
+        self._columns += _hint_columns(layout, request.steering.hints)
+        if request.steering.zone is not None:  # counts only where it has room
+            self._in_zone = _hint_columns(layout, (*request.steering.hints, request.steering.zone))
         if offers is not None:
             self._compare_memory(offers)
-        if request.strict_hints:
+        if request.steering.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
         self._excluded += spill_order(layout, request, offers)
 
     def search(self, first: int = 0, last: int = -1) -> Found:
         """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
 
-        Guests make room where nothing fits beside them, or only what is worse down to `depth`.
+        Preemptible containers make room where nothing fits beside them, or where what fits is
+        worse by the criteria up to `depth`.
         """
         table = self.table(with_preemptible=True)
         pool = table.best(first, last)
@@ -76,15 +77,15 @@ class Comparison:
         state, request, layout = self._state, self._request, self._state.layout
         burstable = request.qos is QoS.BURSTABLE
         unlimited = burstable and request.cpu_limit is None
-        wanted = layout.classes.order(request.priority)[:1] if request.exclusive else ()
+        wanted = layout.classes.order(request.steering.priority)[:1] if request.exclusive else ()
         table = state.supply.score(
             exclusive=request.exclusive,
             milli=request.shared,
             shares=request.shares,
-            isolated=int(request.isolated),
+            isolated=int(request.steering.isolated),
             with_preemptible=with_preemptible,
             limit=request.cpu_limit if burstable else None,
-            burst_levels=layout.burst_levels[request.burst_level] if unlimited else None,
+            burst_levels=layout.burst_levels[request.steering.burst_level] if unlimited else None,
             wanted_class=wanted[0] if wanted else None,
             tight=layout.settings.packing is Packing.TIGHT,
         )
@@ -94,7 +95,7 @@ class Comparison:
             table.exclude(pool)
         if request.exclusive:
             self._compare_domains(table, with_preemptible=with_preemptible)
-        if request.zone is not None and has_room(layout, request.zone, table):
+        if request.steering.zone is not None and has_room(layout, request.steering.zone, table):
             for column, values in self._in_zone:
                 table.fill(column, values)
         return table
@@ -103,12 +104,12 @@ class Comparison:
         """Fill in what exclusive CPUs would touch, and leave out the pools that have not enough."""
         supply, layout, request = self._state.supply, self._state.layout, self._request
         cpus, isolated = supply.free_cpus(), supply.free_isolated_cpus()
-        if request.strict_hints:
-            bounds = layout.topology_hints.bounds(request.hints).cpus
+        if request.steering.strict_hints:
+            bounds = layout.topology_hints.bounds(request.steering.hints).cpus
             cpus, isolated = cpus & bounds, isolated & bounds
         slack = supply.slack(layout.tree.top.id, 0, False, with_preemptible)
-        wished = request.isolated is not Isolation.NO
-        touch, whole = layout.picker.domains.touch, request.full_cores is FullCores.REQUIRE
+        wished = request.steering.isolated is not Isolation.NO
+        touch, whole = layout.picker.domains.touch, request.steering.full_cores is FullCores.REQUIRE
         touch(table, request.exclusive, cpus, slack, not wished, whole_cores=whole)
         if wished:
             touch(table, request.exclusive, isolated, None, True, whole_cores=whole)
@@ -125,7 +126,7 @@ class Comparison:
             self._columns.append((Column.MEMORY_BURST, offered.burst))
         request = self._request
         if request.qos is QoS.BURSTABLE and request.memory and request.memory_limit is None:
-            levels = self._state.layout.burst_levels[request.burst_level]
+            levels = self._state.layout.burst_levels[request.steering.burst_level]
             self._columns.append((Column.MEMORY_BURST, levels))
         if offered.undisturbed is not None:
             self._columns.append((Column.UNDISTURBED_MEMORY, offered.undisturbed))
@@ -157,7 +158,7 @@ def spill_order(layout: Layout, request: Request, offers: Offers | None) -> list
 def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
     """Return the pools in which *request* cannot be as near to its hints as it must (§8)."""
     layout = state.layout
-    bounds = layout.topology_hints.bounds(request.hints)
+    bounds = layout.topology_hints.bounds(request.steering.hints)
     free = state.supply.free_cpus() | state.supply.free_isolated_cpus()
     return [
         pool.id

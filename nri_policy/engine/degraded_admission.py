@@ -25,7 +25,7 @@ def keep(state: State, container: Container, request: Request, grant: Grant) -> 
     memory = memory_request(
         container, request, aligned=state.layout.aligned, cold=map_.is_cold(grant.mems)
     )
-    if memory is None:
+    if memory is None or grant.tenant:
         book(state, container, request, Choice(grant=grant, kind=DecisionKind.KEPT))
         return []
     home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
@@ -44,15 +44,16 @@ def admit_degraded(
 
     Strict hints go first, then the place of its memory, last the CPUs of its own.
     """
-    whole = replace(request, strict_hints=False)
+    steering = replace(request.steering, strict_hints=False)
+    whole = replace(request, steering=steering)
     left = min(whole.milli, max(0, state.supply.allocatable_shared(state.layout.tree.top.id)))
     # who shares nothing in particular may do so on the reserved CPUs, if it may be moved there
     shared = replace(
         whole,
         exclusive=0,
-        isolated=Isolation.NO,
         shared=left,
         movable=whole.movable or not left,
+        steering=replace(steering, isolated=Isolation.NO),
     )
     for less, text in (
         (whole, "it runs all the same"),
@@ -73,7 +74,8 @@ def admit_degraded(
 
 
 def add_notes(state: State, container_id: str, *notes: str) -> None:
-    """Add *notes* to the explanation of a container's place."""
-    placed = state.placed[container_id]
+    """Add *notes* to the explanation of the place of a container, or of a room."""
+    placed = state.holder(container_id)
+    assert placed is not None, "it has a place"
     explanation = replace(placed.explanation, notes=(*placed.explanation.notes, *notes))
     state.enter(replace(placed, explanation=explanation))

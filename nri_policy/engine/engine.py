@@ -60,6 +60,13 @@ from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.reconfiguration import reconfigure
 from nri_policy.engine.requested import check_amounts, overlay, read_admitted, read_request
+from nri_policy.engine.rooms import (
+    drop_rooms,
+    living_pods,
+    open_room,
+    resize_room,
+    restored_rooms,
+)
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed, Resizing, Snapshot, State
 from nri_policy.engine.synchronization import (
@@ -68,15 +75,14 @@ from nri_policy.engine.synchronization import (
     recall,
     restore,
     resume,
-    same_entitlement,
     takeover_cause,
     update_from_list,
-    with_entitlement,
     with_stored_grant,
 )
+from nri_policy.engine.tenancy import leave, settle, settle_all
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
-from nri_policy.pools.capacity import NOTHING, Earlier
+from nri_policy.pools.capacity import NOTHING, CapacityError, Earlier
 from nri_policy.settings import Settings
 from nri_policy.workload.amounts import described, resized_requirements
 from nri_policy.workload.pod import Container, ContainerState
@@ -224,13 +230,19 @@ class Engine:
         container = replace(container, created=max(container.created, state.latest + 1))
         for stale in (container.id, state.named(container.full_name)):
             if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
-                state.drop(stale)
+                leave(state, stale)
                 state.forget(stale)
+        try:
+            warnings += open_room(state, container, request)
+        except PlacementError as refusal:
+            if not event.admitted:
+                raise
+            warnings += (str(refusal),)
         cause, corrected = "", []
         if container.pod_level:
             cause = f"{container.full_name} shows that its pod has resources as a whole"
             corrected = self._correct(mistaken(state, container), cause)
-        classes, asks = None, request.scheduling_class or request.blockio_class
+        classes, asks = None, request.steering.scheduling_class or request.steering.blockio_class
         if asks or state.layout.gives_classes:
             classes = classes_of(state, container, request, event)
         decision = self._place(container, request, free, warnings, None, admitted=event.admitted)
@@ -266,7 +278,12 @@ class Engine:
             add_notes(state, container.id, *warnings)
         if resizing is not None:
             state.await_resize(container.id, resizing)
-        elif before is not None and request.milli < before.request.milli:
+            settle(state, container.pod.id)
+        elif (
+            before is not None
+            and request.milli < before.request.milli
+            and not before.grant.tenant  # what it gives back stays in its pod's room
+        ):
             bring_back(state, container.id)
         placed = state.placed[container.id]
         # one that was degraded keeps the weight that it came with
@@ -304,6 +321,12 @@ class Engine:
     def _resized(self, event: Resized) -> Decision:
         state, free, container_id = self._state, self._state.supply.free_cpus(), event.container_id
         placed = state.placed.get(container_id)
+        if container_id in state.rooms:
+            check_amounts(event.resources)
+            room = state.rooms[container_id]
+            resize_room(state, room, event.resources)
+            cause = f"the room of {room.container.full_name} was resized"
+            return Decision(changes=self._changes(free, cause))
         if placed is None:
             return Decision(container_id=container_id)
         check_amounts(event.resources)
@@ -353,6 +376,7 @@ class Engine:
         before, name = resizing.before, resizing.before.container.full_name
         if not event.refused:
             state.end_resize(container_id)
+            settle(state, before.container.pod.id)
             if state.placed[container_id].request.milli < before.request.milli:
                 bring_back(state, container_id)
             return Decision(changes=self._changes(free, f"{name} was resized"))
@@ -381,17 +405,23 @@ class Engine:
         asked = (
             [event.container_id] if isinstance(event, Stopped) else [*state.of_pod(event.pod_id)]
         )
-        gone = [state.drop(each) for each in asked if each in state.placed]
+        gone = [leave(state, each) for each in asked if each in state.placed]
+        freed = [each for each in gone if not each.grant.tenant]  # a slice goes to its room's rest
         for placed in gone:
             state.forget(placed.container.id)
+        if isinstance(event, PodStopped) and event.pod_id in state.rooms:
+            freed.append(state.drop(event.pod_id))
+        for placed in gone:
+            settle(state, placed.container.pod.id)
         if self.layout.settings.shrink_memory:
             state.shrink_memory()
-        if gone and state.away:
+        if freed and state.away:
             bring_back(state)
         if state.pod_memory:
             settle_memory(state, {each.container.pod.id: None for each in gone})
         names = tuple(placed.container.full_name for placed in gone)
-        cause = f"{', '.join(names)} stopped"
+        subjects = names or [each.container.full_name for each in freed]
+        cause = f"{', '.join(subjects)} stopped"
         return Decision(released=names, changes=self._changes(free, cause))
 
     def _changes(self, free: CPUSet, cause: str) -> tuple[Placement, ...]:
@@ -407,18 +437,24 @@ class Engine:
         state = self._state
         state.equipment = event.equipment or state.equipment
         before = state.placed.keys() | event.held.keys()
-        present = deduplicate(event.containers, before)
+        present = [*deduplicate(event.containers, before)]
         listed_now = {container.id: container.full_name for container in present}
         came = [each.full_name for each in present if before and each.id not in before]
-        left = [each.full_name for key, each in event.held.items() if key not in listed_now]
+        left = [
+            each.full_name
+            for key, each in event.held.items()
+            if key not in listed_now and not each.of_room
+        ]
         gone = [
             each
             for each, placed in state.placed.items()
             if listed_now.get(each) != placed.container.full_name  # another one has its id
         ]
         for each in gone:
-            left.append(state.drop(each).container.full_name)
+            left.append(leave(state, each).container.full_name)
             state.forget(each)
+        pods = living_pods(present, event.pods)
+        drop_rooms(state, pods)
         candidates, warnings, deadlines, unread = [], [], {}, {}
         pools = {pool.name: pool.id for pool in self.layout.tree.pools}
         recalled = self._recalled(present, event.held)
@@ -443,7 +479,9 @@ class Engine:
                 candidate = with_stored_grant(candidate, stored, pools, there=there)
                 deadlines[container.id] = stored.deadline
             candidates.append(candidate)
+        candidates += restored_rooms(state, pods.values(), candidates, event.held)
         state.end_resizes()  # who was resized is listed with what it has
+        settle_all(state)
         cause = takeover_cause(left, came)
         decision = self._restored(candidates, warnings, cause)
         decision = with_limits(state, decision, cause)
@@ -482,8 +520,8 @@ class Engine:
             state.enter(replace(placed, container=container))
             if container.id in state.resizing:
                 continue
-            if same_entitlement(request, estimated):  # one that was degraded has less
-                request = with_entitlement(request, placed.request)
+            if request.entitlement == estimated.entitlement:  # one that was degraded has less
+                request = replace(placed.request, steering=request.steering)
                 state.enter(replace(placed, container=container, request=request))
                 continue
             before, deadline = state.snapshot(), state.cold.get(container.id)
@@ -528,7 +566,7 @@ class Engine:
             return []
         state.drop(known.id)
         cpus, mems = state.sent[known.id]
-        same = same_entitlement(request, placed.request)
+        same = request.entitlement == placed.request.entitlement
         return [
             Candidate(
                 container=container,
@@ -560,7 +598,7 @@ class Engine:
         if missing is not None:
             shorter = restored.short if state.memory.missing > missing else []
             if lost := [*restored.refused, *restored.flagged, *shorter]:
-                raise PlacementError("; ".join(lost))
+                raise CapacityError("; ".join(lost))
         return Decision(
             changes=state.announce_all(state.placed, cause),
             warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),

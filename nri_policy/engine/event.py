@@ -15,8 +15,8 @@ from nri_policy.classes import Classes, Equipment
 from nri_policy.engine.grant import Grant
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
-from nri_policy.workload.pod import Container, Resources
-from nri_policy.workload.request import Request
+from nri_policy.workload.pod import Container, Pod, Resources
+from nri_policy.workload.request import Entitlement
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
 
@@ -80,12 +80,12 @@ class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
 
 
 class StoredGrant(Struct, frozen=True, kw_only=True):
-    """What an earlier engine granted, and enough of the container to know it again."""
+    """What an earlier engine granted, and enough of the container, or pod, to know it again."""
 
     pod_uid: str
-    full_name: str  # namespace/pod/container
+    full_name: str  # namespace/pod/container, or namespace/pod of a room
     resized: bool  # its resources are newer than its pod's annotations
-    request: Request  # what the grant is for, without what only steered the choice
+    entitlement: Entitlement = field(name="request")  # what the grant is for
     pool: str  # name: ids are another tree's
     grant: Grant
     deadline: float | None  # when its cold start ends, seconds since the epoch
@@ -97,11 +97,17 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     pod_level: bool | None = None  # whether its pod has resources as a whole
     pod_amounts: Resources | None = None
 
+    @property
+    def of_room(self) -> bool:
+        """Whether it is the grant of a room."""
+        return self.full_name.count("/") == 1
+
 
 class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):
     """The runtime has said which containers exist; nothing else does."""
 
     containers: tuple[Container, ...]
+    pods: tuple[Pod, ...] = ()  # that exist, and have no container now
     held: Mapping[str, StoredGrant] = field(default_factory=dict)  # by container id
     now: float = 0.0  # seconds since the epoch
     latest: int = 0  # of a picture: `Container.created` of the youngest there ever was

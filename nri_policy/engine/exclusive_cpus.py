@@ -13,6 +13,7 @@ from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.picker import Picker
 from nri_policy.pools.supply import Slack
+from nri_policy.pools.tree import Pool
 from nri_policy.settings import FullCores
 from nri_policy.workload.request import Isolation, Request
 
@@ -31,10 +32,11 @@ def cut(
     if held is not None and held.covers(request):
         own = held.grant.exclusive
         if request.exclusive < len(own):
-            free = state.supply.free_cpus() & layout.tree.pools[grant.pool].cpus
-            classes = [own & each for each in layout.classes.order(request.priority)]
+            pool = layout.tree.pools[grant.pool]
+            free = state.supply.free_cpus() & pool.cpus
+            classes = [own & each for each in layout.classes.order(request.steering.priority)]
             rest = own - CPUSet.union(classes)
-            own = _take(layout, request, own | free, (*classes, rest), None)
+            own = take(layout, request, pool, own | free, (*classes, rest), None)
         return replace(grant, exclusive=own, isolated=held.grant.isolated), True
     with_preemptible, *again = looks
     picked = _pick(state, request, grant, held, with_preemptible=with_preemptible)
@@ -50,18 +52,18 @@ def _pick(
     state: State, request: Request, grant: Grant, held: Held | None, *, with_preemptible: bool
 ) -> Grant:
     """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
-    layout, supply = state.layout, state.supply
-    cpus = layout.tree.pools[grant.pool].cpus
-    candidates, slack = supply.free_isolated_cpus() & cpus, None
-    isolated = request.isolated is not Isolation.NO and len(candidates) >= request.exclusive
+    layout, supply, steering = state.layout, state.supply, request.steering
+    pool = layout.tree.pools[grant.pool]
+    candidates, slack = supply.free_isolated_cpus() & pool.cpus, None
+    isolated = steering.isolated is not Isolation.NO and len(candidates) >= request.exclusive
     if not isolated:
-        candidates = supply.free_cpus() & cpus
+        candidates = supply.free_cpus() & pool.cpus
         slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
-    if request.strict_hints:
-        candidates &= layout.topology_hints.bounds(request.hints).cpus
-    classes = layout.classes.order(request.priority)
+    if steering.strict_hints:
+        candidates &= layout.topology_hints.bounds(steering.hints).cpus
+    classes = layout.classes.order(steering.priority)
     own = held.grant.exclusive if held else EMPTY
-    whole_cores = request.full_cores is FullCores.REQUIRE
+    whole_cores = steering.full_cores is FullCores.REQUIRE
     if own and whole_cores:
         own = CPUSet.union(
             core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(own)
@@ -69,42 +71,48 @@ def _pick(
     if own:
         classes = (own, *(each - own for each in classes))
     exclusive = None
-    if request.pick_by_hints and not own and not whole_cores:
-        places = layout.topology_hints.localities(request.hints)
+    if steering.pick_by_hints and not own and not whole_cores:
+        places = layout.topology_hints.localities(steering.hints)
         exclusive = pick_near(layout.picker, request.exclusive, candidates, places, classes, slack)
         if exclusive is None and slack is not None:  # used up by the attempt
             slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
     if exclusive is None:
-        exclusive = _take(layout, request, candidates, classes, slack)
+        exclusive = take(layout, request, pool, candidates, classes, slack)
     return replace(grant, exclusive=exclusive, isolated=isolated)
 
 
-def _take(
+def take(  # noqa: PLR0913, PLR0917 - for whom, where, and from what
     layout: Layout,
     request: Request,
+    pool: Pool,
     candidates: CPUSet,
     classes: tuple[CPUSet, ...],
     slack: Slack | None,
 ) -> CPUSet:
-    """Return exclusive CPUs for *request*, of the first of *classes* as far as possible."""
-    whole_cores = request.full_cores is FullCores.REQUIRE
+    """Return exclusive CPUs of *pool*, of the first of *classes* as far as possible.
+
+    ValueError where the *candidates*, or what *slack* leaves of them, are too few; PlacementError
+    where only the strict hints or whole cores make them so.
+    """
+    whole_cores = request.steering.full_cores is FullCores.REQUIRE
     try:
         return layout.picker.pick(
             request.exclusive,
             candidates,
             classes,
             slack,
-            spare_cores=request.full_cores is FullCores.PREFER,
+            spare_cores=request.steering.full_cores is FullCores.PREFER,
             whole_cores=whole_cores,
         )
     except ValueError as error:
-        if request.strict_hints:
-            message, lack = f"strict hints leave too few CPUs: {error}", Lack.HINTS
+        if request.steering.strict_hints:
+            lack = Lack.HINTS
         elif whole_cores:
-            message, lack = f"too few whole cores are left: {error}", Lack.FULL_CORES
+            lack = Lack.FULL_CORES
         else:
             raise
-        raise PlacementError(message, lack=lack) from error
+        available = 1000 * len(candidates)
+        raise PlacementError(lack, request, pool=pool.name, available=available) from error
 
 
 def pick_near(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities

@@ -25,6 +25,7 @@ class DecisionKind(StrEnum):
     RESERVED = "on the reserved CPUs"
     PRESERVED = "left as it is"
     KEPT = "kept what it ran on"
+    TENANT = "in its pod's room"
     RESIZED = "resized where it was"
     REFUSED = "refused"
 

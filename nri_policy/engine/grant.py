@@ -11,13 +11,13 @@ from msgspec import Struct, field
 
 from nri_policy.classes import Classes
 from nri_policy.engine.explanation import Explanation
-from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.workload.request import Request, Sort
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What one container holds."""
+    """What one container, or a room, holds."""
 
     pool: int  # id in the tree
     sort: Sort
@@ -30,6 +30,10 @@ class Grant(Struct, frozen=True, kw_only=True):
     mems: CPUSet  # node ids
     home: int | None = None  # the pool that it was moved up from first, where it goes back to
     returned: bool = False  # it has been back, and stays wherever it is moved now
+    tenant: bool = False  # its CPUs are its pod's room's, which are booked for the room (§3.3)
+    rest: CPUSet = EMPTY  # what a tenant shares with others of its room
+    # of a room: slices that containers had when they ended, by name; they come back to them
+    ended: Mapping[str, CPUSet] = {}
 
 
 class Moved(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Keeping: booking what running containers held, as far as it is still possible; placement.md §10.
 
-Owns the phases in which they are booked and what is possible. Who is not as it was is left to be
-placed anew or completed.
+Owns the phases in which they are booked, and what is possible. Containers that have lost something
+are returned, for others to complete them or to place them anew.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ from nri_policy.workload.request import Sort
 
 
 class Restored(Struct):
-    """What became of candidates, as far as somebody should hear of it."""
+    """What became of candidates, in words, each with the container's name."""
 
-    refused: list[str] = field(default_factory=list)  # who fits nowhere, in a `strict` change
-    flagged: list[str] = field(default_factory=list)  # what is odd about those that stay
-    short: list[str] = field(default_factory=list)  # whose memory is booked beyond what there is
-    notes: list[str] = field(default_factory=list)  # on those that were placed
+    refused: list[str] = field(default_factory=list)  # why it fits nowhere, in a `strict` change
+    flagged: list[str] = field(default_factory=list)  # what is wrong with one that stays
+    short: list[str] = field(default_factory=list)  # how much memory is booked beyond the nodes'
+    notes: list[str] = field(default_factory=list)  # how one was placed anew
 
 
 def keep_all(
     state: State, candidates: Sequence[Candidate], result: Restored, *, forced: bool
 ) -> list[Candidate]:
-    """Book what can be kept, what was held before what is read; return who is not as it was.
+    """Book what containers can keep; return those that cannot keep all.
 
-    All exclusive CPUs are set aside before any shared part is booked, those of who shares none
-    first: so nobody who lost nothing moves for one who did. What is left of a pool after them is
-    what its sharers can be recognised by. A degraded container keeps what it has before anyone
-    gets more.
+    The phases, so that a container that has lost nothing never moves for one that has:
+
+    1. The exclusive CPUs of all known grants are set aside.
+    2. Known grants are booked: first those without a shared part, then those with both, then the
+       sharers. A degraded container keeps what it has before anyone gets more.
+    3. Grants are read from the cpusets of containers without a known one. Sharers are recognised
+       by what the known grants leave of a pool.
+    4. Mixed grants whose shared part had no room in phase 2 move to a pool above.
     """
     alone = claimed_once(candidate.cpus for candidate in candidates)
     known = sorted((each for each in candidates if _keeps(each)), key=_shares)
@@ -79,7 +83,7 @@ def keep_all(
 def _keep(
     state: State, candidate: Candidate, grant: Grant, result: Restored, *, forced: bool
 ) -> list[Candidate]:
-    """Book a grant; return whose it is if it is to be completed: degraded, or a *forced* change."""
+    """Book a grant; return its candidate if it is degraded, or not whole in a *forced* change."""
     keep_one(state, candidate, grant, result)
     incomplete = candidate.degraded or (forced and not _whole(candidate, grant))
     return [candidate] if incomplete else []
@@ -94,9 +98,10 @@ def keep_one(state: State, candidate: Candidate, grant: Grant, result: Restored)
 def _keep_torn(
     state: State, candidate: Candidate, grant: Grant, result: Restored, *, forced: bool
 ) -> list[Candidate]:
-    """Book a mixed grant whose shared part has no room where it was: on the nearest pool above.
+    """Book a mixed grant on the nearest pool above that has room for its shared part.
 
-    Where there is none, without it if that is *forced*. Return whose it is if it is not as it was.
+    If none has, a *forced* change books it without the shared part. Return the candidate unless it
+    has all that it had.
     """
     pools, name = state.layout.tree.pools, candidate.container.full_name
     for pool in state.layout.tree.path(pools[grant.pool]):
@@ -159,7 +164,7 @@ def _has_zone(state: State, candidate: Candidate, grant: Grant) -> bool:
 def possible(state: State, candidate: Candidate, grant: Grant) -> bool:
     """Whether *grant* can be booked as it is without breaking an invariant of §2.
 
-    Or without breaking it more: who is on the reserved CPUs stays where they are overbooked.
+    A container on the reserved CPUs may stay although they are overbooked.
     """
     request = candidate.request
     nodes = state.layout.memory.nodes

@@ -59,7 +59,8 @@ class Layout(Struct, frozen=True, kw_only=True):
         """
         if grant.sort is Sort.PRESERVE:
             return EMPTY
-        cpus = self.capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
+        own = grant.exclusive | grant.rest
+        cpus = self.capacity.reserved if grant.sort is Sort.RESERVED else own
         if grant.shares:
             # a preemptible one at the top runs on the reserved CPUs while all others are owned
             cpus |= (free & self.tree.pools[grant.pool].cpus) or self.capacity.reserved

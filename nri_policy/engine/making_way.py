@@ -119,7 +119,7 @@ def find_last_ways(state: State, request: Request) -> list[Way]:
     found: list[tuple[tuple[int, Width, int, int, int], Way]] = []
     for pool in state.layout.tree.pools:
         n = request.exclusive
-        if request.isolated is not Isolation.NO and len(isolated & pool.cpus) >= n:
+        if request.steering.isolated is not Isolation.NO and len(isolated & pool.cpus) >= n:
             n = 0
         for target in state.layout.tree.path(pool):
             if target.parent is None and pool.parent is not None:

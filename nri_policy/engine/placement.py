@@ -26,8 +26,9 @@ from nri_policy.engine.making_way import (
 )
 from nri_policy.engine.placement_notes import confinement_notes, isolation_notes, not_cold
 from nri_policy.engine.rebooking import last_resort, make_room, move_up
-from nri_policy.engine.shortage import Lack, PlacementError, shortage
+from nri_policy.engine.shortage import Lack, PlacementError, memory_shortage, shortage
 from nri_policy.engine.state import Placed, State
+from nri_policy.engine.tenancy import room_of, settle, tenant_grant
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.zone_hint import zone_note
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -81,6 +82,8 @@ def place(
     What the container *held* until now, its pool and its CPUs, is kept as far as possible (§4,
     resize). Sharers are re-booked as a *last* resort, if allowed.
     """
+    if (room := room_of(state, container, request)) is not None:
+        return _book_tenant(state, room, container, request, held)
     try:
         choice = _choose(state, container, request, held)
         if (
@@ -105,6 +108,23 @@ def place(
         except PlacementError:
             state.restore(before)
             raise refusal from None
+
+
+def _book_tenant(
+    state: State, room: Placed, container: Container, request: Request, held: Held | None
+) -> Choice:
+    """Book what a container gets of its pod's *room* (§3.3)."""
+    try:
+        grant = tenant_grant(state, room, container, request, held)
+    except PlacementError as refusal:
+        raise _explain(state, container, Findings(), refusal) from None
+    if wrong := _find_failing(state, request, grant):
+        raise _explain(state, container, Findings(), _misfit(state, request, grant, wrong))
+    notes = ("its pod's room has no CPUs left to share: it shares others",) if grant.shares else ()
+    choice = Choice(grant=grant, kind=DecisionKind.TENANT, findings=Findings(notes=notes))
+    book(state, container, request, choice)
+    settle(state, container.pod.id)
+    return choice
 
 
 def _choose_closer(
@@ -175,19 +195,26 @@ def _book_grant(
     covered = held is not None and held.covers(request)
     wrong = None if covered else _find_failing(state, request, choice.grant)
     if wrong is not None:
-        raise _refusal(state, container, request, choice.findings, (Lack.HINTS, wrong))
+        refusal = _misfit(state, request, choice.grant, wrong)
+        raise _explain(state, container, choice.findings, refusal)
     book(state, container, request, choice)
     if choice.room:
         make_room(state, f"{container.full_name} took its CPUs")
     return choice
 
 
+def _misfit(state: State, request: Request, grant: Grant, wrong: str) -> PlacementError:
+    """Return the error that *grant* does not keep to a strict hint: what is *wrong*."""
+    pool = state.layout.tree.pools[grant.pool].name
+    return PlacementError(Lack.HINTS, request, pool=pool, available=request.milli, detail=wrong)
+
+
 def _find_failing(state: State, request: Request, grant: Grant) -> str | None:
     """Return which strict hint *grant* does not keep to, None if all are kept to."""
-    if not request.strict_hints or request.sort is Sort.PRESERVE:
+    if not request.steering.strict_hints or request.sort is Sort.PRESERVE:
         return None
     cpus = state.cpus(grant, hide_hyperthreads=False)
-    return state.layout.topology_hints.failing(request.hints, cpus, grant.mems)
+    return state.layout.topology_hints.failing(request.steering.hints, cpus, grant.mems)
 
 
 def _last_resort(state: State, container: Container, request: Request) -> Mapping[str, Pool]:
@@ -216,7 +243,11 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         pulls=choice.findings.pulls,
         notes=(
             *choice.findings.notes,
-            *zone_note(state, request, choice.grant, choice.findings.table),
+            *(
+                ()
+                if choice.grant.tenant
+                else zone_note(state, request, choice.grant, choice.findings.table)
+            ),
         ),
     )
     placed = Placed(
@@ -230,7 +261,7 @@ def _choose(state: State, container: Container, request: Request, held: Held | N
     if request.sort is Sort.PRESERVE:
         return _at_top(state, container, request, DecisionKind.PRESERVED, Findings())
     notes: tuple[str, ...] = ()
-    if not request.strict_hints and not layout.memory.has(request.memory_kinds):
+    if not request.steering.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))
         notes = (f"this node has no memory of kind {kinds}: it gets dram",)
     if request.sort is Sort.NORMAL:
@@ -269,8 +300,8 @@ def _at_top(
     try:
         offer = None if memory is None else state.memory.offer(top, memory)
     except MemoryShortageError as error:
-        short = Lack.MEMORY, str(error)
-        raise _refusal(state, container, request, findings, short) from error
+        refusal = memory_shortage(request, state.layout.tree.top, error.shortage)
+        raise _explain(state, container, findings, refusal) from error
     grant = plain_grant(request, top, EMPTY if offer is None else offer.zone)
     return Choice(grant=grant, kind=kind, offer=offer, findings=findings)
 
@@ -288,7 +319,8 @@ def _in_a_pool(
     stays there. Who only shares may go farther down from there.
     """
     layout, tree = state.layout, state.layout.tree
-    pulls = state.peers.pulls(container, request.affinities) if request.affinities else None
+    affinities = request.steering.affinities
+    pulls = state.peers.pulls(container, affinities) if affinities else None
     mems = EMPTY if held is None else held.grant.mems
     memory = memory_request(
         container,
@@ -313,8 +345,8 @@ def _in_a_pool(
             return _choice(case, offers, replace(found, pool=pool))
         if held.stays:
             findings = Findings(table=found.table, pulls=pulls, notes=notes)
-            short = shortage(layout, request, found.table, offers)
-            raise _refusal(state, container, request, findings, short)
+            refusal = shortage(layout, request, found.table, offers)
+            raise _explain(state, container, findings, refusal)
     offers = None if memory is None else state.memory.offers(memory)
     found = Comparison(state, request, pulls, offers).search()
     if found.pool is not None:
@@ -322,8 +354,8 @@ def _in_a_pool(
     findings = Findings(table=found.table, pulls=pulls, notes=notes)
     if request.preemptible and (offers is None or offers.zone(tree.top.id) is not None):
         return _at_top(state, container, request, DecisionKind.SPILLED, findings)
-    short = shortage(layout, request, found.table, offers)
-    raise _refusal(state, container, request, findings, short)
+    refusal = shortage(layout, request, found.table, offers)
+    raise _explain(state, container, findings, refusal)
 
 
 def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
@@ -358,26 +390,21 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
     )
 
 
-def _refusal(
-    state: State,
-    container: Container,
-    request: Request,
-    findings: Findings,
-    short: tuple[Lack, str],
+def _explain(
+    state: State, container: Container, findings: Findings, refusal: PlacementError
 ) -> PlacementError:
-    """Return the error with its explanation."""
-    lack, message = short
-    refused = Explanation(
+    """Return *refusal* with its explanation."""
+    refusal.explanation = Explanation(
         container=container.full_name,
         kind=DecisionKind.REFUSED,
-        request=request,
+        request=refusal.requested,
         tree=state.layout.tree,
         pool=None,
         table=findings.table,
         pulls=findings.pulls,
-        notes=(*findings.notes, message),
+        notes=(*findings.notes, str(refusal)),
     )
-    return PlacementError(message, refused, lack)
+    return refusal
 
 
 def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:

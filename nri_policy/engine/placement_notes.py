@@ -22,8 +22,8 @@ def isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[str
     """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
     if not request.exclusive or grant.isolated or not layout.capacity.isolated:
         return ()
-    if request.isolated is Isolation.NO:
-        return (f"its CPUs are not isolated because {request.because}",)
+    if request.steering.isolated is Isolation.NO:
+        return (f"its CPUs are not isolated because {request.steering.because}",)
     name = layout.tree.pools[grant.pool].name
     return (f"its CPUs are not isolated: {name} has too few of them left",)
 

@@ -13,18 +13,31 @@ from msgspec.structs import replace
 
 from nri_policy.engine.state import State
 from nri_policy.workload.amounts import shows_pod_level
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, QoS
 from nri_policy.workload.request import Request
 
 
 def known_by_others(state: State, container: Container) -> Container:
     """Return *container*, of a pod with resources as a whole if it or another of it shows that."""
-    if shows_pod_level(container):
+    if shows_pod_level(container) or _fills_room(state, container):
         return replace(container, pod_level=True)
     for each in state.of_pod(container.pod.id):
         if state.placed[each].container.pod_level:
             return replace(container, pod_level=True)
     return container
+
+
+def _fills_room(state: State, container: Container) -> bool:
+    """Whether a container of a pod with a room, or another one of it, has all CPUs of the pod.
+
+    Of two containers none has: that is the pod's limit, which the kubelet shows for its own.
+    """
+    room = state.rooms.get(container.pod.id)
+    others = [state.placed[each].container for each in state.of_pod(container.pod.id)]
+    if room is None or not others or container.pod.qos is not QoS.GUARANTEED:
+        return False
+    whole = room.container.resources.cpu_limit
+    return any(each.resources.cpu_limit == whole for each in (container, *others))
 
 
 def known_together(containers: Iterable[Container]) -> list[Container]:
@@ -50,6 +63,8 @@ def mistaken(state: State, container: Container) -> Iterator[Container]:
 def share_memory(state: State, coming: Container, request: Request) -> Request:
     """Book a pod's memory once, with one more container; return what is to be booked for it."""
     pod_id = coming.pod.id
+    if pod_id in state.rooms:  # booked with the room
+        return replace(request, memory=0) if request.pod_memory else request
     if not request.pod_memory and pod_id not in state.pod_memory:
         return request
     return _share(state, pod_id, (coming, request)) or request

@@ -33,8 +33,9 @@ def quota_of(
         pinned
         and grant.exclusive
         and not grant.shares
+        and not grant.rest
         and grant.sort is Sort.NORMAL
-        and request.exclusive_quota is ExclusiveQuota.NONE
+        and request.steering.exclusive_quota is ExclusiveQuota.NONE
     ):
         return NO_QUOTA
     return None if told is None else limit

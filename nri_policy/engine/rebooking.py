@@ -41,9 +41,9 @@ def move_up(state: State, member: str, above: Pool, cause: str) -> None:
 
 
 def bring_back(state: State, asked: str | None = None) -> None:
-    """Re-book one container to its home, or as near above it as it fits: the oldest that does.
+    """Move the oldest container that fits back to its home, or to the nearest pool above it.
 
-    Not the one *asked* about. Once there it stays, and next time where it is moved.
+    The one *asked* about is left out. A container goes back once; if it is moved again, it stays.
     """
     tree = state.layout.tree
     by_age = sorted((state.placed[each].container.created, each) for each in state.away)

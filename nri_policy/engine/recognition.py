@@ -89,7 +89,7 @@ def _usual_cpus(state: State, request: Request, pool: Pool) -> CPUSet:
 
 def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
-    layout, whole_cores = state.layout, request.full_cores is FullCores.REQUIRE
+    layout, whole_cores = state.layout, request.steering.full_cores is FullCores.REQUIRE
     if request.hide_hyperthreads and (len(cpus) < request.exclusive or whole_cores):
         cpus = _hidden(state, request, cpus)
         if not cpus:
@@ -123,7 +123,7 @@ def _hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
     threads = (CPUSet.union(cores) - CPUSet.union(lower)) & free
     if len(threads) < request.exclusive:
         return EMPTY
-    if request.full_cores is FullCores.REQUIRE:
+    if request.steering.full_cores is FullCores.REQUIRE:
         return threads
     return state.layout.picker.pick(request.exclusive, threads, (shown & free,))
 

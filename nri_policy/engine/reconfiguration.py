@@ -14,7 +14,6 @@ from nri_policy.engine.layout import Layout, layout_of, successors
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_request
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.synchronization import same_entitlement, with_entitlement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.capacity import Earlier
 from nri_policy.settings import Settings
@@ -38,7 +37,8 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     # a machine that comes with settings is this one, as they want it seen
     forced = event.machine is not None and event.settings is None
     settings = event.settings or old.layout.settings
-    owned = CPUSet.union(each.grant.exclusive for each in old.placed.values())
+    holders = [*old.placed.values(), *old.rooms.values()]
+    owned = CPUSet.union(each.grant.exclusive for each in holders)
     layout = layout_of(
         event.machine or old.layout.machine,
         settings,
@@ -52,9 +52,7 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     places = successors(old.layout.tree, layout.tree)
     return Change(
         state=new,
-        candidates=[
-            _candidate(placed, old, layout, places, forced=forced) for placed in old.placed.values()
-        ],
+        candidates=[_candidate(each, old, layout, places, forced=forced) for each in holders],
         forced=forced,
         cause="the machine changed" if forced else "the settings changed",
     )
@@ -69,13 +67,13 @@ def _candidate(
     pool = places[placed.grant.pool] if normal else layout.tree.top.id
     home = None if placed.grant.home is None else places[placed.grant.home]
     held, degraded = None, None
-    same = same_entitlement(request, placed.request)
+    same = request.entitlement == placed.request.entitlement
     if pool is not None and (same or not forced):  # else nothing of its place is left
         held = replace(placed.grant, pool=pool, home=home)
     if held is not None and not same:
         entitled, _ = read_request(placed.container, old.layout)
-        if same_entitlement(request, entitled):  # a machine that shrank left it less
-            degraded = with_entitlement(request, placed.request)
+        if request.entitlement == entitled.entitlement:  # a machine that shrank left it less
+            degraded = replace(placed.request, steering=request.steering)
     cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
     return Candidate(
         container=placed.container,

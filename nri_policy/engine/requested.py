@@ -5,17 +5,23 @@ from __future__ import annotations
 from msgspec.structs import asdict, replace
 
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.zone_hint import zone_hint
+from nri_policy.foundation.refusal import Refused
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import ZONE, AnnotationError
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import Container, QoS, Resources
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, request_of
 
 
+class AmountsError(Refused):
+    """CPU amounts of a container that the kernel would not take."""
+
+
 def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
     """Return what *container* asks for, and what is odd about that; raises AnnotationError."""
+    if container.stands_for_pod:
+        return _read_room(container, layout), ()
     settings = layout.settings
     wishes = preferences(container.pod.annotations, container.name)
     if container.resized:
@@ -24,8 +30,43 @@ def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[s
     zone, odd = zone_hint(container.pod.annotations.get(ZONE), layout)
     request = request_of(container, wishes, settings, layout.memory_bytes, affinities.each)
     if zone is not None:
-        request = replace(request, zone=zone)
+        request = replace(request, steering=replace(request.steering, zone=zone))
     return request, wishes.notices + affinities.notices + odd
+
+
+def room_milli(container: Container) -> int:
+    """Return the milli-CPU of the room of the pod that *container* stands for, 0 if not known."""
+    resources = container.resources
+    if container.pod.qos is QoS.GUARANTEED:
+        return resources.cpu_limit or 0
+    return resources.cpu_request
+
+
+def _read_room(container: Container, layout: Layout) -> Request:
+    """Return what the room of the pod that *container* stands for asks for (§3.3).
+
+    All CPUs of the pod, as a Guaranteed container gets its own, and memory up to its limit.
+    """
+    pod, limit = container.pod, container.resources.memory_limit
+    alike = replace(
+        container,
+        pod=replace(pod, qos=QoS.GUARANTEED),
+        resources=Resources(
+            cpu_quota=100 * room_milli(container), cpu_period=100_000, memory_limit=limit
+        ),
+    )
+    wishes = replace(
+        preferences(pod.annotations, container.name),
+        requirements=None,
+        prefer_shared=False,
+        prefer_reserved=False,
+        cpu_preserve=False,
+        hide_hyperthreads=False,
+        cold_start=None,
+    )
+    request = request_of(alike, wishes, layout.settings, layout.memory_bytes)
+    zone, _ = zone_hint(pod.annotations.get(ZONE), layout)
+    return replace(request, steering=replace(request.steering, zone=zone))
 
 
 def read_admitted(
@@ -44,9 +85,9 @@ def read_admitted(
 
 
 def check_amounts(resources: Resources) -> None:
-    """Refuse amounts that cannot be: the runtime would fail over them, or make others of them."""
+    """Raise AmountsError for impossible ones: the runtime would fail, or make others of them."""
     if text := resources.impossible:
-        raise PlacementError(text)
+        raise AmountsError(text)
 
 
 def overlay(old: Resources, new: Resources) -> Resources:

@@ -1,16 +1,18 @@
-"""Shortage: why a request cannot be met, in words for the container's owner."""
+"""Shortage: why a request cannot be met, as data, and in words for the container's owner."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import assert_never
 
 from nri_policy.engine.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import format_bytes, format_cpu
-from nri_policy.pools.memory_offer import Offers
+from nri_policy.pools.memory_offer import Offers, Shortage
 from nri_policy.pools.supply import Table
+from nri_policy.pools.tree import Pool
 from nri_policy.settings import FullCores
 from nri_policy.workload.request import Isolation, Request
 
@@ -28,56 +30,112 @@ class Lack(StrEnum):
 
 
 class PlacementError(Refused):
-    """A request that cannot be met; the text says what is missing, for the container's owner."""
+    """A request that cannot be met. Its text is for the container's owner.
 
-    def __init__(
-        self, message: str, explanation: Explanation | None = None, lack: Lack | None = None
+    It carries what is short (`lack`), who asked for it (`requested`), the name of the `pool` that
+    comes closest, and what is `available` there: milli-CPU, or bytes of memory where that is short.
+    """
+
+    def __init__(  # noqa: PLR0913 - what there is to know of a refusal
+        self,
+        lack: Lack,
+        requested: Request,
+        *,
+        pool: str,
+        available: int,
+        aligned: bool = False,
+        detail: str = "",
+        explanation: Explanation | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(lack, requested, pool, available)
+        self.lack = lack
+        self.requested = requested
+        self.pool = pool
+        self.available = available
+        self.aligned = aligned  # whether only pools within a NUMA node were asked
+        self.detail = detail  # which memory nodes, or which hint
         self.explanation = explanation
-        self.lack = lack  # None where it is not about a container
+
+    def __str__(self) -> str:
+        if self.detail:
+            return self.detail
+        request, steering = self.requested, self.requested.steering
+        asked = _wish_of(request)
+        match self.lack:
+            case Lack.HINTS:
+                names = ", ".join(dict.fromkeys(hint.source for hint in steering.hints))
+                return f"no pool near to all strict hints ({names}) has room for {asked}"
+            case Lack.FULL_CORES:
+                return f"no pool has enough whole idle cores for {asked}"
+            case Lack.MEMORY | Lack.ALIGNED_MEMORY:
+                return (
+                    f"no pool within a NUMA node has room for {format_bytes(request.memory)} of"
+                    " memory beside the CPUs that it has left"
+                )
+            case Lack.CPU | Lack.ISOLATED_CPU | Lack.ALIGNED_CPU:
+                within = " within a NUMA node" if self.aligned else ""
+                return (
+                    f"no pool{within} has room for {asked}: {self.pool} comes closest,"
+                    f" {format_cpu(request.milli - self.available)} CPU short"
+                )
+        assert_never(self.lack)
 
 
 def _wish_of(request: Request) -> str:
     """Return the CPUs that a request asks for, in words."""
     parts = []
     if request.exclusive:
-        sort = "isolated " if request.isolated is Isolation.REQUIRED else ""
+        sort = "isolated " if request.steering.isolated is Isolation.REQUIRED else ""
         parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
     if request.shared:
         parts.append(f"{format_cpu(request.shared)} of shared CPU")
     return " and ".join(parts) or "a share of a CPU"
 
 
+def memory_shortage(request: Request, pool: Pool, short: Shortage) -> PlacementError:
+    """Return the error for a request whose memory *pool* is *short* of."""
+    return PlacementError(
+        Lack.MEMORY,
+        request,
+        pool=pool.name,
+        available=request.memory - short.missing,
+        detail=short.text,
+    )
+
+
 def shortage(
     layout: Layout, request: Request, table: Table, offers: Offers | None
-) -> tuple[Lack, str]:
-    """Return what is short, and say what was asked for, which pool comes closest, what it lacks."""
+) -> PlacementError:
+    """Return the error that says what is short, and which pool comes closest.
+
+    The cases, in this order:
+
+    1. A pool has the CPUs, but no memory: `MEMORY`, of the widest such pool.
+    2. A pool has both, but not within a NUMA node, as `alignment` asks: `ALIGNED_MEMORY`.
+    3. Strict hints leave no pool: `HINTS`.
+    4. A pool has the CPUs, but not as whole idle cores: `FULL_CORES`.
+    5. No pool has the CPUs: `ISOLATED_CPU` and `ALIGNED_CPU` where those are what is asked for.
+    """
+    pools = layout.tree.pools
+    enough = [pool for pool in reversed(range(table.count)) if not table.missing(pool)]
     if offers is not None:
-        for pool in reversed(range(table.count)):  # the widest first
-            if not table.missing(pool) and offers.zone(pool) is None:
-                return Lack.MEMORY, offers.shortage(pool).text
+        for pool in enough:  # the widest first
+            if offers.zone(pool) is None:
+                return memory_shortage(request, pools[pool], offers.shortage(pool))
     for pool in spill_order(layout, request, offers):
         if pool not in layout.too_coarse and not table.missing(pool):
-            return Lack.ALIGNED_MEMORY, (
-                f"no pool within a NUMA node has room for {format_bytes(request.memory)} of memory"
-                " beside the CPUs that it has left"
-            )
-    asked = _wish_of(request)
-    if request.strict_hints and request.hints:
-        names = ", ".join(dict.fromkeys(hint.source for hint in request.hints))
-        text = f"no pool near to all strict hints ({names}) has room for {asked}"
-        return Lack.HINTS, text
-    if request.full_cores is FullCores.REQUIRE and any(
-        not table.missing(pool) for pool in range(table.count)
-    ):
-        return Lack.FULL_CORES, f"no pool has enough whole idle cores for {asked}"
-    aligned = " within a NUMA node" if request.exclusive and layout.too_coarse else ""
-    isolated = request.exclusive and request.isolated is Isolation.REQUIRED
-    lack = Lack.ISOLATED_CPU if isolated else Lack.ALIGNED_CPU if aligned else Lack.CPU
-    closest = table.closest()
-    return lack, (
-        f"no pool{aligned} has room for {asked}:"
-        f" {layout.tree.pools[closest].name} comes closest,"
-        f" {format_cpu(table.missing(closest))} CPU short"
+            return PlacementError(Lack.ALIGNED_MEMORY, request, pool=pools[pool].name, available=0)
+    closest, steering = table.closest(), request.steering
+    aligned = bool(request.exclusive and layout.too_coarse)
+    if steering.strict_hints and steering.hints:
+        lack = Lack.HINTS
+    elif steering.full_cores is FullCores.REQUIRE and enough:
+        lack = Lack.FULL_CORES
+    elif request.exclusive and steering.isolated is Isolation.REQUIRED:
+        lack = Lack.ISOLATED_CPU
+    else:
+        lack = Lack.ALIGNED_CPU if aligned else Lack.CPU
+    available = request.milli - table.missing(closest)
+    return PlacementError(
+        lack, request, pool=pools[closest].name, available=available, aligned=aligned
     )

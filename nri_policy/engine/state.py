@@ -58,6 +58,7 @@ class Snapshot(Struct, frozen=True):
     """What all else in a State follows from, at one moment."""
 
     placed: dict[str, Placed]
+    rooms: dict[str, Placed]
     sent: dict[str, tuple[CPUSet, CPUSet]]
     quotas: dict[str, int]
     supply: bytes
@@ -85,6 +86,8 @@ class State:
         self.latest = 0  # `Container.created` of the youngest of all so far
         # by container id, in the order of placement; `enter` and `drop` change it, nobody else
         self.placed: dict[str, Placed] = {}
+        # by pod id, in the order of placement: of the pods that have their CPUs as one (§3.3)
+        self.rooms: dict[str, Placed] = {}
         self.touched: dict[str, None] = {}  # ids that these two were called with in this event
         self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         # CFS quotas that the runtime was told of, µs a period, NO_QUOTA for none
@@ -112,6 +115,7 @@ class State:
         """
         snapshot = Snapshot(
             self.placed,
+            self.rooms,
             self.sent,
             self.quotas,
             self.supply.snapshot(),
@@ -139,6 +143,7 @@ class State:
 
     def _copy(self, snapshot: Snapshot) -> None:
         self.placed = snapshot.placed.copy()
+        self.rooms = snapshot.rooms.copy()
         self.sent = snapshot.sent.copy()
         self.quotas = snapshot.quotas.copy()
         self.cold = snapshot.cold.copy()
@@ -154,12 +159,12 @@ class State:
         if grant.shares:
             self._sharing[grant.pool][container.id] = self._mems_of_sharer(placed)
             stays = grant.exclusive or not grant.shared or not request.movable
-            if not (stays or (request.strict_hints and request.hints)):
+            if not (stays or (request.steering.strict_hints and request.steering.hints)):
                 mover = grant.shared, container.created, container.id, grant.pool
                 self.movers[container.id] = mover
         if grant.home is not None:
             self.away[container.id] = None
-        if request.pod_memory:
+        if _shares_memory(placed):
             self.pod_memory[container.pod.id][container.id] = None
         self._names[container.full_name] = container.id
         self._pods[container.pod.id][container.id] = None
@@ -177,17 +182,21 @@ class State:
         return twin
 
     def put(self, placed: Placed, offer: Offer | None = None) -> None:
-        """Book a grant for a container that holds none, and the memory that it was offered."""
+        """Book a grant for a container, or a room, that holds none, and the memory offered to it.
+
+        A tenant's CPUs are booked for its room.
+        """
         grant, container_id = placed.grant, placed.container.id
-        if container_id in self.placed:
+        if self.holder(container_id) is not None:
             raise ValueError(f"container {container_id} holds a grant already")
         if grant.sort is Sort.NORMAL:
-            self.supply.take(grant.exclusive)
+            self.supply.take(EMPTY if grant.tenant else grant.exclusive)
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
         self.enter(placed)
         self.latest = max(self.latest, placed.container.created)
-        self.peers.add(placed.container, grant.pool)
-        self._index(placed)
+        if not placed.container.stands_for_pod:
+            self.peers.add(placed.container, grant.pool)
+            self._index(placed)
         if offer is not None:
             self.memory.commit(offer)
             self._rezone(offer.moves)
@@ -195,9 +204,14 @@ class State:
                 self.cold[container_id] = None
 
     def enter(self, placed: Placed) -> None:
-        """Have *placed* be what is known of its container; whatever is booked stays as it is."""
-        self.placed[placed.container.id] = placed
+        """Replace what is known of a container, or a room, by *placed*; bookings stay."""
+        table = self.rooms if placed.container.stands_for_pod else self.placed
+        table[placed.container.id] = placed
         self.touched[placed.container.id] = None
+
+    def holder(self, holder_id: str) -> Placed | None:
+        """Return the container, or the room of the pod, of that id, None if it holds no grant."""
+        return self.placed.get(holder_id) or self.rooms.get(holder_id)
 
     def shrink_memory(self) -> None:
         """Let widened zones shrink back as far as they fit."""
@@ -219,33 +233,46 @@ class State:
 
     def _rezone(self, moves: Iterable[Move]) -> None:
         for move in moves:
-            placed = self.placed[move.id]
-            placed = replace(placed, grant=replace(placed.grant, mems=move.zone))
-            self.enter(placed)
-            if move.id not in self.moved:
-                self.moved[move.id] = None
-            members = self._sharing.get(placed.grant.pool, {})
-            if members.get(move.id) is not None:
-                members[move.id] = self._mems(placed)
+            if move.id not in self.rooms:
+                self._rezone_one(move.id, move.zone)
+                continue
+            room = self.rooms[move.id]
+            self.enter(replace(room, grant=replace(room.grant, mems=move.zone)))
+            for each in self.of_pod(move.id):
+                if self.placed[each].grant.tenant:
+                    self._rezone_one(each, move.zone)
+
+    def _rezone_one(self, container_id: str, zone: CPUSet) -> None:
+        placed = self.placed[container_id]
+        placed = replace(placed, grant=replace(placed.grant, mems=zone))
+        self.enter(placed)
+        if container_id not in self.moved:
+            self.moved[container_id] = None
+        members = self._sharing.get(placed.grant.pool, {})
+        if members.get(container_id) is not None:
+            members[container_id] = self._mems(placed)
 
     def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
-        """Give a sharer *grant* instead: on another pool, with the same memory zone and booking.
+        """Give a sharer *grant* instead: on another pool, with the same memory booking.
 
-        So does a resize of it that is not in force yet: what that frees stays out of others' reach.
+        Or, of a tenant, on its pool instead of in its room, or back. So does a resize of it that is
+        not in force yet: what that frees stays out of others' reach.
         """
-        container, pool, before = placed.container, grant.pool, placed.grant.pool
-        self.supply.unbook(before, grant.shared, grant.shares, grant.preemptible)
+        container, pool, old = placed.container, grant.pool, placed.grant
+        self.supply.unbook(old.pool, old.shared, old.shares, old.preemptible)
         self.supply.book(pool, grant.shared, grant.shares, grant.preemptible)
         self.peers.remove(container.id)
         self.peers.add(container, pool)
         if container.id in self.memory.bookings:
             self.memory.rehome(container.id, pool)
-        _remove(self._sharing, before, container.id)
+        if old.shares:
+            _remove(self._sharing, old.pool, container.id)
         self.away.pop(container.id, None)
         del self.placed[container.id]  # it is the last to be placed now
         placed = replace(placed, grant=grant)
         self.enter(placed)
-        self._sharing[pool][container.id] = self._mems_of_sharer(placed)
+        if grant.shares:
+            self._sharing[pool][container.id] = self._mems_of_sharer(placed)
         if container.id in self.movers:
             self.movers[container.id] = *self.movers[container.id][:3], pool
         if grant.home is not None:
@@ -264,17 +291,18 @@ class State:
             self.resizing[container_id] = replace(resizing, before=before)
 
     def drop(self, container_id: str, *, settle: bool = True) -> Placed:
-        """Take a container's grant back; what the runtime was told of it stays.
+        """Take the grant of a container, or a room, back; what the runtime was told of it stays.
 
         Others who miss memory get of its only if it is to *settle*, and not come back resized.
         """
         if container_id in self.resizing:
             self.end_resize(container_id)
-        placed = self.placed.pop(container_id)
+        table = self.rooms if container_id in self.rooms else self.placed
+        placed = table.pop(container_id)
         self.touched[container_id] = None
         container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
-            self.supply.give(grant.exclusive)
+            self.supply.give(EMPTY if grant.tenant else grant.exclusive)
             self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.preemptible)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
@@ -286,7 +314,9 @@ class State:
             del self.away[container_id]
         if container_id in self.memory.bookings:
             self.memory.release(container_id, settle=settle)
-        if placed.request.pod_memory:
+        if container.stands_for_pod:
+            return placed
+        if _shares_memory(placed):
             _remove(self.pod_memory, container.pod.id, container_id)
         self.cold.pop(container_id, None)
         self.peers.remove(container_id)
@@ -301,20 +331,22 @@ class State:
         self.classes.pop(container_id, None)
 
     def list_quota(self, listed: Container) -> None:
-        """Take in which quota the runtime lists: it need hear of none but one that it has not."""
+        """Note the quota that the runtime lists, so that it is told of another one only."""
         self.quotas.pop(listed.id, None)
         if listed.resources.cpu_quota == NO_QUOTA:
             self.quotas[listed.id] = NO_QUOTA
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
         """Keep from others what a container's resize frees; *resizing* says how things were."""
-        kept = resizing.before.grant.exclusive - self.placed[container_id].grant.exclusive
-        self.supply.take(kept)
+        before = resizing.before.grant
+        kept = before.exclusive - self.placed[container_id].grant.exclusive
+        self.supply.take(EMPTY if before.tenant else kept)
         self.resizing[container_id] = replace(resizing, kept=kept)
 
     def end_resize(self, container_id: str) -> None:
         """Give back what was kept for a container's resize."""
-        self.supply.give(self.resizing.pop(container_id).kept)
+        resizing = self.resizing.pop(container_id)
+        self.supply.give(EMPTY if resizing.before.grant.tenant else resizing.kept)
 
     def end_resizes(self) -> None:
         """Give back what was kept for any resize."""
@@ -378,14 +410,14 @@ class State:
         )
 
     def announce_all(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
-        """Return what the runtime must hear of those of whom it does not know it."""
+        """Return the updates for those of the containers whose place the runtime does not know."""
         announced = [self.announce(each, cause, with_shares=False) for each in container_ids]
         return tuple([placement for placement in announced if placement is not None])
 
     def announce_moved(self, cause: str) -> list[Placement]:
-        """Return what the runtime must hear of those who moved in this event, each with its cause.
+        """Return the updates for the containers that moved in this event.
 
-        That is *cause* where it has none of its own.
+        Each has the cause that was noted when it moved, or else *cause*.
         """
         announced = [
             self.announce(each, why or cause, with_shares=False) for each, why in self.moved.items()
@@ -393,10 +425,10 @@ class State:
         return [placement for placement in announced if placement is not None]
 
     def announce_sharers(self, changed: CPUSet, cause: str) -> list[Placement]:
-        """Return what the runtime must hear of those who share in a pool with *changed* CPUs.
+        """Return the updates for the containers that share in a pool with *changed* CPUs.
 
-        Pool by pool: not in the order in which pools came into use, which is not in the journal.
-        All that a creation changes is told here: what is alike for a pool is worked out once.
+        They go by the ids of pools: the order in which pools came into use is not in the journal.
+        Every creation calls this, so what a pool's sharers have in common is computed once.
         """
         placements: list[Placement] = []
         if not changed or not self.layout.settings.pin_cpu:
@@ -425,6 +457,11 @@ class State:
                         )
                     )
         return placements
+
+
+def _shares_memory(placed: Placed) -> bool:
+    """Whether a container has a part of its pod's memory booked; in a room that is booked once."""
+    return placed.request.pod_memory > 0 and not placed.grant.tenant
 
 
 def _remove(tables: MutableMapping[_Key, dict[str, _Value]], key: _Key, member: str) -> None:

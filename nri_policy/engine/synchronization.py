@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
-from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
@@ -26,36 +25,17 @@ from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
+from nri_policy.engine.tenants import evict, is_tenant, restore_tenants
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.wording import some
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
-from nri_policy.workload.amounts import Source, resized_requirements
+from nri_policy.workload.amounts import resized_requirements
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
-from nri_policy.workload.request import Isolation, Request
+from nri_policy.workload.request import Request
 
 _PAGE = 1 << 16  # bytes; the largest page of any kernel
 NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
 
 _RequestOf = Callable[[Container], Request]
-
-# What only steers a choice, and what stands for it where a request is compared or stored.
-_STEERING: dict[str, Any] = {
-    "isolated": Isolation.NO,
-    "burst_level": Level.SYSTEM,
-    "priority": Priority.NONE,
-    "hints": (),
-    "zone": None,
-    "strict_hints": False,
-    "pick_by_hints": False,
-    "affinities": (),
-    "full_cores": FullCores.OFF,
-    "exclusive_quota": ExclusiveQuota.NONE,
-    "scheduling_class": None,
-    "blockio_class": None,
-    "unsupported": (),
-    "source": Source.ESTIMATE,
-    "because": "",
-}
 
 
 def recall(
@@ -77,7 +57,7 @@ def recall(
     )
     if stored.resources is not None:
         known = replace(known, resources=stored.resources)
-    return update_from_list(known, stored.request.milli, container), stored
+    return update_from_list(known, stored.entitlement.milli, container), stored
 
 
 def update_from_list(known: Container, milli: int, listed: Container) -> Container:
@@ -190,7 +170,7 @@ def with_stored_grant(
     if stored.pool not in pools:
         return candidate
     held = _recalled_grant(stored, pools)
-    same = same_entitlement(candidate.request, stored.request)
+    same = candidate.request.entitlement == stored.entitlement
     return replace(candidate, held=held, same=same, there=there)
 
 
@@ -214,14 +194,17 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         stored = picture.held[listed.id]
         asked = stored.resources or listed.resources
         container = replace(listed, resized=stored.resized, resources=asked)
+        steering = request_of(container).steering
         candidate = Candidate(
             container=container,
-            request=with_entitlement(request_of(container), stored.request),
+            request=Request(**asdict(stored.entitlement), steering=steering),
             cpus=parse_cpus(listed.resources.cpus),
             mems=parse_cpus(listed.resources.mems),
         )
         grant = _recalled_grant(stored, pools)
         keep(state, container, candidate.request, grant)
+        if container.stands_for_pod:  # the runtime knows nothing of rooms
+            continue
         state.sent[container.id] = candidate.cpus, candidate.mems
         pinned = layout.settings.pin_cpu
         quota = quota_of(container, candidate.request, grant, None, pinned=pinned)
@@ -236,23 +219,6 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
     return state
 
 
-def same_entitlement(one: Request, other: Request) -> bool:
-    """Whether two requests ask for the same: what only steers a choice moves no one who chose."""
-    return entitlement(one) == entitlement(other)
-
-
-def entitlement(request: Request) -> Request:
-    """Return what a request asks for, without what only steers a choice."""
-    memory = 0 if request.pod_memory else request.memory  # what of its pod's is left for it
-    return replace(request, memory=memory, **_STEERING)
-
-
-def with_entitlement(request: Request, entitlement: Request) -> Request:
-    """Return what was asked for with *entitlement*, and is steered as in *request*."""
-    steering = {name: getattr(request, name) for name in _STEERING}
-    return replace(entitlement, **steering)
-
-
 def restore(
     state: State,
     candidates: Sequence[Candidate],
@@ -264,12 +230,37 @@ def restore(
 
     They run already: who fits nowhere gets what the others leave, unless the change is *strict*,
     and can be refused for it. In a *forced* one CPUs are gone: who has lost some goes on with what
-    is left of its own.
+    is left of its own. Tenants come after their rooms, or as others do if these have no place.
     """
-    result, homeless = Restored(), []
+    result = Restored()
+    rooms = state.rooms.keys() | {
+        each.container.id for each in candidates if each.container.stands_for_pod
+    }
+    tenants = [each for each in candidates if is_tenant(each, rooms)]
+    others = [evict(each) for each in candidates if not is_tenant(each, rooms)]
+    _restore(state, others, result, forced=forced, strict=strict)
+    if tenants:
+        orphans = [each for each in tenants if each.container.pod.id not in state.rooms]
+        _restore(state, [*map(evict, orphans)], result, forced=forced, strict=strict)
+        staying = (each for each in tenants if each.container.pod.id in state.rooms)
+        restore_tenants(state, sorted(staying, key=_order), result, strict=strict)
+    make_room(state, "other containers keep the last CPUs there")
+    return result
+
+
+def _restore(
+    state: State,
+    candidates: Sequence[Candidate],
+    result: Restored,
+    *,
+    forced: bool,
+    strict: bool,
+) -> None:
+    """Place *candidates*, none of which is a tenant, and note in *result* what became of them."""
+    homeless = []
     left = keep_all(state, candidates, result, forced=forced)
     for candidate in sorted(left, key=_order):
-        kept = candidate.container.id in state.placed
+        kept = state.holder(candidate.container.id) is not None
         if kept and not candidate.degraded:  # with what is left of its own
             _complete(state, candidate, result)
             continue
@@ -291,6 +282,8 @@ def restore(
                 result.flagged.append(f"{name}: {refusal}; it keeps what it had")
             elif strict:
                 result.refused.append(f"{name}: {refusal}")
+            elif candidate.container.stands_for_pod:
+                result.flagged.append(f"{name}: {refusal}; its containers have no room any more")
             else:
                 homeless.append((candidate, refusal))
     for candidate, why in homeless:
@@ -298,8 +291,6 @@ def restore(
         result.flagged += [f"{candidate.container.full_name}: {text}" for text in texts]
         _note_move(state, candidate)
     _warm(state, left)
-    make_room(state, "other containers keep the last CPUs there")
-    return result
 
 
 def _complete(state: State, candidate: Candidate, result: Restored) -> None:
@@ -311,9 +302,11 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
     container, held = candidate.container, candidate.held
     assert held is not None, "something is left of it"
     tree, whole = state.layout.tree, state.snapshot()
-    rest = state.placed[container.id].grant
+    now = state.holder(container.id)
+    assert now is not None, "something is left of it"
+    rest = now.grant
     lost = rest.exclusive != held.exclusive or rest.shared != held.shared
-    refused = None
+    refused = ""
     for pool in tree.path(tree.pools[held.pool]) if lost else (tree.pools[held.pool],):
         state.drop(container.id, settle=False)
         stay = Held(grant=replace(rest, pool=pool.id), stays=True)
@@ -321,11 +314,11 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
             choice = place(state, container, candidate.request, stay, last=False)
         except PlacementError as refusal:
             state.restore(whole)
-            refused = refused or refusal
+            refused = refused or str(refusal)
             continue
         if not rest.exclusive <= choice.grant.exclusive:  # ordinary CPUs for isolated ones
             state.restore(whole)
-            refused = refused or PlacementError("too few isolated CPUs are left")
+            refused = refused or "too few isolated CPUs are left"
             continue
         result.notes += [f"{container.full_name}: {note}" for note in choice.findings.notes]
         _note_move(state, candidate)
@@ -335,7 +328,8 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
 
 def _note_move(state: State, candidate: Candidate) -> None:
     """Let the explanation of a running container that was placed anew say why it did not stay."""
-    placed = state.placed[candidate.container.id]
+    placed = state.holder(candidate.container.id)
+    assert placed is not None, "it has just been placed"
     if (
         not candidate.cpus
         or state.cpus(placed.grant, placed.request.hide_hyperthreads) == candidate.cpus

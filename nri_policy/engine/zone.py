@@ -31,7 +31,8 @@ def memory_request(
     """
     if request.memory_preserve:
         return None
-    stays = (request.strict_hints and bool(request.hints)) or (aligned and request.exclusive > 0)
+    strict = request.steering.strict_hints
+    stays = (strict and bool(request.steering.hints)) or (aligned and request.exclusive > 0)
     return MemoryRequest(
         id=container.id,
         amount=request.memory,
@@ -39,7 +40,7 @@ def memory_request(
         kinds=request.memory_kinds,
         rank=_RANKS[request.qos],
         created=container.created,
-        strict=request.strict_hints,
+        strict=strict,
         movable=request.movable and not stays,
         cold=cold and request.cold_start is not None,
     )
@@ -47,9 +48,9 @@ def memory_request(
 
 def near_devices(state: State, request: Request, offer: Offer) -> Offer:
     """Return *offer* on the nodes of its devices alone, if the request wants that and it fits."""
-    if not request.pick_by_hints:
+    if not request.steering.pick_by_hints:
         return offer
-    zone = state.layout.topology_hints.pick_memory(request.hints, offer.zone)
+    zone = state.layout.topology_hints.pick_memory(request.steering.hints, offer.zone)
     return offer if zone is None else _narrow(state, request, offer, zone)
 
 

@@ -49,15 +49,15 @@ def zone_note(state: State, request: Request, grant: Grant, table: Table | None)
 
     *table* is of the pools that were compared, None where none were. Empty without a zone.
     """
-    if request.zone is None:
+    if request.steering.zone is None:
         return ()
     topology, pools = state.layout.topology_hints, state.layout.tree.pools
-    near = topology.cpus(request.zone)
+    near = topology.cpus(request.steering.zone)
     cpus = state.cpus(grant, hide_hyperthreads=False)
-    if cpus <= near and grant.mems <= topology.mems(request.zone):
+    if cpus <= near and grant.mems <= topology.mems(request.steering.zone):
         return (f"{ZONE}: kept",)
     why = ""
     if table is not None:
-        room = has_room(state.layout, request.zone, table)
+        room = has_room(state.layout, request.steering.zone, table)
         why = ": other criteria decided before hints" if room else ": it has no room there"
     return (f"{ZONE}: not kept, it is on {pools[grant.pool].name}{why}",)

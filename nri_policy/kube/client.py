@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from nri_policy.foundation.wording import json_problem
-from nri_policy.kube.connection import Connect
+from nri_policy.kube.connection import Connect, failures
 from nri_policy.kube.errors import APIError, connection_problem
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Client:
                         yield _event(line)
         except APIError:
             raise
-        except Exception as error:  # whatever the connection's layers raise
+        except failures() as error:
             raise APIError(_text(error)) from error
 
     async def close(self) -> None:
@@ -235,7 +235,7 @@ class Client:
                 )
         except TimeoutError as error:
             raise APIError(f"no answer within {self._patience:g} s") from error
-        except Exception as error:  # whatever the connection's layers raise
+        except failures() as error:
             raise APIError(_text(error)) from error
         await _check(response)
         return response.content

@@ -27,8 +27,8 @@ _MAX_TEXT = 300  # characters of an error's text
 def access(kubeconfig: Path | None) -> Connect | None:
     """Return what makes a connection to the cluster, None where none is known.
 
-    What is returned may take long, and raise anything. KubeconfigError where a *kubeconfig* was
-    named and cannot be used.
+    What is returned may take long, and raise any of `failures`. KubeconfigError where a
+    *kubeconfig* was named and cannot be used.
     """
     if kubeconfig is not None:
         connection = _connect(kubeconfig)
@@ -38,6 +38,18 @@ def access(kubeconfig: Path | None) -> Connect | None:
 
         return lambda: _connect(None)
     return None
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return what connecting and asking can fail by.
+
+    The errors of the HTTP library (its two base classes) and of the system, and those of reading
+    credentials: lightkube's own, and ValueError for what a program of the kubeconfig printed.
+    """
+    from httpx2 import HTTPError, StreamError  # noqa: PLC0415 - see above
+    from lightkube.core.exceptions import ConfigError  # noqa: PLC0415 - see above
+
+    return HTTPError, StreamError, OSError, ConfigError, ValueError
 
 
 def _connect(kubeconfig: Path | None) -> AsyncClient:

@@ -31,7 +31,8 @@ _NAMES = {
 }
 _CONTAINER, _SPEC = (_NAMES[kind].split() for kind in ("container", "spec"))
 
-# The fields of the `spec` of what makes pods, by kind; templates are looked at as pods are.
+# The fields of the `spec` of what makes pods, or groups them, by kind; templates are looked at as
+# pods are.
 _WORKLOADS = {
     "DaemonSet": "minReadySeconds revisionHistoryLimit selector template updateStrategy",
     "Deployment": """
@@ -49,6 +50,10 @@ _WORKLOADS = {
     """,
     "LeaderWorkerSet": """
         leaderWorkerTemplate networkConfig replicas rolloutStrategy startupPolicy
+    """,
+    "PodGroup": """
+        disruptionMode podGroupTemplateRef priority priorityClassName resourceClaims
+        schedulingConstraints schedulingPolicy
     """,
     "ReplicaSet": "minReadySeconds replicas selector template",
     "StatefulSet": """

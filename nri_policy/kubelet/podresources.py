@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -167,19 +167,26 @@ class Assignments:
         if not all(task.done() for task in tasks):
             await self._done_within(seconds, tasks)
 
-    def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
-        """Return the NUMA nodes of each device of each resource that *container* was assigned.
+    def devices(self, pod: Pod, container: str) -> Mapping[str, Mapping[str, CPUSet]]:
+        """Return by resource and id the NUMA nodes of the devices that *container* was assigned.
 
         Empty sets are devices of unknown place. What is not known, or not yet, is left out.
         """
         query = self._query(pod)
         if query is None or query.stale:
             return {}
-        found: dict[str, list[CPUSet]] = {}
-        for (owner, resource, _), nodes in query.answer.devices.items():
+        found: dict[str, dict[str, CPUSet]] = {}
+        for (owner, resource, device), nodes in query.answer.devices.items():
             if owner == container:
-                found.setdefault(resource, []).append(nodes)
-        return {resource: tuple(places) for resource, places in found.items()}
+                found.setdefault(resource, {})[device] = nodes
+        return found
+
+    def owners(self, pod: Pod) -> Collection[str]:
+        """Return the names of the pod's containers that have devices, as far as that is known."""
+        query = self._query(pod)
+        if query is None or query.stale:
+            return ()
+        return dict.fromkeys(owner for owner, _, _ in query.answer.devices)
 
     async def has_claims(self, pod: Pod) -> bool:
         """Wait for the answer about *pod*; return whether it has devices of a resource claim."""

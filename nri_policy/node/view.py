@@ -19,7 +19,6 @@ from nri_policy.engine.grant import Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.state import Placed, Resizing
-from nri_policy.engine.synchronization import entitlement
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, Books
@@ -36,6 +35,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     classes: Classes | None = None
     home: str | None = None  # the name of the pool that it was moved up from, where it goes back to
     unthrottled: bool = False  # it has no CFS quota, for its CPUs are its own
+    room: CPUSet | None = None  # the CPUs of its pod's room, of which it has a part
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
@@ -43,6 +43,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     layout: Layout
     placed: Mapping[str, Placed]  # by container id, in the order of placement
+    rooms: Mapping[str, Placed]  # by pod id: pods that have their CPUs as one
     sent: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
     quotas: Mapping[str, int]  # CFS quotas that it was told of, µs a period, NO_QUOTA for none
     resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
@@ -75,8 +76,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     @property
     def exclusive(self) -> CPUSet:
-        """The CPUs that containers hold for themselves."""
-        return CPUSet.union(placed.grant.exclusive for placed in self.placed.values())
+        """The CPUs that containers, and rooms, hold for themselves."""
+        holders = (*self.placed.values(), *self.rooms.values())
+        return CPUSet.union(each.grant.exclusive for each in holders)
 
     @property
     def bookings(self) -> Mapping[str, Booking]:
@@ -87,6 +89,10 @@ class NodeView(Struct, frozen=True, kw_only=True):
     def next_deadline(self) -> float | None:
         """When `Elapsed` has something to do next, in seconds since the epoch; None for never."""
         return min((at for at in self.cold.values() if at is not None), default=None)
+
+    def held_by(self, holder_id: str) -> Placed:
+        """Return what the container, or the room of the pod, of that id holds; KeyError."""
+        return self.rooms[holder_id] if holder_id in self.rooms else self.placed[holder_id]
 
     def by_name(self) -> dict[str, Placed]:
         """Return the containers by namespace/pod/name."""
@@ -119,6 +125,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             cpus=self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
             classes=self.classes.get(placed.container.id),
             unthrottled=self.quotas.get(placed.container.id) == NO_QUOTA,
+            room=self.rooms[placed.container.pod.id].grant.exclusive if grant.tenant else None,
         )
 
     def holdings(self) -> Iterator[Holding]:
@@ -149,7 +156,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         """Return what a container may know of its own resources (§9): shell names and lists."""
         placed = self.placed[container_id]
         grant, resources = placed.grant, dict[str, CPUSet]()
-        if grant.shares or grant.sort is Sort.RESERVED:
+        if grant.shares or grant.rest or grant.sort is Sort.RESERVED:
             resources["SHARED_CPUS"] = self.cpus(placed) - grant.exclusive
         if grant.exclusive:
             resources["ISOLATED_CPUS" if grant.isolated else "EXCLUSIVE_CPUS"] = grant.exclusive
@@ -160,14 +167,17 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {name: str(ids) for name, ids in resources.items()}
 
     def to_store(self, container_id: str) -> StoredGrant:
-        """Return what has to be remembered of a container for it to get its grant back."""
-        placed, pools = self.placed[container_id], self.layout.tree.pools
+        """Return what has to be remembered of a container, or a room, for it to get its grant back.
+
+        By the id of the container, or of the pod.
+        """
+        placed, pools = self.held_by(container_id), self.layout.tree.pools
         home = placed.grant.home
         return StoredGrant(
             pod_uid=placed.container.pod.uid,
             full_name=placed.container.full_name,
             resized=placed.container.resized,
-            request=entitlement(placed.request),
+            entitlement=placed.request.entitlement,
             pool=pools[placed.grant.pool].name,
             home=None if home is None else pools[home].name,
             grant=placed.grant,
@@ -187,6 +197,7 @@ def view_of(engine: Engine) -> NodeView:
     return NodeView(
         layout=state.layout,
         placed=tables.placed,
+        rooms=tables.rooms,
         sent=tables.sent,
         quotas=tables.quotas,
         resizing=tables.resizing,

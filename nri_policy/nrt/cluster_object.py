@@ -70,7 +70,7 @@ class Cluster:
                     # somebody else has written or removed it since, or its kind
             return await self._write(new, await self._look_up())
 
-    async def lost(self) -> bool:
+    async def is_gone(self) -> bool:
         """Return whether the object that was written is not there any more."""
         if self._known is None:
             return False

@@ -38,7 +38,7 @@ class File:
             raise self._unwritable(error) from error
         return Written(version=new["apiVersion"])
 
-    async def lost(self) -> bool:
+    async def is_gone(self) -> bool:
         """Return whether somebody has removed the file."""
         return not await self._do(self._path.exists)
 

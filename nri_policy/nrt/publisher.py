@@ -4,7 +4,7 @@ Rule 1: nobody waits for it. Decisions only set a flag; what is written is read 
 its time has come, so the latest state wins and an older one never follows a newer one. Rule 2: the
 number of writes is bounded: the first comes at once, the next a quarter of a second later, those
 that would change nothing are left out, failures make the next attempt wait. Rule 3: how it goes can
-be seen at any time, in a Publication.
+be seen at any time, in a PublicationReport.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from functools import partial
 from typing import NoReturn, Protocol
 
 from msgspec import Struct
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 from nri_policy.foundation.backoff import backoff
 from nri_policy.nrt.reading import Feed, Object, Reading
-from nri_policy.proto import control_pb2 as pb
+from nri_policy.report import PublicationReport
 
 log = logging.getLogger(__name__)
 
@@ -69,27 +69,6 @@ class Phase(StrEnum):
     OFF = "off"  # the settings do not want it
 
 
-class Publication(Struct, frozen=True, kw_only=True):
-    """How it goes with one copy of the object. Counters begin with the daemon."""
-
-    to: str  # for people
-    phase: Phase = Phase.WAITING
-    version: str = ""  # API version written
-    generation: int = 0  # of the state written last
-    written_at: float = 0.0  # seconds since the epoch, 0 for never
-    written: int = 0
-    unchanged: int = 0  # writes left out because nothing had changed
-    failed: int = 0
-    trouble: Trouble | None = None  # of the last attempt, with the text
-    error: str = ""
-    rivals: tuple[str, ...] = ()  # who else wrote the zones when we did last
-
-    def message(self) -> pb.Publication:
-        """Return this as `status` shows it."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return pb.Publication(**{name: value for name, value in named.items() if value})
-
-
 class Written(Struct, frozen=True, kw_only=True):
     """What a write came to."""
 
@@ -106,7 +85,7 @@ class Sink(Protocol):
         """Write an object; *fresh*: rely on nothing that was found out before."""
         ...
 
-    async def lost(self) -> bool:
+    async def is_gone(self) -> bool:
         """Return whether what was written is gone."""
         ...
 
@@ -127,7 +106,7 @@ class Publisher:
     """Keeps the object at one place."""
 
     def __init__(self, feed: Feed, sink: Sink, pace: Pace | None = None) -> None:
-        self.publication = Publication(to=sink.name)
+        self.publication = PublicationReport(to=sink.name, phase=Phase.WAITING)
         self._feed = feed
         self._sink = sink
         self._pace = pace or Pace()
@@ -213,13 +192,13 @@ class Publisher:
     async def _check_lost(self, now: float) -> bool:
         """Look whether what was written is gone."""
         self._look_at = now + LOOK
-        return self._there and await self._sink.lost()
+        return self._there and await self._sink.is_gone()
 
     async def _withdraw(self) -> None:
         if self._there:
             await self._sink.remove()
             self._there, self._held = False, None
-        self._note(phase=Phase.OFF, trouble=None, error="", rivals=())
+        self._note(phase=Phase.OFF, trouble="", error="", rivals=())
 
     def _record_success(self, reading: Reading, written: Written) -> None:
         before = self.publication
@@ -240,7 +219,7 @@ class Publisher:
             generation=reading.generation,
             written_at=time.time(),
             written=before.written + 1,
-            trouble=None,
+            trouble="",
             error="",
             rivals=written.rivals,
         )

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from nri_policy.nrt.publisher import Phase, Publication, Publisher, Sink, Trouble, publishing
+from nri_policy.nrt.publisher import Phase, Publisher, Sink, Trouble, publishing
 from nri_policy.nrt.reading import Feed
-from nri_policy.report import ResourceTopology
+from nri_policy.report import PublicationReport, ResourceTopology
 
 
 class Topology:
@@ -24,7 +24,7 @@ class Topology:
         return await asyncio.to_thread(reading.document)
 
     @property
-    def publications(self) -> list[Publication]:
+    def publications(self) -> list[PublicationReport]:
         """How it goes with the copies that are kept up to date."""
         return [publisher.publication for publisher in self._publishers]
 
@@ -33,13 +33,13 @@ class Topology:
 
         A cluster that does not know of such objects, as most do not, has nothing to wait for.
         """
-        fine = (None, Trouble.NO_CRD)
+        fine = ("", Trouble.NO_CRD)
         failing = [each for each in self.publications if each.trouble not in fine]
         return "; ".join(f"{each.to}: {each.error}" for each in failing)
 
     def pending(self) -> str:
         """Return what is not published that is to be; nothing if all is."""
-        waiting = [each.to for each in self.publications if each.phase is Phase.WAITING]
+        waiting = [each.to for each in self.publications if each.phase == Phase.WAITING]
         if waiting and not self.trouble():
             return f"not published yet to {', '.join(waiting)}"
         return self.trouble()

@@ -44,6 +44,7 @@ class Picture(Struct, frozen=True, kw_only=True):
 
     layout: Layout
     placed: tuple[Placed, ...]
+    exclusive: CPUSet  # of containers and rooms
     bookings: Mapping[str, Booking]  # of memory, by container id
     lacking: frozenset[str]  # ids of containers that do without a part of their classes
     free: CPUSet  # sharable CPUs that are nobody's own
@@ -58,6 +59,7 @@ def picture_of(view: NodeView) -> Picture:
     return Picture(
         layout=layout,
         placed=tuple(view.placed.values()),
+        exclusive=view.exclusive,
         bookings=view.bookings,
         lacking=frozenset(each for each, classes in view.classes.items() if classes.lacking),
         free=view.free,
@@ -110,7 +112,9 @@ def metrics_of(picture: Picture) -> Iterator[GaugeMetricFamily]:
         for shortcoming in shortcomings(each, picture.bookings, picture.lacking)
     )
     unsupported = Counter(
-        (key.partition(".")[0],) for each in picture.placed for key in each.request.unsupported
+        (key.partition(".")[0],)
+        for each in picture.placed
+        for key in each.request.steering.unsupported
     )
     yield _add_counts(
         families.gauge(
@@ -137,11 +141,10 @@ def _cpus(picture: Picture) -> GaugeMetricFamily:
         labels=("zone", "kind"),
     )
     capacity = picture.layout.capacity
-    exclusive = CPUSet.union(each.grant.exclusive for each in picture.placed)
     for pool, (granted, left) in zip(picture.layout.tree.pools, picture.milli, strict=True):
         kinds = {
             "capacity": len(pool.cpus),
-            "exclusive": len(exclusive & pool.cpus),
+            "exclusive": len(picture.exclusive & pool.cpus),
             "shared": granted / MILLI,
             "reserved": len(capacity.reserved & pool.cpus),
             "isolated": len(capacity.isolated & pool.cpus),

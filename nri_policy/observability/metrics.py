@@ -15,6 +15,7 @@ from msgspec import Struct
 from nri_policy.engine.event import KINDS, Created, Event, Resized, kind
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
+from nri_policy.engine.requested import AmountsError
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, Result
@@ -36,6 +37,7 @@ LAG_BOUNDS = (1e-3, 5e-3, 10e-3, 50e-3, 0.1, 0.5, 1.0, 5.0)  # seconds
 
 _REASONS = {outcome: outcome.name.lower().replace("_", "-") for outcome in DecisionKind}
 _ANNOTATION = "annotation"
+_AMOUNTS = "amounts"
 
 
 class Elsewhere(Struct, frozen=True, kw_only=True):
@@ -86,7 +88,9 @@ class Metrics:
             REQUEST_BOUNDS,
             event=KINDS,
         )
-        reasons = {*_REASONS.values(), *Lack, _ANNOTATION} - {_REASONS[DecisionKind.REFUSED]}
+        reasons = {*_REASONS.values(), *Lack, _ANNOTATION, _AMOUNTS} - {
+            _REASONS[DecisionKind.REFUSED]
+        }
         self._allocations = Counter(
             "nri_policy_allocations",
             "Containers placed or resized, and how that came about; those refused, and why.",
@@ -164,10 +168,16 @@ class Metrics:
         if isinstance(event, Created):
             qos = event.container.pod.qos
         elif isinstance(event, Resized):
-            qos = view.placed[event.container_id].request.qos
+            qos = view.held_by(event.container_id).request.qos
         else:
             return
-        reason = (error.lack or "") if isinstance(error, PlacementError) else _ANNOTATION
+        match error:
+            case PlacementError():
+                reason: str = error.lack
+            case AmountsError():
+                reason = _AMOUNTS
+            case _:
+                reason = _ANNOTATION
         self._allocations.add(qos, "refused", reason)
 
     def drifted(self, what: str) -> None:

@@ -43,7 +43,7 @@ def areas_of(
     """
     details = details_of(machine, pools)
     sizes = {node.id: node.memory for node in machine.numa_nodes}
-    owned = CPUSet.union(each.exclusive for each in occupants)
+    owned = CPUSet.union(each.exclusive | each.room for each in occupants)
     parents = {pool.id: pool.parent for pool in pools}
     ids = {pool.name: pool.id for pool in pools}
     granted = dict.fromkeys(parents, 0)

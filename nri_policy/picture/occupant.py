@@ -29,12 +29,23 @@ class Occupant(Struct, frozen=True, kw_only=True):
     mems: CPUSet  # node ids
     place: str = ""  # the pool, and the one that it made way from
     classes: str = ""  # their names, of scheduling and of block I/O
+    room: CPUSet = EMPTY  # the CPUs that its pod has as one
     change: str = ""  # what happened to it since the earlier scene, in a few words
 
     @property
     def short(self) -> str:
         """The name without the namespace `default`."""
         return self.name.removeprefix("default/")
+
+    @property
+    def pod(self) -> str:
+        """The name of its pod, with the namespace."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def owner(self) -> str:
+        """Whose mark it has: its own, its pod's if it shares a room, or empty."""
+        return self.name if self.exclusive else self.pod if self.room else ""
 
     @property
     def amount(self) -> str:
@@ -56,6 +67,7 @@ def occupant(name: str, container: ContainerReport) -> Occupant:
         mems=container.mems,
         place=container.place,
         classes=str(container.classes or ""),
+        room=container.room or EMPTY,
     )
 
 

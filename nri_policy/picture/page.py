@@ -100,8 +100,8 @@ def containers(scene: Scene) -> Element:
     rows = []
     for each in scene.occupants:
         mark = Element("td")
-        if each.exclusive:
-            look = scene.marks[each.name]
+        if each.owner:
+            look = scene.marks[each.owner]
             square = Element("g", *swatch(look.letter), class_=f"cpu own k{look.colour}")
             mark = Element("td", Element("svg", square, width=18, height=16))
         texts = cells(each)[: len(heads) - 1]

@@ -122,6 +122,7 @@ def scene(
     places = _places(machine, pools, occupants)
     known = before.places if before is not None else places
     owners = [each.name for each in occupants if each.exclusive]
+    owners += dict.fromkeys(each.pod for each in occupants if each.room)
     return Scene(
         machine=machine,
         areas=areas_of(machine, pools, occupants, with_sizes=containers is None),
@@ -167,6 +168,7 @@ def _places(
         (sharable & in_use, CPUUse(Use.SHARED)),
         (top.reserved, CPUUse(Use.RESERVED)),
         (top.isolated, CPUUse(Use.ISOLATED)),
+        *((each.room, CPUUse(Use.OWN, each.pod)) for each in occupants),
         *((each.exclusive, CPUUse(Use.OWN, each.name)) for each in occupants),
     ]
     return {cpu: place for cpus, place in layers for cpu in cpus}

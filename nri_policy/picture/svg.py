@@ -102,8 +102,8 @@ def _table(scene: Scene) -> Drawn:
     elements = [*_row(heads, starts, "head", 0)]
     for number, (each, row) in enumerate(zip(shown, rows, strict=True), start=1):
         y = number * LINE
-        if each.exclusive:
-            mark = scene.marks[each.name]
+        if each.owner:
+            mark = scene.marks[each.owner]
             elements.append(group(0, y, *swatch(mark.letter), class_=f"cpu own k{mark.colour}"))
         elements += _row(row, starts, "changed" if each.change else "row", y)
     height = (len(rows) + 1) * LINE

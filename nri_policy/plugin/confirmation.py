@@ -92,7 +92,7 @@ class Confirmations:
         """Return whether the runtime has certainly handled what a container was sent."""
         return self.sent[container_id].event < self._events
 
-    def lost(self, container_id: str) -> bool:
+    def may_be_lost(self, container_id: str) -> bool:
         """Return whether a container may never get what it was sent."""
         sent = self.sent.get(container_id)
         return sent is not None and sent.lost

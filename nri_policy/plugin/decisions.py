@@ -72,7 +72,7 @@ class Decisions:
         if isinstance(event, Created):
             return event.container.full_name
         if isinstance(event, Resized):
-            return self._node.view.placed[event.container_id].container.full_name
+            return self._node.view.held_by(event.container_id).container.full_name
         return "-"
 
     def _follow(self, decision: Decision) -> None:

@@ -236,7 +236,7 @@ class Enforcement:
             return
         takes = starts and placed.grant.exclusive and len(self._confirmations.sent) > 1
         unsent = self._is_unsent(container_id)
-        if not (unsent or self._confirmations.lost(container_id) or takes):
+        if not (unsent or self._confirmations.may_be_lost(container_id) or takes):
             return
         look = asyncio.create_task(self.look(container_id), name="look")
         self._looks.add(look)
@@ -283,7 +283,7 @@ class Enforcement:
             placement=placement,
             cgroup=placed.container.cgroup,
             own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
-            lost=self._confirmations.lost(container_id)
+            lost=self._confirmations.may_be_lost(container_id)
             or (
                 self._is_unsent(container_id)
                 and self._confirmations.phase(container_id) is Phase.STARTING

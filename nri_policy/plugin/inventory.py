@@ -25,7 +25,7 @@ from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
 from nri_policy.systemd.scopes import cgroup_of
-from nri_policy.workload.pod import Container, ContainerState, Resources
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 
 
 class Inventory:
@@ -104,7 +104,7 @@ class Inventory:
                 cgroup=cgroup_of(by_uid[stored.pod_uid].linux.cgroup_parent, each, runtime),
             )
             for each, stored in held.items()
-            if each not in view.placed and stored.pod_uid in by_uid
+            if each not in view.placed and stored.pod_uid in by_uid and not stored.of_room
             if there.isdisjoint((each, stored.full_name))
         }
         paths = {each: container.cgroup for each, container in earlier.items()}
@@ -114,6 +114,14 @@ class Inventory:
             replace(each, resources=replace(each.resources, cpus=cpus, mems=mems))
             for each, cpus, mems in asked
         )
+
+    def empty_pods(
+        self, pods: Iterable[nri_pb2.PodSandbox], present: Iterable[Container]
+    ) -> tuple[Pod, ...]:
+        """Return those of *pods* that run, and have none of the containers *present*."""
+        there = {each.pod.id for each in present}
+        running = self._pods.folders.keys() - there
+        return tuple(pod_of(each) for each in pods if each.id in running)
 
     async def look_at(self, container_ids: Iterable[str]) -> None:
         """Enter what the cgroups of these containers have."""
@@ -154,7 +162,7 @@ class Inventory:
                 listed = replace(listed, resources=replace(listed.resources, cpu_quota=NO_QUOTA))
         elif (
             listed.id not in self._update_queue.unsent
-            and not self._update_queue.confirmations.lost(listed.id)
+            and not self._update_queue.confirmations.may_be_lost(listed.id)
         ):
             return listed
         return replace(listed, resources=replace(listed.resources, cpus=cpus, mems=mems))
@@ -179,6 +187,6 @@ class Inventory:
             return placed.container.resources, placed.request.milli, view.sent[container_id][0]
         if stored is None:
             return None, 0, EMPTY
-        grant, hidden = stored.grant, stored.request.hide_hyperthreads
+        grant, hidden = stored.grant, stored.entitlement.hide_hyperthreads
         own = view.layout.cpus_of(grant, EMPTY, hidden) if grant.exclusive else EMPTY
-        return stored.resources, stored.request.milli, own
+        return stored.resources, stored.entitlement.milli, own

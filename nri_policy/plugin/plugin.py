@@ -25,6 +25,7 @@ from nri_policy.engine.event import (
     Equipped,
     PodStopped,
     Reconfigured,
+    Resized,
     Started,
     Stopped,
     StoredGrant,
@@ -189,6 +190,7 @@ class PolicyPlugin:
         decision = self._decisions.decide(
             Synchronized(
                 containers=(*present, *creating),
+                pods=self._inventory.empty_pods(pods, present),
                 held=held,
                 now=self._now(),
                 equipment=self._equipment(),
@@ -225,13 +227,18 @@ class PolicyPlugin:
     async def update_pod_sandbox(self, request: nri_pb2.UpdatePodSandboxRequest) -> None:
         """Note what a resized pod asks for in all; its containers' updates come by themselves.
 
-        What the pod's one container would be refused is refused here: nothing has changed yet.
+        What the pod's one container would be refused, or its room, is refused here: nothing has
+        changed yet.
         """
-        asked = resources_of(request.linux_resources)
-        if announced := self.pods.announced(request.pod.id, asked):
+        asked, pod_id = resources_of(request.linux_resources), request.pod.id
+        if pod_id in self._node.view.rooms:
+            whole = self.pods.asked(pod_id, asked)
+            self._decisions.decide(Resized(container_id=pod_id, resources=whole))
+            await self.writing.narrow()
+        elif announced := self.pods.announced(pod_id, asked):
             self.resizes.foresee(*announced)
-        self.pods.resize(request.pod.id, asked)
-        self.quotas.expect([request.pod.id])
+        self.pods.resize(pod_id, asked)
+        self.quotas.expect([pod_id])
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod."""
@@ -289,8 +296,8 @@ class PolicyPlugin:
         self._decisions.decide(Started(container_id=container.id, now=self._now()))
         self._confirmations.enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
-        if placed is not None and placed.grant.exclusive:
-            await self.writing.cleared(placed.grant.exclusive)
+        if placed is not None and (own := placed.grant.exclusive | placed.grant.rest):
+            await self.writing.cleared(own)
         await self.quotas.start(pod.id)
         await self.enforcement.settle(container.id)
 
@@ -426,6 +433,20 @@ class PolicyPlugin:
                 self._forget(each.id)
                 self._resources.remove(each.id)
         return gone
+
+    async def clear_rooms(self, pod_ids: Iterable[str]) -> None:
+        """Release the rooms of pods that have ended, though the runtime has not said so.
+
+        Only those without tenants: a container may have come meanwhile.
+        """
+        async with self._node.turn:
+            for each in pod_ids:
+                view = self._node.view
+                tenants = (view.placed[one].grant.tenant for one in self._node.of_pod(each))
+                if each in view.rooms and not any(tenants):
+                    log.warning("ended-without-event", extra={"pod": each})
+                    self.quotas.forget(each)
+                    self._decisions.decide(PodStopped(pod_id=each))
 
     async def elapse(self) -> None:
         """Do what is due by now."""

@@ -24,6 +24,7 @@ from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING
 from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.settings import ExclusiveQuota
 from nri_policy.workload.pod import Container, QoS
 
 log = logging.getLogger(__name__)
@@ -85,13 +86,14 @@ class PodQuotas:
     def expect(self, pod_ids: Iterable[str]) -> None:
         """Look at pods soon: their containers have changed, or the kubelet writes their quota."""
         until = self._clock.now() + DOUBT
-        self._doubts.update({each: until for each in pod_ids if each in self._pods.guaranteed})
+        unlimited = self._pods.guaranteed.keys() | self._node.view.rooms.keys()
+        self._doubts.update({each: until for each in pod_ids if each in unlimited})
         if self._doubts:
             self._doubtful.set()
 
     def expect_all(self) -> None:
         """Look at all pods soon."""
-        self.expect([*self._pods.guaranteed])
+        self.expect([*self._pods.guaranteed, *self._node.view.rooms])
 
     def forget(self, pod_id: str) -> None:
         """Forget a pod that is gone."""
@@ -107,9 +109,7 @@ class PodQuotas:
             finally:
                 doubtful.cancel()
             try:
-                await self._look(
-                    [*self._doubts] or [*filter(self._concerns, self._pods.guaranteed)]
-                )
+                await self._look([*self._doubts] or self._concerned())
             except Exception:
                 log.exception("pod-quotas-failed")
             now = self._clock.now()
@@ -121,11 +121,16 @@ class PodQuotas:
 
     async def widen(self) -> None:
         """Give all pods their quota back: the policy leaves."""
-        await self._look([*filter(self._concerns, self._pods.guaranteed)])
+        await self._look(self._concerned())
+
+    def _concerned(self) -> list[str]:
+        """Return the pods that may be without their quota, or are to be."""
+        pods = dict.fromkeys((*self._pods.guaranteed, *self._node.view.rooms))
+        return [*filter(self._concerns, pods)]
 
     def _concerns(self, pod_id: str) -> bool:
         """Whether a pod may be without its quota, or is to be."""
-        if pod_id in self._kept:
+        if pod_id in self._kept or self._has_room(pod_id):
             return True
         quotas = self._node.view.quotas
         return any(quotas.get(each) == NO_QUOTA for each in self._node.of_pod(pod_id))
@@ -155,14 +160,24 @@ class PodQuotas:
         if not started or not uid or uid.replace("-", "_") not in folder.replace("-", "_"):
             return None
         quotas = self._node.view.quotas
-        if not self._queue.leaving and all(quotas.get(each) == NO_QUOTA for each in started):
+        alone = all(quotas.get(each) == NO_QUOTA for each in started)
+        if not self._queue.leaving and (alone or self._has_room(pod_id)):
             return NO_QUOTA
         limits = [each.resources.cpu_quota for each in containers]
         if min(limits) <= 0 or containers[0].pod.qos is not QoS.GUARANTEED:
-            return self._kept.get(pod_id)
+            before = self._recall(pod_id, containers) if self._has_room(pod_id) else 0
+            return self._kept.get(pod_id) or before or None
         # never less than its containers have: version 1 of cgroups refuses that
         least = max(limits) if any(each.pod_level for each in containers) else sum(limits)
         return max(least, self._kept.get(pod_id) or self._recall(pod_id, containers))
+
+    def _has_room(self, pod_id: str) -> bool:
+        """Whether a pod has its CPUs as one, and no quota for that (§3.3.6)."""
+        view = self._node.view
+        room = view.rooms.get(pod_id)
+        if room is None or not view.layout.settings.pin_cpu:
+            return False
+        return room.request.steering.exclusive_quota is ExclusiveQuota.NONE
 
     def _recall(self, pod_id: str, containers: Iterable[Container]) -> int:
         """Return what the kubelet gave a pod whose quota an earlier life of the daemon took."""

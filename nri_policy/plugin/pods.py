@@ -21,10 +21,11 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.node import Node
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2
-from nri_policy.settings import PodSpecs
+from nri_policy.settings import PodRooms, PodSpecs
 from nri_policy.workload.amounts import described
-from nri_policy.workload.annotation_table import warnings
-from nri_policy.workload.hints import ClaimedDevice, candidates, claim_hints
+from nri_policy.workload.annotation_table import POD_ROOM, warnings
+from nri_policy.workload.annotations import find
+from nri_policy.workload.hints import ClaimedDevice, Hint, candidates, claim_hints
 from nri_policy.workload.pod import Container, Pod, QoS, Resources, shares_of
 from nri_policy.workload.requirements import PodRequirements
 
@@ -51,8 +52,12 @@ class Assignments(Protocol):
     ) -> None:
         """Wait so long, or else a little, for what was asked, and for *others*."""
 
-    def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
+    def devices(self, pod: Pod, container: str) -> Mapping[str, Mapping[str, CPUSet]]:
         """Return the memory nodes of each device, by resource."""
+        ...
+
+    def owners(self, pod: Pod) -> Collection[str]:
+        """Return the names of the pod's containers that have devices."""
         ...
 
     def forget(self, pod: Pod) -> None:
@@ -205,7 +210,7 @@ class Pods:
         self.resized(pod_id)
         if pod_id not in self._totals:
             return
-        self._totals[pod_id] = asked = self._asked(pod_id, change)
+        self._totals[pod_id] = asked = self.asked(pod_id, change)
         if pod_id in self.guaranteed:
             known = self.guaranteed[pod_id]
             self.guaranteed[pod_id] = replace(known, resources=asked, resized=True)
@@ -230,10 +235,10 @@ class Pods:
         own = [placed[each].container for each in self._node.of_pod(pod_id)]
         if total is None or len(own) != 1 or not _same(total, own[0].resources):
             return None
-        return own[0].id, self._asked(pod_id, change)
+        return own[0].id, self.asked(pod_id, change)
 
-    def _asked(self, pod_id: str, change: Resources) -> Resources:
-        """Return what all containers of a pod will ask for.
+    def asked(self, pod_id: str, change: Resources) -> Resources:
+        """Return what all containers of a pod will ask for after a *change* of its resources.
 
         The kubelet changes limits and requests one after the other, and the rest it reads from the
         pod's cgroup: no limit as a large number, and requests that cgroup v2 has rounded. Those of
@@ -241,7 +246,7 @@ class Pods:
         """
         if not 0 < change.memory_limit < NO_LIMIT:
             change = replace(change, memory_limit=0)
-        total = self._totals[pod_id]
+        total = self._totals.get(pod_id) or Resources()
         if pod_id in self.guaranteed:
             change = as_granted(change, total, QoS.GUARANTEED)
         asked = overlay(total, change)
@@ -288,6 +293,8 @@ class Pods:
         The latter in its owner's words, where these are known.
         """
         plain = container_of(pod, container)
+        if near := self._hints_of_pod(plain.pod):
+            plain = replace(plain, pod=replace(plain.pod, hints=near))
         if (objects := self._cluster) and (found := objects.of(plain.pod)):
             plain = described(plain, found)
         if self.locator is None:
@@ -302,6 +309,21 @@ class Pods:
             claimed = self._claims.devices(plain.pod, plain.name)
             hints = (*hints, *claim_hints(claimed, self.locator))
         return replace(plain, hints=hints)
+
+    def _hints_of_pod(self, pod: Pod) -> tuple[Hint, ...]:
+        """Return what is near to any container of a pod that may have its CPUs as one."""
+        rooms = self._node.view.layout.settings.pod_rooms is not PodRooms.OFF
+        asked = rooms or find(pod.annotations, "", POD_ROOM) is not None
+        assignments = self._kubelet
+        if not asked or assignments is None or self.locator is None:
+            return ()
+        found: dict[Hint, None] = {}
+        for each in assignments.owners(pod):
+            assigned = assignments.devices(pod, each)
+            found |= dict.fromkeys(candidates((), (), (), assigned, self.locator))
+            if self._claims is not None:
+                found |= dict.fromkeys(claim_hints(self._claims.devices(pod, each), self.locator))
+        return tuple(found)
 
     def _pending(self, pods: Sequence[Pod]) -> Iterable[Task[Any]]:
         """Return what is still looked up about the resource claims of *pods*."""

@@ -18,7 +18,7 @@ from nri_policy.settings import CPUAmount, Listed, Quantity, Settings
 
 
 class CapacityError(Refused):
-    """The settings reserve or allow CPUs that this machine does not have."""
+    """The settings ask for more than this machine has, or leave too little for its containers."""
 
 
 class Capacity(Struct, frozen=True, kw_only=True):
@@ -71,9 +71,9 @@ def capacity_of(
 def capacity_left(
     machine: Machine, settings: Settings, picker: Picker, earlier: Earlier
 ) -> tuple[Capacity, tuple[str, ...]]:
-    """Return what can be had of what *settings* ask, and in words what is not as they ask.
+    """Return the part of what *settings* ask for that *machine* has, and notes on the rest.
 
-    For a machine that has lost CPUs under running containers, which nobody can refuse.
+    For a machine that has lost CPUs while containers run: such a change cannot be refused.
     """
     notes = []
     asked, online = settings.available.cpu, machine.online

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enri_policy/proto/control.proto\x12\x14nripolicy.control.v1\"\x18\n\x08\x44ocument\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x0f\n\rReloadRequest\"\x0f\n\rStatusRequest\"\xa5\x03\n\x0eStatusResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x14\n\x0csynchronized\x18\x02 \x01(\x08\x12\x0f\n\x07runtime\x18\x03 \x01(\t\x12\r\n\x05pools\x18\x04 \x01(\r\x12\x12\n\ncontainers\x18\x05 \x01(\r\x12\x0f\n\x07refused\x18\x06 \x01(\r\x12\x13\n\x0bonline_cpus\x18\x07 \x01(\t\x12\x15\n\rreserved_cpus\x18\x08 \x01(\t\x12\x15\n\risolated_cpus\x18\t \x01(\t\x12\x16\n\x0e\x65xclusive_cpus\x18\n \x01(\t\x12\x13\n\x0bshared_cpus\x18\x0b \x01(\t\x12\x0f\n\x07notices\x18\x0c \x03(\t\x12\x37\n\x0cpublications\x18\r \x03(\x0b\x32!.nripolicy.control.v1.Publication\x12\x33\n\rlatest_reload\x18\x14 \x01(\x0b\x32\x1c.nripolicy.control.v1.Reload\x12\x17\n\x0flacking_classes\x18\x15 \x01(\r\x12\x1f\n\x17unsupported_annotations\x18\x16 \x01(\r\"H\n\x06Reload\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06origin\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04time\x18\x04 \x01(\x01\"\xc5\x01\n\x0bPublication\x12\n\n\x02to\x18\x01 \x01(\t\x12\r\n\x05phase\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x12\n\ngeneration\x18\x04 \x01(\x04\x12\x12\n\nwritten_at\x18\x05 \x01(\x01\x12\x0f\n\x07written\x18\x06 \x01(\x04\x12\x11\n\tunchanged\x18\x07 \x01(\x04\x12\x0e\n\x06\x66\x61iled\x18\x08 \x01(\x04\x12\x0f\n\x07trouble\x18\t \x01(\t\x12\r\n\x05\x65rror\x18\n \x01(\t\x12\x0e\n\x06rivals\x18\x0b \x03(\t\"\x0e\n\x0cPoolsRequest\"\x0e\n\x0c\x41uditRequest\"\"\n\x11\x43ontainersRequest\x12\r\n\x05usage\x18\x01 \x01(\x08\"\x10\n\x0eMachineRequest\"\x11\n\x0fSettingsRequest\"A\n\x0eJournalRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x11\n\tcontainer\x18\x03 \x01(\t\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"T\n\rWhatIfRequest\x12\x11\n\tmanifests\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x01(\r\x12\x0c\n\x04most\x18\x03 \x01(\x08\x12\x10\n\x08settings\x18\x04 \x01(\t\"\x11\n\x0fTopologyRequest\"\x0e\n\x0cWatchRequest\"\xcb\x01\n\x08\x44\x65\x63ision\x12\r\n\x05\x65vent\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x0f\n\x07summary\x18\x04 \x01(\t\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x0c\n\x04\x63pus\x18\x06 \x01(\t\x12\x0c\n\x04mems\x18\x07 \x01(\t\x12-\n\x07\x63hanges\x18\x08 \x03(\x0b\x32\x1c.nripolicy.control.v1.Change\x12\x10\n\x08released\x18\t \x03(\t\x12\x10\n\x08warnings\x18\n \x03(\t\"F\n\x06\x43hange\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\x0c\n\x04\x63pus\x18\x02 \x01(\t\x12\x0c\n\x04mems\x18\x03 \x01(\t\x12\r\n\x05\x63\x61use\x18\x04 \x01(\t2\x86\x07\n\x07\x43ontrol\x12S\n\x06Status\x12#.nripolicy.control.v1.StatusRequest\x1a$.nripolicy.control.v1.StatusResponse\x12K\n\x05Pools\x12\".nripolicy.control.v1.PoolsRequest\x1a\x1e.nripolicy.control.v1.Document\x12U\n\nContainers\x12\'.nripolicy.control.v1.ContainersRequest\x1a\x1e.nripolicy.control.v1.Document\x12O\n\x07Machine\x12$.nripolicy.control.v1.MachineRequest\x1a\x1e.nripolicy.control.v1.Document\x12Q\n\x08Settings\x12%.nripolicy.control.v1.SettingsRequest\x1a\x1e.nripolicy.control.v1.Document\x12O\n\x07Journal\x12$.nripolicy.control.v1.JournalRequest\x1a\x1e.nripolicy.control.v1.Document\x12O\n\x07\x45xplain\x12$.nripolicy.control.v1.ExplainRequest\x1a\x1e.nripolicy.control.v1.Document\x12M\n\x06WhatIf\x12#.nripolicy.control.v1.WhatIfRequest\x1a\x1e.nripolicy.control.v1.Document\x12K\n\x05\x41udit\x12\".nripolicy.control.v1.AuditRequest\x1a\x1e.nripolicy.control.v1.Document\x12Q\n\x08Topology\x12%.nripolicy.control.v1.TopologyRequest\x1a\x1e.nripolicy.control.v1.Document\x12M\n\x05Watch\x12\".nripolicy.control.v1.WatchRequest\x1a\x1e.nripolicy.control.v1.Decision0\x01\x32]\n\x0e\x41\x64ministration\x12K\n\x06Reload\x12#.nripolicy.control.v1.ReloadRequest\x1a\x1c.nripolicy.control.v1.Reloadb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1enri_policy/proto/control.proto\x12\x14nripolicy.control.v1\"\x18\n\x08\x44ocument\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x0f\n\rReloadRequest\"\x0f\n\rStatusRequest\"H\n\x06Reload\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x08\x12\x0e\n\x06origin\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0c\n\x04time\x18\x04 \x01(\x01\"\x0e\n\x0cPoolsRequest\"\x0e\n\x0c\x41uditRequest\"\"\n\x11\x43ontainersRequest\x12\r\n\x05usage\x18\x01 \x01(\x08\"\x10\n\x0eMachineRequest\"\x11\n\x0fSettingsRequest\"A\n\x0eJournalRequest\x12\r\n\x05\x61\x66ter\x18\x01 \x01(\x04\x12\r\n\x05limit\x18\x02 \x01(\r\x12\x11\n\tcontainer\x18\x03 \x01(\t\"\x1e\n\x0e\x45xplainRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"T\n\rWhatIfRequest\x12\x11\n\tmanifests\x18\x01 \x01(\t\x12\x10\n\x08replicas\x18\x02 \x01(\r\x12\x0c\n\x04most\x18\x03 \x01(\x08\x12\x10\n\x08settings\x18\x04 \x01(\t\"\x11\n\x0fTopologyRequest\"\x0e\n\x0cWatchRequest\"\xcb\x01\n\x08\x44\x65\x63ision\x12\r\n\x05\x65vent\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\t\x12\x0f\n\x07outcome\x18\x03 \x01(\t\x12\x0f\n\x07summary\x18\x04 \x01(\t\x12\x0c\n\x04pool\x18\x05 \x01(\t\x12\x0c\n\x04\x63pus\x18\x06 \x01(\t\x12\x0c\n\x04mems\x18\x07 \x01(\t\x12-\n\x07\x63hanges\x18\x08 \x03(\x0b\x32\x1c.nripolicy.control.v1.Change\x12\x10\n\x08released\x18\t \x03(\t\x12\x10\n\x08warnings\x18\n \x03(\t\"F\n\x06\x43hange\x12\x11\n\tcontainer\x18\x01 \x01(\t\x12\x0c\n\x04\x63pus\x18\x02 \x01(\t\x12\x0c\n\x04mems\x18\x03 \x01(\t\x12\r\n\x05\x63\x61use\x18\x04 \x01(\t2\x80\x07\n\x07\x43ontrol\x12M\n\x06Status\x12#.nripolicy.control.v1.StatusRequest\x1a\x1e.nripolicy.control.v1.Document\x12K\n\x05Pools\x12\".nripolicy.control.v1.PoolsRequest\x1a\x1e.nripolicy.control.v1.Document\x12U\n\nContainers\x12\'.nripolicy.control.v1.ContainersRequest\x1a\x1e.nripolicy.control.v1.Document\x12O\n\x07Machine\x12$.nripolicy.control.v1.MachineRequest\x1a\x1e.nripolicy.control.v1.Document\x12Q\n\x08Settings\x12%.nripolicy.control.v1.SettingsRequest\x1a\x1e.nripolicy.control.v1.Document\x12O\n\x07Journal\x12$.nripolicy.control.v1.JournalRequest\x1a\x1e.nripolicy.control.v1.Document\x12O\n\x07\x45xplain\x12$.nripolicy.control.v1.ExplainRequest\x1a\x1e.nripolicy.control.v1.Document\x12M\n\x06WhatIf\x12#.nripolicy.control.v1.WhatIfRequest\x1a\x1e.nripolicy.control.v1.Document\x12K\n\x05\x41udit\x12\".nripolicy.control.v1.AuditRequest\x1a\x1e.nripolicy.control.v1.Document\x12Q\n\x08Topology\x12%.nripolicy.control.v1.TopologyRequest\x1a\x1e.nripolicy.control.v1.Document\x12M\n\x05Watch\x12\".nripolicy.control.v1.WatchRequest\x1a\x1e.nripolicy.control.v1.Decision0\x01\x32]\n\x0e\x41\x64ministration\x12K\n\x06Reload\x12#.nripolicy.control.v1.ReloadRequest\x1a\x1c.nripolicy.control.v1.Reloadb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,38 +37,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RELOADREQUEST']._serialized_end=97
   _globals['_STATUSREQUEST']._serialized_start=99
   _globals['_STATUSREQUEST']._serialized_end=114
-  _globals['_STATUSRESPONSE']._serialized_start=117
-  _globals['_STATUSRESPONSE']._serialized_end=538
-  _globals['_RELOAD']._serialized_start=540
-  _globals['_RELOAD']._serialized_end=612
-  _globals['_PUBLICATION']._serialized_start=615
-  _globals['_PUBLICATION']._serialized_end=812
-  _globals['_POOLSREQUEST']._serialized_start=814
-  _globals['_POOLSREQUEST']._serialized_end=828
-  _globals['_AUDITREQUEST']._serialized_start=830
-  _globals['_AUDITREQUEST']._serialized_end=844
-  _globals['_CONTAINERSREQUEST']._serialized_start=846
-  _globals['_CONTAINERSREQUEST']._serialized_end=880
-  _globals['_MACHINEREQUEST']._serialized_start=882
-  _globals['_MACHINEREQUEST']._serialized_end=898
-  _globals['_SETTINGSREQUEST']._serialized_start=900
-  _globals['_SETTINGSREQUEST']._serialized_end=917
-  _globals['_JOURNALREQUEST']._serialized_start=919
-  _globals['_JOURNALREQUEST']._serialized_end=984
-  _globals['_EXPLAINREQUEST']._serialized_start=986
-  _globals['_EXPLAINREQUEST']._serialized_end=1016
-  _globals['_WHATIFREQUEST']._serialized_start=1018
-  _globals['_WHATIFREQUEST']._serialized_end=1102
-  _globals['_TOPOLOGYREQUEST']._serialized_start=1104
-  _globals['_TOPOLOGYREQUEST']._serialized_end=1121
-  _globals['_WATCHREQUEST']._serialized_start=1123
-  _globals['_WATCHREQUEST']._serialized_end=1137
-  _globals['_DECISION']._serialized_start=1140
-  _globals['_DECISION']._serialized_end=1343
-  _globals['_CHANGE']._serialized_start=1345
-  _globals['_CHANGE']._serialized_end=1415
-  _globals['_CONTROL']._serialized_start=1418
-  _globals['_CONTROL']._serialized_end=2320
-  _globals['_ADMINISTRATION']._serialized_start=2322
-  _globals['_ADMINISTRATION']._serialized_end=2415
+  _globals['_RELOAD']._serialized_start=116
+  _globals['_RELOAD']._serialized_end=188
+  _globals['_POOLSREQUEST']._serialized_start=190
+  _globals['_POOLSREQUEST']._serialized_end=204
+  _globals['_AUDITREQUEST']._serialized_start=206
+  _globals['_AUDITREQUEST']._serialized_end=220
+  _globals['_CONTAINERSREQUEST']._serialized_start=222
+  _globals['_CONTAINERSREQUEST']._serialized_end=256
+  _globals['_MACHINEREQUEST']._serialized_start=258
+  _globals['_MACHINEREQUEST']._serialized_end=274
+  _globals['_SETTINGSREQUEST']._serialized_start=276
+  _globals['_SETTINGSREQUEST']._serialized_end=293
+  _globals['_JOURNALREQUEST']._serialized_start=295
+  _globals['_JOURNALREQUEST']._serialized_end=360
+  _globals['_EXPLAINREQUEST']._serialized_start=362
+  _globals['_EXPLAINREQUEST']._serialized_end=392
+  _globals['_WHATIFREQUEST']._serialized_start=394
+  _globals['_WHATIFREQUEST']._serialized_end=478
+  _globals['_TOPOLOGYREQUEST']._serialized_start=480
+  _globals['_TOPOLOGYREQUEST']._serialized_end=497
+  _globals['_WATCHREQUEST']._serialized_start=499
+  _globals['_WATCHREQUEST']._serialized_end=513
+  _globals['_DECISION']._serialized_start=516
+  _globals['_DECISION']._serialized_end=719
+  _globals['_CHANGE']._serialized_start=721
+  _globals['_CHANGE']._serialized_end=791
+  _globals['_CONTROL']._serialized_start=794
+  _globals['_CONTROL']._serialized_end=1690
+  _globals['_ADMINISTRATION']._serialized_start=1692
+  _globals['_ADMINISTRATION']._serialized_end=1785
 # @@protoc_insertion_point(module_scope)

@@ -20,42 +20,6 @@ class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class StatusResponse(_message.Message):
-    __slots__ = ("version", "synchronized", "runtime", "pools", "containers", "refused", "online_cpus", "reserved_cpus", "isolated_cpus", "exclusive_cpus", "shared_cpus", "notices", "publications", "latest_reload", "lacking_classes", "unsupported_annotations")
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    SYNCHRONIZED_FIELD_NUMBER: _ClassVar[int]
-    RUNTIME_FIELD_NUMBER: _ClassVar[int]
-    POOLS_FIELD_NUMBER: _ClassVar[int]
-    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
-    REFUSED_FIELD_NUMBER: _ClassVar[int]
-    ONLINE_CPUS_FIELD_NUMBER: _ClassVar[int]
-    RESERVED_CPUS_FIELD_NUMBER: _ClassVar[int]
-    ISOLATED_CPUS_FIELD_NUMBER: _ClassVar[int]
-    EXCLUSIVE_CPUS_FIELD_NUMBER: _ClassVar[int]
-    SHARED_CPUS_FIELD_NUMBER: _ClassVar[int]
-    NOTICES_FIELD_NUMBER: _ClassVar[int]
-    PUBLICATIONS_FIELD_NUMBER: _ClassVar[int]
-    LATEST_RELOAD_FIELD_NUMBER: _ClassVar[int]
-    LACKING_CLASSES_FIELD_NUMBER: _ClassVar[int]
-    UNSUPPORTED_ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
-    version: str
-    synchronized: bool
-    runtime: str
-    pools: int
-    containers: int
-    refused: int
-    online_cpus: str
-    reserved_cpus: str
-    isolated_cpus: str
-    exclusive_cpus: str
-    shared_cpus: str
-    notices: _containers.RepeatedScalarFieldContainer[str]
-    publications: _containers.RepeatedCompositeFieldContainer[Publication]
-    latest_reload: Reload
-    lacking_classes: int
-    unsupported_annotations: int
-    def __init__(self, version: _Optional[str] = ..., synchronized: _Optional[bool] = ..., runtime: _Optional[str] = ..., pools: _Optional[int] = ..., containers: _Optional[int] = ..., refused: _Optional[int] = ..., online_cpus: _Optional[str] = ..., reserved_cpus: _Optional[str] = ..., isolated_cpus: _Optional[str] = ..., exclusive_cpus: _Optional[str] = ..., shared_cpus: _Optional[str] = ..., notices: _Optional[_Iterable[str]] = ..., publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ..., latest_reload: _Optional[_Union[Reload, _Mapping]] = ..., lacking_classes: _Optional[int] = ..., unsupported_annotations: _Optional[int] = ...) -> None: ...
-
 class Reload(_message.Message):
     __slots__ = ("accepted", "origin", "reason", "time")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -67,32 +31,6 @@ class Reload(_message.Message):
     reason: str
     time: float
     def __init__(self, accepted: _Optional[bool] = ..., origin: _Optional[str] = ..., reason: _Optional[str] = ..., time: _Optional[float] = ...) -> None: ...
-
-class Publication(_message.Message):
-    __slots__ = ("to", "phase", "version", "generation", "written_at", "written", "unchanged", "failed", "trouble", "error", "rivals")
-    TO_FIELD_NUMBER: _ClassVar[int]
-    PHASE_FIELD_NUMBER: _ClassVar[int]
-    VERSION_FIELD_NUMBER: _ClassVar[int]
-    GENERATION_FIELD_NUMBER: _ClassVar[int]
-    WRITTEN_AT_FIELD_NUMBER: _ClassVar[int]
-    WRITTEN_FIELD_NUMBER: _ClassVar[int]
-    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
-    FAILED_FIELD_NUMBER: _ClassVar[int]
-    TROUBLE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    RIVALS_FIELD_NUMBER: _ClassVar[int]
-    to: str
-    phase: str
-    version: str
-    generation: int
-    written_at: float
-    written: int
-    unchanged: int
-    failed: int
-    trouble: str
-    error: str
-    rivals: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, to: _Optional[str] = ..., phase: _Optional[str] = ..., version: _Optional[str] = ..., generation: _Optional[int] = ..., written_at: _Optional[float] = ..., written: _Optional[int] = ..., unchanged: _Optional[int] = ..., failed: _Optional[int] = ..., trouble: _Optional[str] = ..., error: _Optional[str] = ..., rivals: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PoolsRequest(_message.Message):
     __slots__ = ()

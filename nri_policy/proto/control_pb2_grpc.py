@@ -37,7 +37,7 @@ class ControlStub:
         self.Status = channel.unary_unary(
                 '/nripolicy.control.v1.Control/Status',
                 request_serializer=nri__policy_dot_proto_dot_control__pb2.StatusRequest.SerializeToString,
-                response_deserializer=nri__policy_dot_proto_dot_control__pb2.StatusResponse.FromString,
+                response_deserializer=nri__policy_dot_proto_dot_control__pb2.Document.FromString,
                 _registered_method=True)
         self.Pools = channel.unary_unary(
                 '/nripolicy.control.v1.Control/Pools',
@@ -95,7 +95,8 @@ class ControlServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Status(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """How the daemon is, and what it has placed.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -179,7 +180,7 @@ def add_ControlServicer_to_server(servicer, server):
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=nri__policy_dot_proto_dot_control__pb2.StatusRequest.FromString,
-                    response_serializer=nri__policy_dot_proto_dot_control__pb2.StatusResponse.SerializeToString,
+                    response_serializer=nri__policy_dot_proto_dot_control__pb2.Document.SerializeToString,
             ),
             'Pools': grpc.unary_unary_rpc_method_handler(
                     servicer.Pools,
@@ -258,7 +259,7 @@ class Control:
             target,
             '/nripolicy.control.v1.Control/Status',
             nri__policy_dot_proto_dot_control__pb2.StatusRequest.SerializeToString,
-            nri__policy_dot_proto_dot_control__pb2.StatusResponse.FromString,
+            nri__policy_dot_proto_dot_control__pb2.Document.FromString,
             options,
             channel_credentials,
             insecure,

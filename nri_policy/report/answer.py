@@ -35,6 +35,7 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     got: str
     better: tuple[str, ...]  # what would make it better, or would have
     quota: str | None = None  # of its CPU time, where we have set it
+    room: str | None = None  # who has which part of the CPUs that its pod has as one
 
 
 def answer_report(
@@ -50,9 +51,30 @@ def answer_report(
         memory_is=kinds or "left to the kernel",
         asked=f"{_asked(placed.request)}{_source(placed)}",
         got=_got(placed, cpus),
+        room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
         better=tuple(_better(view, placed, devices)),
     )
+
+
+def describe_room(view: NodeView, pod_id: str) -> str:
+    """Return who has which part of a pod's room: `room of 8: 6 main, 2 shared by log, mesh`."""
+    whole = view.rooms[pod_id].grant.exclusive
+    tenants = [
+        each
+        for each in view.placed.values()
+        if each.container.pod.id == pod_id and each.grant.tenant
+    ]
+    parts = [
+        f"{len(each.grant.exclusive)} {each.container.name}"
+        for each in tenants
+        if each.grant.exclusive
+    ]
+    rest = whole - CPUSet.union(each.grant.exclusive for each in tenants)
+    sharers = ", ".join(each.container.name for each in tenants if each.grant.rest)
+    if rest:
+        parts.append(f"{len(rest)} shared by {sharers}" if sharers else f"{len(rest)} unused")
+    return f"room of {len(whole)}: {', '.join(parts)}"
 
 
 def _cpus_are(view: NodeView, placed: Placed) -> str:
@@ -62,7 +84,7 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
         return f"reserved, {_shared_with(view, placed, cpus)}"
     kind = "isolated" if grant.isolated else "exclusive"
     own = f"{kind}, {_place(view.layout, grant.exclusive)}"
-    if not grant.shares:
+    if not (grant.shares or grant.rest):
         return own
     shared = cpus - grant.exclusive
     others = _shared_with(view, placed, shared)
@@ -116,7 +138,7 @@ def _source(placed: Placed) -> str:
     """Return from what that is known, but for an estimate where nothing speaks against it."""
     if placed.request.sort is Sort.PRESERVE:
         return ""
-    match placed.request.source:
+    match placed.request.steering.source:
         case Source.ANNOTATION:
             return ", by its annotation"
         case Source.OBJECT:
@@ -128,7 +150,7 @@ def _source(placed: Placed) -> str:
 def _got(placed: Placed, seen: CPUSet) -> str:
     """Return what it got for that, and why that is something else."""
     grant, request = placed.grant, placed.request
-    because = f": {request.because}" if request.because else ""
+    because = f": {request.steering.because}" if request.steering.because else ""
     match grant.sort:
         case Sort.PRESERVE:
             return f"preserved{because}"
@@ -139,6 +161,8 @@ def _got(placed: Placed, seen: CPUSet) -> str:
     own = len(grant.exclusive)
     kind = "isolated" if grant.isolated else "exclusive"
     parts = [f"{own} {kind}"] * bool(own)
+    if grant.rest:
+        parts.append(f"a share of {counted(len(grant.rest), 'CPU')} of its pod's room")
     if grant.shares:
         parts.append(f"{format_cpu(grant.shared)} shared" if grant.shared else "a share")
     text = " and ".join(parts)
@@ -146,13 +170,14 @@ def _got(placed: Placed, seen: CPUSet) -> str:
         text = f"{text}: whole cores"
     if own and seen and len(seen & grant.exclusive) < own:
         text = f"{text}, sees {len(seen & grant.exclusive)}: hide-hyperthreads"
-    return text if own else f"{text}{because}"
+    return text if own or grant.tenant else f"{text}{because}"
 
 
 def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> Iterator[str]:
     """Yield what would make it better, as far as anything would."""
     far, places = [each for each in devices if not each.granted], {each.cpus for each in devices}
-    if far and len(places) <= placed.request.exclusive and not placed.request.pick_by_hints:
+    request = placed.request
+    if far and len(places) <= request.exclusive and not request.steering.pick_by_hints:
         yield f"to take CPUs beside each device, annotate the pod: {_SPREAD}"
     if split := misfit(view, placed):
         yield f"{split}{_closer(placed.explanation)}"

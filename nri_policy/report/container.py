@@ -30,6 +30,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     classes: ClassesReport | None = None  # that it is in
     quota: str | None = None  # that we have set of its CPU time, instead of the kubelet's
     home: str | None = None  # the pool that it made way from, where it goes back to
+    room: CPUSet | None = None  # the CPUs that its pod has as one, of which it has a part
 
     @property
     def place(self) -> str:
@@ -67,6 +68,7 @@ def container_report(
         classes=classes_report(holding.classes),
         quota=NO_QUOTA if holding.unthrottled else None,
         home=holding.home,
+        room=holding.room,
     )
 
 

@@ -124,9 +124,9 @@ def _request(request: Request) -> RequestReport:
         qos=request.qos,
         exclusive=request.exclusive,
         shared_milli=request.shared,
-        isolated=request.isolated.name.lower(),
+        isolated=request.steering.isolated.name.lower(),
         cpu_limit_milli=request.cpu_limit,
-        source=request.source,
+        source=request.steering.source,
     )
 
 
@@ -172,7 +172,7 @@ def _first_difference(table: Table, one: int, other: int) -> str:
 def _exclusive(explanation: Explanation) -> str:
     """Return of which sort the exclusive CPUs are."""
     request, table, pool = explanation.request, explanation.table, explanation.pool
-    wished = request is not None and request.isolated is not Isolation.NO
+    wished = request is not None and request.steering.isolated is not Isolation.NO
     if wished and table is not None and pool is not None:
         return "isolated" if table.row(pool)[Column.ISOLATED_FIT] else "exclusive"
     return "exclusive"
@@ -191,15 +191,20 @@ def _closest(explanation: Explanation) -> str:
 def _because(explanation: Explanation) -> str | None:
     """Return why it has no CPUs of its own, where it has none."""
     request = explanation.request
-    if request is None or explanation.kind is DecisionKind.REFUSED or not request.because:
+    if request is None or explanation.kind is DecisionKind.REFUSED:
+        return None
+    because = request.steering.because
+    if not because:
         return None
     match request.sort:
         case Sort.RESERVED:
-            return f"It is on the reserved CPUs because {request.because}."
+            return f"It is on the reserved CPUs because {because}."
         case Sort.PRESERVE:
-            return f"Its CPUs are left as they are because {request.because}."
+            return f"Its CPUs are left as they are because {because}."
         case Sort.NORMAL:
-            return None if request.exclusive else f"It shares CPUs because {request.because}."
+            if explanation.kind is DecisionKind.TENANT:
+                return None
+            return None if request.exclusive else f"It shares CPUs because {because}."
 
 
 def _hinted(hints: Iterable[Hint]) -> str:
@@ -241,11 +246,11 @@ def _why(
         equal = [name, *(each.pool for each in candidates if each.lost_on == "id")]
         return f"{_listed(equal)} are equally good, and the lowest number wins"
     if decided:
-        reason = _by_hints(explanation.tree, pool, request.hints, decided)
+        reason = _by_hints(explanation.tree, pool, request.steering.hints, decided)
         return reason or REASONS[decided]
     if [each.pool for each in candidates if each.fits] == [name]:
-        if request.strict_hints and request.hints:
-            near = _hinted(request.hints)
+        if request.steering.strict_hints and request.steering.hints:
+            near = _hinted(request.steering.hints)
             return f"its hints are strict, and no other pool near its {near} has room"
         return f"no other pool has room{_closest(explanation)}"
     return None

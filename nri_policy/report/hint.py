@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from msgspec import Struct
 
 from nri_policy.engine.topology_hints import TopologyHints
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.wording import some
 from nri_policy.node import Holding
 
 
@@ -20,26 +19,25 @@ class HintReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpus: CPUSet  # online CPUs near it
     granted: int  # how many of the container's CPUs are among these
     granted_of: int  # how many CPUs the container has
-    device: str = ""  # which one, and of which claim, where the source does not say it
+    device: str = ""  # which ones, and of which claim, where the source does not say it
 
 
 def held_hints(holding: Holding, topology: TopologyHints) -> tuple[HintReport, ...]:
     """Return the hints of a container that has a place; those without a place are left out."""
     granted = holding.cpus
-    counts = Counter(
-        (hint.source, hint.device, cpus, topology.mems(hint))
-        for hint in holding.placed.request.hints
-        if (cpus := topology.cpus(hint))
-    )
+    places: dict[tuple[str, CPUSet, CPUSet], list[str]] = {}
+    for hint in holding.placed.request.steering.hints:
+        if cpus := topology.cpus(hint):
+            places.setdefault((hint.source, cpus, topology.mems(hint)), []).append(hint.device)
     return tuple(
         HintReport(
             source=source,
-            device=device,
-            count=count,
+            device=some(filter(None, devices)),
+            count=len(devices),
             nodes=nodes,
             cpus=cpus,
             granted=len(cpus & granted),
             granted_of=len(granted),
         )
-        for (source, device, cpus, nodes), count in counts.items()
+        for (source, cpus, nodes), devices in places.items()
     )

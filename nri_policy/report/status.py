@@ -12,16 +12,16 @@ class PublicationReport(Struct, frozen=True, kw_only=True):
     """A copy of the node's NodeResourceTopology object that is kept up to date."""
 
     to: str  # `the cluster`, or a file
-    phase: str  # waiting, published, failing, off
-    version: str  # of the API, written last
-    generation: str  # a number; protobuf's JSON has 64 bits as texts
-    written_at: float  # seconds since the epoch; 0 for never
-    written: str  # this and the next two: numbers since the daemon's start
-    unchanged: str
-    failed: str
-    trouble: str
-    error: str
-    rivals: tuple[str, ...]  # who else writes the same object
+    phase: str = "waiting"  # or published, failing, off
+    version: str = ""  # of the API, written last
+    generation: int = 0  # decisions until the state that was written last
+    written_at: float = 0.0  # seconds since the epoch; 0 for never
+    written: int = 0  # this and the next two: numbers since the daemon's start
+    unchanged: int = 0  # writes left out because nothing had changed
+    failed: int = 0
+    trouble: str = ""  # of the last attempt: unreachable, unauthorized, forbidden, no-crd, …
+    error: str = ""  # the same in words
+    rivals: tuple[str, ...] = ()  # field managers that write the zones of the same object
 
 
 class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -31,14 +31,14 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     synchronized: bool  # whether it has taken over the runtime's containers
     runtime: str  # name and version; empty while none is connected
     pools: int
-    containers: int
-    refused: int
+    containers: int  # that hold something
+    refused: int  # containers whose pods exist
     online_cpus: CPUSet
     reserved_cpus: CPUSet
     isolated_cpus: CPUSet
-    exclusive_cpus: CPUSet
-    shared_cpus: CPUSet
-    notices: tuple[str, ...]
+    exclusive_cpus: CPUSet  # that are containers' own now
+    shared_cpus: CPUSet  # that are nobody's own
+    notices: tuple[str, ...]  # what is odd about the settings and the machine
     publications: tuple[PublicationReport, ...]
     latest_reload: Reload | None = None
     lacking_classes: int = 0  # containers that do without a part of their classes

@@ -27,11 +27,13 @@ from nri_policy.settings.values import (
     Endpoint,
     ExclusiveQuota,
     FullCores,
+    JournalSync,
     Level,
     Listed,
     OnExit,
     Packing,
     PodEvents,
+    PodRooms,
     PodSpecs,
     Priority,
     Rebalance,
@@ -153,6 +155,12 @@ class Control(Section, frozen=True, kw_only=True):
     blockio: BlockIO = BlockIO()
 
 
+class Journal(Section, frozen=True, kw_only=True):
+    """How what was decided is stored."""
+
+    sync: Annotated[JournalSync, values.choice(JournalSync)] = JournalSync.BACKGROUND
+
+
 class DRA(Section, frozen=True, kw_only=True):
     """Dynamic resource allocation, which nri-plugins have since August 2026."""
 
@@ -207,10 +215,14 @@ class Settings(Section, frozen=True, kw_only=True):
     exclusive_quota: Annotated[ExclusiveQuota, values.choice(ExclusiveQuota)] = field(
         name="exclusiveQuota", default=ExclusiveQuota.NONE
     )
+    pod_rooms: Annotated[PodRooms, values.choice(PodRooms)] = field(
+        name="podRooms", default=PodRooms.OFF
+    )
     make_way: MakeWay = field(name="makeWay", default=MakeWay())
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
     events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
+    journal: Journal = Journal()
     rebalance: Annotated[Rebalance, values.choice(Rebalance)] = Rebalance.ADVISE
     unsupported_annotations: Annotated[Unsupported, values.choice(Unsupported)] = field(
         name="unsupportedAnnotations", default=Unsupported.WARN

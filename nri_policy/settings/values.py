@@ -89,6 +89,13 @@ class ExclusiveQuota(StrEnum):
     KEEP = "keep"  # as the kubelet set it
 
 
+class PodRooms(StrEnum):
+    """Which pods have their CPUs as one, unless annotated otherwise; spec placement.md §3.3."""
+
+    OFF = "off"
+    GUARANTEED = "guaranteed"
+
+
 class Audit(StrEnum):
     """What is done about a running container whose cgroup is not as decided."""
 
@@ -117,6 +124,13 @@ class OnExit(StrEnum):
 
     KEEP = "keep"
     WIDEN = "widen"
+
+
+class JournalSync(StrEnum):
+    """When the journal is forced to the disk, which only a power cut can tell."""
+
+    BACKGROUND = "background"
+    COMMIT = "commit"
 
 
 class Listed(Struct, frozen=True):
@@ -249,7 +263,7 @@ def integer_text(value: object) -> int:
 
 def rate(value: object) -> int:
     """Read a rate, which is a quantity a second."""
-    found = parse_bytes(value)  # type: ignore[arg-type]  # refuses other types itself
+    found = parse_bytes(value)
     if found == 0:
         raise ValueError(f"{quoted(value)}: the kernel does not accept a limit of 0")
     return found
@@ -333,7 +347,7 @@ def reserved_cpus(value: object) -> CPUAmount:
     if listed is not None:
         return listed
     try:
-        milli_cpu = parse_cpu(value)  # type: ignore[arg-type]  # refuses other types itself
+        milli_cpu = parse_cpu(value)
     except ValueError as error:
         raise ValueError(f"{error}, or {_LISTED}") from None
     if milli_cpu == 0:
@@ -343,12 +357,12 @@ def reserved_cpus(value: object) -> CPUAmount:
 
 def memory(value: object) -> int:
     """Read a memory quantity, in bytes."""
-    return parse_bytes(value)  # type: ignore[arg-type]  # refuses other types itself
+    return parse_bytes(value)
 
 
 def period(value: object) -> float:
     """Read a duration between two rounds of polling, in seconds."""
-    seconds = parse_duration(value)  # type: ignore[arg-type]  # refuses other types itself
+    seconds = parse_duration(value)
     if seconds < _SHORTEST_PERIOD:
         raise ValueError(f"{quoted(value)} is too short; at least 1s is required")
     return seconds

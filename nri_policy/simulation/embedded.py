@@ -236,7 +236,9 @@ class EmbeddedRuntime:
         for step in steps:
             if isinstance(step, ContainerStep):
                 manifest = pod.manifest.resized(step.name, step.change)
-                await self.update_container(pod.container(step.name), step.resources)
+                # one that has ended, and is not created again yet, is created with it
+                if any(each.name == step.name for each in pod.containers):
+                    await self.update_container(pod.container(step.name), step.resources)
                 pod.manifest = manifest
             elif self.release.updates_pods:
                 await self.update_pod(pod, step.resources)

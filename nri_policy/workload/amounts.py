@@ -81,9 +81,11 @@ def described(container: Container, said: PodRequirements) -> Container:
     limit = requirements.cpu_limit or of_pod or 0
     request = requirements.cpu_request
     shares = shares_of(limit if request is None else request)
-    same_shares = not resources.cpu_shares or abs(resources.cpu_shares - shares) <= 1
+    smallest = _MIN_QUOTA // 100  # limit that there is; a pod with less is shown to have this
+    unclear = request is None and of_pod == smallest and resources.cpu_shares <= shares
+    same_shares = not resources.cpu_shares or abs(resources.cpu_shares - shares) <= 1 or unclear
     has = resources.cpu_limit  # none: it is not enforced
-    same_limit = has is None or has == max(limit, _MIN_QUOTA // 100)
+    same_limit = has is None or has == max(limit, smallest)
     return (
         replace(container, requirements=requirements) if same_shares and same_limit else container
     )

@@ -31,6 +31,7 @@ from nri_policy.workload.annotation_values import (
     read_hint_kinds,
     read_level,
     read_memory_kinds,
+    read_of_pod,
     read_priority,
 )
 from nri_policy.workload.annotations import DOMAIN, Found
@@ -51,6 +52,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     cpu_priority: Priority | None = None
     full_cores: FullCores | None = None
     exclusive_quota: ExclusiveQuota | None = None
+    pod_room: bool | None = None
     hide_hyperthreads: bool = False
     static_cpus: bool = False
     cpu_preserve: bool = False
@@ -80,6 +82,8 @@ class Annotation(Struct, frozen=True, kw_only=True):
     help: str  # what it does
     deprecated_form: bool = False  # `DOMAIN/name` with a map of container name to value
 
+
+POD_ROOM = "pod-room"
 
 ANNOTATIONS = (
     Annotation(
@@ -152,6 +156,17 @@ ANNOTATIONS = (
             "the CFS quota of a container that has exclusive CPUs only. `none`: it has none, as its"
             " CPUs are its limit. `keep`: the kubelet's, which can throttle it. Without it, the"
             " setting `exclusiveQuota` decides"
+        ),
+    ),
+    Annotation(
+        name=POD_ROOM,
+        steers="pod_room",
+        read=read_of_pod,
+        value="boolean; only for the whole pod",
+        help=(
+            "whether the pod gets its CPUs as one, with exclusive CPUs for containers within them"
+            " and the rest shared by its other containers: [pods with sidecars](sidecars.md)."
+            " Without it, the setting `podRooms` decides"
         ),
     ),
     Annotation(

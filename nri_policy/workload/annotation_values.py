@@ -16,7 +16,7 @@ from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.units import parse_duration
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, class_name
-from nri_policy.workload.annotations import AnnotationError, Found, yaml_map
+from nri_policy.workload.annotations import AnnotationError, Found, Scope, yaml_map
 
 
 class HintKind(StrEnum):
@@ -103,6 +103,13 @@ def read_full_cores(found: Found) -> FullCores:
 def read_exclusive_quota(found: Found) -> ExclusiveQuota:
     """Return whether exclusive CPUs come with a quota; AnnotationError."""
     return _option(found, _QUOTAS, f"one of {', '.join(_QUOTAS)}")
+
+
+def read_of_pod(found: Found) -> bool:
+    """Return a boolean that is about a pod as a whole; AnnotationError."""
+    if found.scope is Scope.CONTAINER:
+        raise AnnotationError(found.key, found.value, "accepted here: only for the whole pod")
+    return read_boolean(found)
 
 
 def read_level(found: Found) -> Level:

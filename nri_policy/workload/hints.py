@@ -7,7 +7,7 @@ Locator's to say; what a hint is worth is the engine's.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -83,13 +83,13 @@ def candidates(
     mounts: Iterable[Mount],
     devices: Iterable[DeviceFile],
     interfaces: Iterable[str],
-    resources: Mapping[str, Sequence[CPUSet]],
+    resources: Mapping[str, Mapping[str, CPUSet]],
     locator: Locator,
 ) -> tuple[Hint, ...]:
     """Return the hints that a container gives before its annotations have been asked.
 
     *interfaces* are the host's names of network interfaces that become the container's; *resources*
-    the NUMA nodes of each device of each resource that the kubelet assigned, empty where unknown.
+    the NUMA nodes, by resource and id, of the devices that the kubelet assigned: empty if unknown.
     """
     return (
         *_mount_hints(mounts, locator),
@@ -100,9 +100,10 @@ def candidates(
                 kind=HintKind.POD_RESOURCES,
                 cpus=EMPTY,
                 nodes=nodes,
+                device=device,
             )
             for resource, places in resources.items()
-            for nodes in places
+            for device, nodes in places.items()
             if nodes
         ),
     )

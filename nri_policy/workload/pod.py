@@ -97,14 +97,15 @@ class Pod(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     amounts: Resources | None = None  # of all its containers together; None: not known
+    hints: tuple[Hint, ...] = ()  # what the kubelet says is near to any of its containers
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """A container of a pod."""
+    """A container of a pod, or what stands for the pod as a whole and has the pod's id."""
 
     id: str
     pod: Pod
-    name: str
+    name: str  # empty where it stands for the pod
     state: ContainerState
     created: int  # ns since the epoch, 0 where the runtime does not say
     labels: Mapping[str, str]
@@ -117,8 +118,14 @@ class Container(Struct, frozen=True, kw_only=True):
 
     @property
     def full_name(self) -> str:
-        """`namespace/pod/container`, as people and messages name it."""
-        return f"{self.pod.namespace}/{self.pod.name}/{self.name}"
+        """`namespace/pod/container`, as people and messages name it; `namespace/pod` of a pod."""
+        pod = f"{self.pod.namespace}/{self.pod.name}"
+        return pod if self.stands_for_pod else f"{pod}/{self.name}"
+
+    @property
+    def stands_for_pod(self) -> bool:
+        """Whether it is no container, and stands for its pod, which has a room (§3.3)."""
+        return not self.name and self.id == self.pod.id
 
 
 def shares_of(milli: int) -> int:

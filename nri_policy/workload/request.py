@@ -1,4 +1,4 @@
-"""Request: what a container is entitled to; spec placement.md §3.
+"""Request: what a container is entitled to, and what steers its placement; spec placement.md §3.
 
 Owns the table that turns QoS, amounts, annotations and settings into exclusive CPUs and shared
 milli-CPU. Knows nothing of what the node has left.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, Settings
+from nri_policy.settings import ExclusiveQuota, FullCores, Level, PodRooms, Priority, Settings
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.amounts import Source, amounts_of
 from nri_policy.workload.annotation_table import Preferences
@@ -53,17 +54,17 @@ class Isolation(IntEnum):
     REQUIRED = 2
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """What one container asks for."""
+class Entitlement(Struct, frozen=True, kw_only=True):
+    """What a container is entitled to: two that are entitled to the same need no other place.
+
+    It is stored with a grant. What only steers a choice is not in it: who has chosen stays.
+    """
 
     sort: Sort
     qos: QoS
     exclusive: int  # CPUs
     shared: int  # milli-CPU
-    isolated: Isolation
     cpu_limit: int | None  # milli-CPU, for Burstable; None for none
-    burst_level: Level  # where a Burstable container without limit likes to be
-    priority: Priority
     hide_hyperthreads: bool
     movable: bool  # may be re-booked to make room
     memory: int  # bytes
@@ -71,19 +72,7 @@ class Request(Struct, frozen=True, kw_only=True):
     memory_kinds: frozenset[MemoryKind]
     memory_preserve: bool
     cold_start: float | None  # seconds on pmem alone, from the start on
-    hints: tuple[Hint, ...]
-    strict_hints: bool  # to be near to all of them, or not to run
-    pick_by_hints: bool
-    affinities: tuple[Affinity, ...]
-    full_cores: FullCores = FullCores.OFF
-    exclusive_quota: ExclusiveQuota = ExclusiveQuota.NONE
-    zone: Hint | None = None  # the scheduler's; never strict
-    scheduling_class: Asked | None = None
-    blockio_class: Asked | None = None
-    unsupported: tuple[str, ...] = ()  # keys of its annotations that have no effect yet
     pod_memory: int = 0  # bytes of its pod's limit: `memory` is what of these is booked with it
-    source: Source = Source.ESTIMATE  # of the amounts
-    because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
     @property
     def shares(self) -> bool:
@@ -99,6 +88,39 @@ class Request(Struct, frozen=True, kw_only=True):
     def milli(self) -> int:
         """All milli-CPU asked for, exclusive and shared."""
         return 1000 * self.exclusive + self.shared
+
+
+class Steering(Struct, frozen=True, kw_only=True):
+    """What steers the choice among places, or explains it: a change of it moves no one."""
+
+    isolated: Isolation
+    burst_level: Level  # where a Burstable container without limit likes to be
+    priority: Priority
+    hints: tuple[Hint, ...]
+    strict_hints: bool  # to be near to all of them, or not to run
+    pick_by_hints: bool
+    affinities: tuple[Affinity, ...]
+    full_cores: FullCores = FullCores.OFF
+    exclusive_quota: ExclusiveQuota = ExclusiveQuota.NONE
+    zone: Hint | None = None  # the scheduler's; never strict
+    scheduling_class: Asked | None = None
+    blockio_class: Asked | None = None
+    unsupported: tuple[str, ...] = ()  # keys of its annotations that have no effect yet
+    source: Source = Source.ESTIMATE  # of the amounts
+    room: bool = False  # whether its pod is to have its CPUs as one
+    because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
+
+
+class Request(Entitlement, frozen=True, kw_only=True):
+    """What one container asks for: what it is entitled to, and what steers the choice."""
+
+    steering: Steering
+
+    @property
+    def entitlement(self) -> Entitlement:
+        """What it is entitled to whatever its pod has: its share of the pod's memory is not."""
+        memory = 0 if self.pod_memory else self.memory
+        return replace(convert(self, Entitlement, from_attributes=True), memory=memory)
 
 
 def request_of(
@@ -125,34 +147,44 @@ def request_of(
         qos=container.pod.qos,
         exclusive=exclusive,
         shared=0 if sort is Sort.PRESERVE else milli - 1000 * exclusive,
-        isolated=isolated,
         cpu_limit=None if amounts.limit is None else min(amounts.limit, _MOST),
-        burst_level=preferences.unlimited_burstable or settings.unlimited_burstable,
-        priority=settings.default_cpu_priority
-        if preferences.cpu_priority is None
-        else preferences.cpu_priority,
         hide_hyperthreads=preferences.hide_hyperthreads,
         movable=not preferences.static_cpus,
         memory=amounts.memory,
         memory_limit=amounts.memory_limit,
         pod_memory=amounts.pod_memory,
-        source=amounts.source,
         memory_kinds=preferences.memory_kinds or _USUAL_KINDS,
         memory_preserve=preferences.memory_preserve,
         cold_start=preferences.cold_start,
-        hints=hints_of(container.hints, preferences),
-        strict_hints=preferences.strict_hints,
-        pick_by_hints=preferences.pick_by_hints,
-        affinities=affinities,
-        full_cores=settings.full_cores
-        if preferences.full_cores is None
-        else preferences.full_cores,
-        exclusive_quota=preferences.exclusive_quota or settings.exclusive_quota,
-        scheduling_class=preferences.scheduling_class,
-        blockio_class=preferences.blockio_class,
-        unsupported=preferences.unsupported,
-        because=because,
+        steering=Steering(
+            isolated=isolated,
+            burst_level=preferences.unlimited_burstable or settings.unlimited_burstable,
+            priority=settings.default_cpu_priority
+            if preferences.cpu_priority is None
+            else preferences.cpu_priority,
+            hints=hints_of(container.hints, preferences),
+            strict_hints=preferences.strict_hints,
+            pick_by_hints=preferences.pick_by_hints,
+            affinities=affinities,
+            full_cores=settings.full_cores
+            if preferences.full_cores is None
+            else preferences.full_cores,
+            exclusive_quota=preferences.exclusive_quota or settings.exclusive_quota,
+            scheduling_class=preferences.scheduling_class,
+            blockio_class=preferences.blockio_class,
+            unsupported=preferences.unsupported,
+            source=amounts.source,
+            room=sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings),
+            because=because,
+        ),
     )
+
+
+def _has_room(qos: QoS, preferences: Preferences, settings: Settings) -> bool:
+    """Whether a pod is to have its CPUs as one."""
+    if preferences.pod_room is None:
+        return settings.pod_rooms is PodRooms.GUARANTEED and qos is QoS.GUARANTEED
+    return preferences.pod_room
 
 
 def _sort(container: Container, preferences: Preferences, settings: Settings) -> tuple[Sort, str]:

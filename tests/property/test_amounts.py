@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nri_policy.kubelet.manifest import ManifestError, PodManifest
@@ -70,6 +70,7 @@ def test_the_estimates_for_ordinary_pods_are_what_their_owners_write(
             assert estimate.memory == known.memory
 
 
+@example({"a": {}}, {"limits": {"cpu": "1m"}})  # less than the smallest quota
 @given(pods, resources())
 def test_the_objects_of_pods_with_resources_as_a_whole_are_what_their_containers_have(
     containers: dict[str, Any], whole: dict[str, Any]

@@ -25,11 +25,10 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed
-from nri_policy.engine.synchronization import same_entitlement
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.node import view_of
-from nri_policy.pools.capacity import Earlier
+from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.pod import Container, QoS
@@ -100,7 +99,7 @@ class Node(RuleBasedStateMachine):
             before = engine.state.snapshot()
             try:
                 outcomes.append(engine.handle(event))
-            except PlacementError as refusal:
+            except (PlacementError, CapacityError) as refusal:
                 outcomes.append(str(refusal))
                 assert engine.state.snapshot() == before
         one, other = outcomes
@@ -230,7 +229,7 @@ class Node(RuleBasedStateMachine):
         squeezed = {
             i
             for i, placed in state.placed.items()
-            if not same_entitlement(placed.request, _request(placed.container, self.engines[0]))
+            if placed.request.entitlement != _request(placed.container, self.engines[0]).entitlement
         }
         held = {i: decode_grant(encode(view_of(self.engines[0]).to_store(i))) for i in state.placed}
         settings, earlier = nodes.settings(**self.spec), in_use(self.engines[0])
@@ -327,7 +326,7 @@ class Node(RuleBasedStateMachine):
             i: tree.around(cpus_of[each.grant.pool] & tree.top.cpus)
             for i, each in sharers.items()
             if not cpus_of[each.grant.pool].isdisjoint(tree.top.cpus)
-            and same_entitlement(each.request, _request(each.container, engine))
+            and each.request.entitlement == _request(each.container, engine).entitlement
             and each.grant.exclusive <= capacity.sharable | capacity.isolated
         }
         own = CPUSet.union(each.grant.exclusive for each in known.values())
@@ -423,9 +422,9 @@ def _fits(engine: Engine, request: Request, pool_id: int) -> bool:
     pool = tree.pools[pool_id]
     isolated = state.supply.free_isolated_cpus() & pool.cpus
     use_isolated = bool(
-        request.exclusive and request.isolated and len(isolated) >= request.exclusive
+        request.exclusive and request.steering.isolated and len(isolated) >= request.exclusive
     )
-    if request.isolated == 2 and request.exclusive and not use_isolated:
+    if request.steering.isolated == 2 and request.exclusive and not use_isolated:
         return False
     cut = 0 if use_isolated else request.exclusive
     free = set(state.supply.free_cpus())

@@ -32,7 +32,7 @@ from nri_policy.engine.event import (
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import view_of
-from nri_policy.store import writer
+from nri_policy.store import compaction, writer
 from nri_policy.store.database import Link
 from nri_policy.workload.pod import Container, QoS, Resources
 from tests.support import memory_maps, nodes, stores
@@ -147,7 +147,7 @@ def test_every_decision_comes_out_again(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         stack.enter_context(patch.object(writer, "BASE_EVERY", base_every))
-        stack.enter_context(patch.object(writer, "MAX_RECORDS", base_every * bases))
+        stack.enter_context(patch.object(compaction, "MAX_RECORDS", base_every * bases))
         running: list[Container] = []
         in_force, hardware = nodes.settings(), whole
         for number, steps in enumerate(lives):
@@ -155,6 +155,7 @@ def test_every_decision_comes_out_again(
             node = Node(engine, whole, seed + number)
             for event in islice(node.events(), steps):
                 stores.commit(store, engine, event, now=node.now)
+                compaction.compact(store.path)
             in_force, hardware = engine.layout.settings, engine.layout.machine
             running = [
                 nodes.running(placed.container, *engine.state.sent[i], engine.state.quotas.get(i))

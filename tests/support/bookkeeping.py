@@ -14,7 +14,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container
-from nri_policy.workload.request import Request, Sort
+from nri_policy.workload.request import Entitlement, Sort
 
 
 class Runtime:
@@ -60,13 +60,15 @@ class Runtime:
 
 
 def check(engine: Engine, runtime: Runtime) -> None:
-    """Assert I1 to I5 of placement.md §2, and that the runtime has what was decided."""
+    """Assert I1 to I5 of placement.md §2 and I7 of §3.3, and what the runtime has."""
     state = engine.state
     holders = {
         container_id: (placed.grant, placed.request)
         for container_id, placed in state.placed.items()
     }
-    free = check_grants(engine.layout, holders, runtime)
+    check_rooms(engine, runtime)
+    rooms = [room.grant for room in state.rooms.values()]
+    free = check_grants(engine.layout, holders, runtime, rooms)
     for pool in engine.layout.tree.pools:
         booked = shared_milli(engine.layout, holders, pool)
         assert state.supply.shared_milli_in(pool.id) == booked, "I5: bookings"
@@ -84,15 +86,47 @@ def check(engine: Engine, runtime: Runtime) -> None:
         assert container_id in state.of_pod(placed.container.pod.id)
 
 
+def check_rooms(engine: Engine, runtime: Runtime) -> None:
+    """Assert I7: a room's CPUs are its pod's alone, slices are disjoint, and the rest is shared."""
+    state = engine.state
+    for pod_id, room in state.rooms.items():
+        whole, free = set(room.grant.exclusive), set(room.grant.exclusive)
+        own = [each for each in state.placed.values() if each.container.pod.id == pod_id]
+        tenants = [each for each in own if each.grant.tenant]
+        for each in tenants:
+            assert set(each.grant.exclusive) <= free, "I7: a slice outside its room, or in another"
+            free -= set(each.grant.exclusive)
+            assert each.grant.mems == room.grant.mems
+        for each in tenants:
+            if each.container.id in state.resizing:
+                free -= set(state.resizing[each.container.id].kept)
+        for each in tenants:
+            sharer = each.request.shares or not each.grant.exclusive
+            assert set(each.grant.rest) == (free if sharer else set())
+            assert each.grant.shares == (sharer and not free)
+        for container_id, each in state.placed.items():
+            if each not in tenants:
+                assert not whole & set(runtime.cpus[container_id]), "I7: another's cpuset"
+
+
 def check_grants(
-    layout: Layout, holders: Mapping[str, tuple[Grant, Request]], runtime: Runtime
+    layout: Layout,
+    holders: Mapping[str, tuple[Grant, Entitlement]],
+    runtime: Runtime,
+    rooms: Iterable[Grant] = (),
 ) -> set[int]:
-    """Assert I1 to I4 of *holders*, by container id, on *layout*; return the free CPUs."""
+    """Assert I1 to I4 of *holders*, by container id, on *layout*; return the free CPUs.
+
+    *rooms* are what pods hold; their tenants hold parts of it.
+    """
     pools = layout.tree.pools
     taken: set[int] = set()
+    for grant in rooms:
+        assert not set(grant.exclusive) & taken, "I1: a CPU is in two rooms"
+        taken |= set(grant.exclusive)
     for grant, request in holders.values():
         own = set(grant.exclusive)
-        assert not own & taken, "I1: a CPU is in two exclusive grants"
+        assert grant.tenant or not own & taken, "I1: a CPU is in two exclusive grants"
         taken |= own
         side = layout.capacity.isolated if grant.isolated else layout.capacity.sharable
         assert own <= set(side) & set(pools[grant.pool].cpus), "I4: CPUs outside the pool"
@@ -105,7 +139,7 @@ def check_grants(
         if grant.sort is Sort.PRESERVE:
             assert not runtime.cpus[container_id]
             continue
-        wanted = reserved if grant.sort is Sort.RESERVED else set(grant.exclusive)
+        wanted = reserved if grant.sort is Sort.RESERVED else set(grant.exclusive | grant.rest)
         if grant.shares:
             shared = free & set(pools[grant.pool].cpus)
             assert shared or (grant.preemptible and pools[grant.pool] is layout.tree.top), (
@@ -123,7 +157,7 @@ def check_grants(
         assert told == wanted, f"the runtime was not told: {container_id} has {told}, not {wanted}"
         assert runtime.mems[container_id] == grant.mems, "the runtime was not told of its memory"
         if grant.sort is not Sort.RESERVED:
-            others = taken - set(grant.exclusive)
+            others = taken - set(grant.exclusive | grant.rest)
             assert not wanted & others, "I1: another's exclusive CPU"
     for pool in pools:
         booked = shared_milli(layout, holders, pool)
@@ -140,12 +174,14 @@ def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
     layout, state = engine.layout, engine.state
     settings, capacity = layout.settings, layout.capacity
     kept = {each: resizing.kept for each, resizing in state.resizing.items()}
-    taken = CPUSet.union(placed.grant.exclusive for placed in state.placed.values())
+    holders = [*state.placed.values(), *state.rooms.values()]
+    taken = CPUSet.union(placed.grant.exclusive for placed in holders)
     free = capacity.sharable - taken - CPUSet.union(kept.values())
     result = {}
     for container_id, placed in state.placed.items():
         grant, request = placed.grant, placed.request
-        cpus = capacity.reserved if grant.sort is Sort.RESERVED else grant.exclusive
+        own = grant.exclusive | grant.rest
+        cpus = capacity.reserved if grant.sort is Sort.RESERVED else own
         if grant.shares:
             shared = free | (kept.get(container_id, CPUSet()) & capacity.sharable)
             cpus |= (shared & layout.tree.pools[grant.pool].cpus) or capacity.reserved
@@ -158,7 +194,9 @@ def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
     return result
 
 
-def shared_milli(layout: Layout, holders: Mapping[str, tuple[Grant, Request]], pool: Pool) -> int:
+def shared_milli(
+    layout: Layout, holders: Mapping[str, tuple[Grant, Entitlement]], pool: Pool
+) -> int:
     """Return the milli-CPU booked on *pool* and below it."""
     tree = layout.tree
     below = {pool.id} | {p.id for p in tree.pools if pool in tree.path(p)}

@@ -56,6 +56,9 @@ def documents() -> dict[Path, str]:
         IMAGES / "architecture.svg": picture(),
         IMAGES / "topology.svg": printed("topology", "--synthetic", memory, "-o", "svg"),
         IMAGES / "simulate.svg": _of_a_simulation(),
+        IMAGES / "sidecars-containers.svg": _of_sidecars(),
+        IMAGES / "sidecars-room.svg": _of_sidecars("pod-room"),
+        IMAGES / "sidecars-shared.svg": _of_sidecars("prefer-shared-cpus"),
         IMAGES / "calls.svg": docs_diagrams.calls(),
         IMAGES / "criteria.svg": docs_diagrams.criteria(),
         IMAGES / "life.svg": _of_a_life(),
@@ -73,12 +76,28 @@ def documents() -> dict[Path, str]:
 
 
 def _of_a_simulation() -> str:
-    steps = [
-        {"settings": {"reservedResources": {"cpu": "750m"}}},
+    return _simulated(
         {"apply": [pod("logs"), pod("web", "500m", shared=True), pod("database", "3")]},
         {"apply": [pod("cache", "6")]},
         {"delete": ["database"]},
+    )
+
+
+def _of_sidecars(annotation: str = "") -> str:
+    """Return where the containers of a pod are that has this *annotation*, beside another pod."""
+    key = f"{annotation}.resource-policy.nri.io/pod"
+    shop = pod("shop", annotations={key: "true"} if annotation else {})
+    amounts = {"main": "2", "log": "500m", "mesh": "500m"}
+    shop["spec"]["containers"] = [
+        {"name": name, "resources": {"limits": {"cpu": cpu, "memory": "1Mi"}}}
+        for name, cpu in amounts.items()
     ]
+    return _simulated({"apply": [shop, pod("other", "1500m", shared=True)]})
+
+
+def _simulated(*events: dict[str, Any]) -> str:
+    """Return the picture of a scenario of *events*."""
+    steps = [{"settings": {"reservedResources": {"cpu": "750m"}}}, *events]
     with NamedTemporaryFile("w", suffix=".yaml") as scenario:
         yaml.safe_dump(steps, scenario)
         scenario.flush()

@@ -7,8 +7,8 @@ from typing import Any
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Resized, Stopped, Synchronized
 from nri_policy.engine.grant import Decision, Grant
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.machine import Machine
 from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, nodes
@@ -47,7 +47,7 @@ class EngineDriver:
         """Return the message that refuses *event*."""
         try:
             self.handle(Created(container=event) if isinstance(event, Container) else event)
-        except PlacementError as refusal:
+        except Refused as refusal:
             return str(refusal)
         raise AssertionError(f"{event} was not refused")
 

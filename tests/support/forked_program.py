@@ -73,7 +73,7 @@ def forked_program() -> Iterator[ForkedProgram]:
 
 def _serve(listening: socket.socket) -> NoReturn:
     package = import_module("nri_policy.cli")
-    for module in pkgutil.iter_modules(package.__path__, "nri_policy.cli."):
+    for module in pkgutil.walk_packages(package.__path__, "nri_policy.cli."):
         if module.name != "nri_policy.cli.__main__":
             import_module(module.name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -15,7 +15,7 @@ NAMES = re.findall(r"`(\w+)(?:\.(\w+))?(?:\(\))?`\s+(?:in|of)\s+`([\w/]+\.pyx?)`
 
 def source(name: str) -> str:
     folder = PROJECT if name.startswith("native/") else PROJECT / "nri_policy"
-    return (folder / (name if "/" in name else f"../native/nri_policy/{name}")).read_text()
+    return (folder / (name if "/" in name else f"../native/nri_policy/native/{name}")).read_text()
 
 
 @pytest.mark.parametrize("name", sorted({*FILES}))

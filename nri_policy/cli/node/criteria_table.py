@@ -47,6 +47,7 @@ _HOW = {  # how a container came to what it has now
     DecisionKind.RESERVED: "on the reserved CPUs",
     DecisionKind.PRESERVED: "left as it is",
     DecisionKind.KEPT: "kept its place on {pool}",
+    DecisionKind.TENANT: "in its pod's room on {pool}",
     DecisionKind.RESIZED: "resized where it was, on {pool}",
 }
 
@@ -127,6 +128,8 @@ def _lines(
     if explanation.devices:
         yield "devices", "; ".join(map(_near, explanation.devices))
     yield "asked", f"{answer.asked} → got {answer.got}"
+    if answer.room:
+        yield "pod", answer.room
     if answer.quota:
         yield "quota", answer.quota
     if explanation.why:

@@ -32,7 +32,7 @@ def occupants(scene: Scene, used: Mapping[str, float] | None = None) -> Columns:
     )
     for each in scene.occupants:
         table.add_row(
-            letter(scene.marks, each.name) if each.exclusive else Text(),
+            letter(scene.marks, each.owner) if each.owner else Text(),
             path(each.short),
             Text(each.qos),
             Text(each.amount),

@@ -14,6 +14,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import Scopes, scope_of
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed, resources
+from tests.e2e.quota import limits
 from tests.e2e.test_rights import confined
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
@@ -140,6 +141,22 @@ def test_an_owners_cpus_and_a_resize_last(scene: Scene) -> None:
     owner.pod.delete()
     settle_for_good(scene)
     assert shared.cpus() == before
+
+
+def test_an_owner_has_no_quota_whatever_systemd_sets_again(scene: Scene) -> None:
+    """Its pod's is written, and not systemd's to keep: it is looked at again each minute."""
+    pod = scene.kubelet.run_pod("own", {"main": guaranteed(1000)})
+    slice_ = pod.cgroup_parent.rpartition("/")[2]
+    systemctl("set-property", "--runtime", slice_, "CPUQuota=100%")
+    owner = kernel.start(pod)
+    assert limits(pod) == (None, None)
+    systemctl("daemon-reload")
+    systemctl("set-property", "--runtime", slice_, "CPUWeight=200")
+    set_again(owner)
+    shown = systemctl("show", "--property=CPUQuotaPerSecUSec", "--value", scope(owner))
+    assert shown.strip() == "infinity"
+    free = (None, None)
+    assert eventually(lambda: limits(pod), free.__eq__, 300, every=0.5) == free
 
 
 def test_the_daemon_sets_container_may_ask_systemd(scene: Scene, tmp_path: Path) -> None:

@@ -73,13 +73,16 @@ class Node:
         self.resent.append([*container_ids])
 
     async def books(self) -> Books:
-        return Books(running=(), created=(), known=(), folders=())
+        return Books(running=(), created=(), known=(), folders=(), rooms={})
 
     async def release(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)
 
     async def give_up(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)
+
+    async def clear(self, pod_ids: Collection[str]) -> None:
+        raise AssertionError(pod_ids)
 
     async def admit(self, cgroups: Collection[str]) -> None:
         raise AssertionError(cgroups)

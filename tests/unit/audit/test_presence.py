@@ -27,6 +27,9 @@ class Node:
     released: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
     admitted: list[str] = field(default_factory=list)
+    rooms: dict[str, str] = field(default_factory=dict)  # without tenants: folders by pod
+    others: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # folders, as `cgroups`
+    cleared: list[str] = field(default_factory=list)
 
     async def books(self) -> Books:
         running, created = (
@@ -37,13 +40,19 @@ class Node:
             for some in ((("c1", 11), ("c2", 12), ("c3", 0)), self.created)
         )
         known = {"pod1", "c1", "c2", "c3", "created"}
-        return Books(running=running, created=created, known=known, folders={POD})
+        folders = {POD, *self.rooms.values()}
+        return Books(
+            running=running, created=created, known=known, folders=folders, rooms=self.rooms
+        )
 
     async def release(self, container_ids: Collection[str]) -> None:
         self.released += container_ids
 
     async def give_up(self, container_ids: Collection[str]) -> None:
         self.given_up += container_ids
+
+    async def clear(self, pod_ids: Collection[str]) -> None:
+        self.cleared += pod_ids
 
     async def admit(self, cgroups: Collection[str]) -> None:
         self.admitted += cgroups
@@ -55,7 +64,8 @@ class Node:
         return pid in self.pids
 
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
-        assert folder == POD
+        if folder != POD:
+            return self.others.get(folder, {})
         return {name: threads for name, threads in self.cgroups.items() if threads}
 
     async def sleep(self, seconds: float) -> None:
@@ -171,3 +181,14 @@ def test_threads_are_read_from_cgroups(
     assert not cgroups.processes(f"/{path}/c3")
     assert cgroups.has_process(70)
     assert not cgroups.has_process(72)
+
+
+async def test_a_room_without_tenants_ends_with_the_last_process_of_its_pod() -> None:
+    rooms = {"ended": "/kubepods/ended", "lives": "/kubepods/lives"}
+    node = Node({"c1": [11], "c2": [12], "c3": [13]}, pids=(11, 12), rooms=rooms)
+    node.others = {"/kubepods/lives": {"lives": [21]}}
+    await node.after_a_round()
+    assert node.cleared == ["ended"]
+    unseen = Node({}, rooms=rooms)
+    await unseen.after_a_round()
+    assert unseen.cleared == [], "nothing can be seen from here"

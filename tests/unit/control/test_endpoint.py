@@ -16,6 +16,7 @@ import pytest
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.control.endpoint import MOST_CALLS, MOST_CONNECTIONS, listening
 from nri_policy.control.service import SERVICE
+from nri_policy.proto import control_pb2 as pb
 from tests.support.patience import HANGS
 
 OWN_GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -29,12 +30,12 @@ def offering(service: str) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler(service, {"Ask": method})
 
 
-def offering_status() -> grpc.GenericRpcHandler:
-    async def status(_request: object, _context: object) -> bytes:
-        return b""
+def offering_pools() -> grpc.GenericRpcHandler:
+    async def pools(_request: object, _context: object) -> bytes:
+        return pb.Document(json="[]").SerializeToString()
 
-    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(status)
-    return grpc.method_handlers_generic_handler(SERVICE.full_name, {"Status": method})
+    method: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(pools)
+    return grpc.method_handlers_generic_handler(SERVICE.full_name, {"Pools": method})
 
 
 def open_files() -> int:
@@ -158,13 +159,13 @@ async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
 ) -> None:
     path = tmp_path / "control.sock"
 
-    def ask_status() -> None:
+    def ask_for_pools() -> None:
         with connected(path) as client:
-            client.status()
+            client.pools()
 
-    async with listening(path, shared=[offering_status()], private=[]):
+    async with listening(path, shared=[offering_pools()], private=[]):
         callers = [await asyncio.open_unix_connection(path) for _ in range(2 * MOST_CONNECTIONS)]
-        await asyncio.to_thread(ask_status)
+        await asyncio.to_thread(ask_for_pools)
         for _, writer in callers:
             writer.close()
 
@@ -172,8 +173,8 @@ async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
 async def test_a_daemon_that_has_answered_and_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
     with ExitStack() as connection:
-        async with listening(path, shared=[offering_status()], private=[]):
+        async with listening(path, shared=[offering_pools()], private=[]):
             client = connection.enter_context(connected(path, patience=2 * HANGS))
-            await asyncio.to_thread(client.status)
+            await asyncio.to_thread(client.pools)
         with pytest.raises(UnreachableError):
-            await asyncio.to_thread(client.status)
+            await asyncio.to_thread(client.pools)

@@ -45,7 +45,7 @@ async def test_all_services_are_listed_that_anybody_may_ask(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "symbol", [CONTROL, f"{CONTROL}.Status", "nripolicy.control.v1.StatusResponse.pools"]
+    "symbol", [CONTROL, f"{CONTROL}.Status", "nripolicy.control.v1.Document.json"]
 )
 async def test_a_symbol_leads_to_the_file_that_defines_it(symbol: str, tmp_path: Path) -> None:
     (answer,) = await asked(tmp_path, ServerReflectionRequest(file_containing_symbol=symbol))

@@ -31,8 +31,10 @@ from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from nri_policy.proto.health_pb2_grpc import HealthStub
 from nri_policy.proto.nri_pb2_grpc import PluginStub
 from nri_policy.report import (
+    StatusReport,
     TriedReport,
     answer_report,
+    decode,
     explanation_report,
     machine_report,
     occupied_pools,
@@ -67,6 +69,10 @@ async def explained(stub: Any, name: str) -> Any:
     return json.loads((await stub.Explain(pb.ExplainRequest(name=name))).json)
 
 
+async def status_of(stub: Any) -> StatusReport:
+    return decode((await stub.Status(pb.StatusRequest())).json, StatusReport)
+
+
 async def listed(stub: Any) -> Any:
     return json.loads((await stub.Containers(pb.ContainersRequest())).json)
 
@@ -74,18 +80,18 @@ async def listed(stub: Any) -> Any:
 async def test_status_tells_the_runtime_and_what_is_used(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         await node.start(pod("own", "2"), pod("huge", "99"))
-        status = await stub.Status(pb.StatusRequest())
+        status = await status_of(stub)
     assert status.synchronized
     assert status.runtime == "containerd 2.1.9"
     assert (status.pools, status.containers, status.refused) == (7, 1, 1)
-    assert (status.online_cpus, status.reserved_cpus) == ("0-15", "0")
-    assert (status.exclusive_cpus, status.shared_cpus) == ("4-5", "1-3,6-15")
+    assert (str(status.online_cpus), str(status.reserved_cpus)) == ("0-15", "0")
+    assert (str(status.exclusive_cpus), str(status.shared_cpus)) == ("4-5", "1-3,6-15")
 
 
 async def test_before_a_runtime_came_nothing_is_synchronized(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         node.daemon.synchronized.clear()
-        status = await stub.Status(pb.StatusRequest())
+        status = await status_of(stub)
         assert not status.synchronized
         explain = await refusal(stub.Explain(pb.ExplainRequest(name="own")))
         assert explain == (
@@ -99,13 +105,12 @@ async def test_before_a_runtime_came_nothing_is_synchronized(tmp_path: Path) -> 
 async def test_status_tells_the_latest_reload(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     async with asked(tmp_path, load=SettingsFile(path).load) as (node, stub):
-        assert not (await stub.Status(pb.StatusRequest())).HasField("latest_reload")
+        assert (await status_of(stub)).latest_reload is None
         outcome = await node.daemon.reloads.reload()
-        status = await stub.Status(pb.StatusRequest())
-    assert status.latest_reload == pb.Reload(
-        accepted=False, origin=str(path), reason=outcome.reason, time=outcome.time
-    )
-    assert "No such file" in status.latest_reload.reason
+        status = await status_of(stub)
+    assert status.latest_reload == outcome
+    assert (outcome.accepted, outcome.origin) == (False, str(path))
+    assert "No such file" in outcome.reason
 
 
 async def test_an_audit_before_a_runtime_came_says_so(tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ class Sink:
         await self.open.wait()
         return Written()
 
-    async def lost(self) -> bool:
+    async def is_gone(self) -> bool:
         return False
 
     async def remove(self) -> None: ...

@@ -192,9 +192,13 @@ class Asked:
     async def ready(self, pods: Iterable[Pod], others: Any = (), *, seconds: float = 0.0) -> None:
         pass
 
-    def devices(self, pod: Pod, container: str) -> dict[str, tuple[CPUSet, ...]]:
+    def devices(self, pod: Pod, container: str) -> dict[str, dict[str, CPUSet]]:
         del pod, container
         return {}
+
+    def owners(self, pod: Pod) -> tuple[str, ...]:
+        del pod
+        return ()
 
     def forget(self, pod: Pod) -> None:
         pass

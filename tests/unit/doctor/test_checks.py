@@ -389,9 +389,7 @@ def status(**fields: Any) -> StatusReport:
 
 def publication(**fields: Any) -> PublicationReport:
     """Return how it goes with a copy of the node's topology."""
-    texts = dict.fromkeys(("version", "trouble"), "")
-    counts = dict.fromkeys(("generation", "written", "unchanged", "failed"), "0")
-    return PublicationReport(**{"written_at": 0.0, **texts, **counts, **fields})
+    return PublicationReport(**fields)
 
 
 def test_what_the_daemon_says_is_passed_on(made: Made) -> None:

@@ -130,9 +130,9 @@ async def test_two_containers_of_one_claim_are_each_beside_its_own_device(tmp_pa
         assert not await them.start("web", {**uses, "c2": []}, annotations=STRICT)
         assert [them.pool(f"web/c{i}") for i in range(2)] == ["NUMA node #1", "NUMA node #3"]
         placed = them.node.daemon.node.view.by_name()
-        (hint,) = placed["default/web/c0"].request.hints
+        (hint,) = placed["default/web/c0"].request.steering.hints
         assert (hint.source, hint.device) == ("claim:gpu.example.com", "gpu-1 (claim gpus)")
-        assert not placed["default/web/c2"].request.hints
+        assert not placed["default/web/c2"].request.steering.hints
         assert not them.server.writes()
 
 
@@ -161,14 +161,14 @@ async def test_pods_that_run_already_have_their_devices_from_the_start(tmp_path:
         before = them.node.runtime.synchronizations
         them.node.daemon._session.reconnect()
         await them.node.runtime.synchronized(after=before)
-        (hint,) = them.node.daemon.node.view.by_name()["default/web/c0"].request.hints
+        (hint,) = them.node.daemon.node.view.by_name()["default/web/c0"].request.steering.hints
         assert hint.device == "gpu-3 (claim gpus)"
 
 
 async def test_without_the_setting_nobody_is_asked(tmp_path: Path) -> None:
     async with cluster(tmp_path, agent={"podResourceAPI": False}) as them:
         assert not await them.start("web", {"c0": [{"name": "own"}]})
-        assert not them.node.daemon.node.view.by_name()["default/web/c0"].request.hints
+        assert not them.node.daemon.node.view.by_name()["default/web/c0"].request.steering.hints
         assert not _asked(them.server.requests)
 
 

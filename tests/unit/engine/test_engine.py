@@ -615,7 +615,7 @@ def test_only_who_is_concerned_hears_of_a_change() -> None:
 def test_refused_settings_leave_the_old_ones() -> None:
     driver = life_of(4000, 4000, 4000)
     layout = driver.engine.layout
-    with pytest.raises(PlacementError, match="no pool has room for 4 exclusive CPUs"):
+    with pytest.raises(CapacityError, match="no pool has room for 4 exclusive CPUs"):
         driver.reconfigure(reservedResources={"cpu": 5})
     assert driver.engine.layout is layout
     assert driver.create(nodes.container(3000)) == "1-3"
@@ -778,7 +778,7 @@ def test_repeated_settings_change_nothing() -> None:
 def test_settings_with_another_reading_of_the_machine_can_be_refused() -> None:
     driver = life_of(4000, 4000, 4000)
     before = driver.engine.layout
-    with pytest.raises(PlacementError, match="no pool has room"):
+    with pytest.raises(CapacityError, match="no pool has room"):
         driver.handle(
             Reconfigured(
                 settings=nodes.settings(reservedResources={"cpu": 5}), machine=nodes.machine()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.engine.criteria import CRITERIA
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.pools.supply import Column
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container
@@ -253,3 +254,37 @@ def test_a_zone_gives_way_to_what_counts_before_hints() -> None:
     (note,) = explained(driver, container)["notes"]
     assert note.startswith("placement.nri/zone: not kept")
     assert note.endswith("other criteria decided before hints")
+
+
+@pytest.mark.parametrize(
+    ("milli", "annotations", "expected"),
+    [
+        (12_000, {}, (Lack.CPU, "root", 12_000, 11_000)),
+        (4000, {"require-isolated-cpus": "true"}, (Lack.ISOLATED_CPU, "root", 4000, 0)),
+    ],
+)
+def test_a_refusal_carries_what_is_lacking_and_where_there_is_most(
+    milli: int, annotations: dict[str, str], expected: tuple[Lack, str, int, int]
+) -> None:
+    driver = EngineDriver()
+    driver.create(nodes.container(4000))
+    keys = {f"{key}.resource-policy.nri.io/pod": text for key, text in annotations.items()}
+    with pytest.raises(PlacementError) as refused:
+        driver.handle(Created(container=nodes.container(milli, annotations=keys)))
+    error = refused.value
+    assert (error.lack, error.pool, error.requested.milli, error.available) == expected
+
+
+def test_a_refusal_for_want_of_memory_carries_bytes() -> None:
+    driver = EngineDriver()
+    memory = driver.engine.layout.memory_bytes
+    big = nodes.container(1000)
+    with pytest.raises(PlacementError) as refused:
+        driver.handle(
+            Created(
+                container=replace(big, resources=replace(big.resources, memory_limit=2 * memory))
+            )
+        )
+    error = refused.value
+    assert (error.lack, error.pool, error.requested.memory) == (Lack.MEMORY, "root", 2 * memory)
+    assert 0 < error.available <= memory

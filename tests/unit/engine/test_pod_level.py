@@ -48,7 +48,7 @@ def test_by_its_object_each_container_has_what_it_asks_for_whoever_comes_first(f
         driver.create(containers[name])
     assert asked(driver, *containers.values()) == [(0, 0), (2, 0), (0, 100)]
     for each in driver.engine.state.placed.values():
-        assert each.request.source is Source.OBJECT
+        assert each.request.steering.source is Source.OBJECT
 
 
 def test_a_container_that_shows_what_its_pod_is_has_another_one_s_cpus_given_back() -> None:

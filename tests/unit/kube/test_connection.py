@@ -7,8 +7,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from httpx2 import StreamError
+from lightkube.core.exceptions import ConfigError
 
 from nri_policy.kube import connection as under_test
 from nri_policy.kube.client import NODES, Client
@@ -53,6 +56,25 @@ async def test_a_service_account_that_is_half_there_is_no_reason_to_stop(
 
 
 @pytest.mark.parametrize(
+    ("failure", "shown"),
+    [
+        (ConfigError("Exec login returned 1"), APIError),
+        (StreamError("closed"), APIError),
+        (PermissionError(13, "Permission denied"), APIError),
+        (KeyError("a bug of ours"), KeyError),
+    ],
+)
+async def test_only_what_a_connection_can_fail_by_is_an_answer(
+    failure: Exception, shown: type[Exception]
+) -> None:
+    def connect() -> NoReturn:
+        raise failure
+
+    with pytest.raises(shown):
+        await Client(connect).get(NODES, "node-a")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         None,
@@ -90,6 +112,7 @@ def test_lightkube_is_not_imported_where_there_is_no_cluster() -> None:
 IMPORTS = """
 import asyncio, sys
 from pathlib import Path
+from typing import NoReturn
 from nri_policy.kube import connection
 from nri_policy.kube.client import NODES, Client
 connection._SERVICE_ACCOUNT = Path(sys.argv[1])

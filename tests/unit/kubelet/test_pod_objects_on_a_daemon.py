@@ -56,7 +56,7 @@ class Cluster:
     def held(self, name: str) -> tuple[int, int, Source]:
         """Return exclusive CPUs, shared milli-CPU, and from what it is known."""
         placed = self.node.daemon.node.view.by_name()[f"default/{name}"]
-        return len(placed.grant.exclusive), placed.grant.shared, placed.request.source
+        return len(placed.grant.exclusive), placed.grant.shared, placed.request.steering.source
 
     def gets(self) -> int:
         return sum("/pods/" in each.path for each in self.server.requests)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,17 @@ async def asking(kubelet: Any, path: Path, time: Time | None = None) -> AsyncIte
         yield them
 
 
+def places(**nodes: str) -> dict[str, CPUSet]:
+    return {device: CPUSet.parse(text) for device, text in nodes.items()}
+
+
 def sets(*lists: str) -> tuple[CPUSet, ...]:
     return tuple(map(CPUSet.parse, lists))
+
+
+def near(assigned: Mapping[str, Mapping[str, CPUSet]]) -> dict[str, tuple[CPUSet, ...]]:
+    """Return the nodes of each device of each resource, whatever its id."""
+    return {resource: tuple(devices.values()) for resource, devices in assigned.items()}
 
 
 async def test_each_device_of_a_resource_has_its_own_nodes(tmp_path: Path) -> None:
@@ -68,7 +77,10 @@ async def test_each_device_of_a_resource_has_its_own_nodes(tmp_path: Path) -> No
     async with asking(kubelet, tmp_path) as assignments:
         assignments.ask(pod())
         await assignments.ready([pod()])
-        assert assignments.devices(pod(), "c0") == {GPU: sets("0", "3"), NIC: sets("1")}
+        assert assignments.devices(pod(), "c0") == {
+            GPU: places(a="0", b="3"),
+            NIC: places(eth1="1"),
+        }
         assert assignments.devices(pod(), "other") == {}
         assert assignments.devices(pod("db"), "c0") == {}, "nobody asked"
     assert kubelet.calls == ["Get"]
@@ -79,7 +91,7 @@ async def test_a_device_on_two_nodes_comes_twice_and_is_one(tmp_path: Path) -> N
     async with asking(kubelet, tmp_path) as assignments:
         assignments.ask(pod())
         await assignments.ready([pod()])
-        assert assignments.devices(pod(), "c0") == {GPU: sets("0-1")}
+        assert assignments.devices(pod(), "c0") == {GPU: places(a="0-1")}
 
 
 async def test_no_topology_is_an_unknown_place_and_no_node_can_be_any_number(
@@ -89,7 +101,7 @@ async def test_no_topology_is_an_unknown_place_and_no_node_can_be_any_number(
     async with asking(Kubelet([resources("web", *odd)]), tmp_path) as assignments:
         assignments.ask(pod())
         await assignments.ready([pod()])
-        assert assignments.devices(pod(), "c0") == {GPU: sets("", "", "", "0")}
+        assert assignments.devices(pod(), "c0") == {GPU: places(a="", b="", c="", d="0")}
 
 
 async def test_a_pod_has_claims_if_a_container_has_a_claimed_device(tmp_path: Path) -> None:
@@ -106,7 +118,7 @@ async def test_a_pod_has_claims_if_a_container_has_a_claimed_device(tmp_path: Pa
         kubelet.open.set()
         assert await asyncio.gather(*waiting) == [False, True]
         assert not await assignments.has_claims(pod("unknown"))
-        assert assignments.devices(pod(), "c0") == {GPU: sets("0")}
+        assert near(assignments.devices(pod(), "c0")) == {GPU: sets("0")}
 
 
 async def test_what_else_is_on_its_way_is_waited_for_within_the_same_bound(tmp_path: Path) -> None:
@@ -135,7 +147,7 @@ async def test_a_pod_of_the_same_name_in_another_namespace_is_another_pod(tmp_pa
     async with asking(kubelet, tmp_path) as assignments:
         assignments.ask(pod(namespace="x"))
         await assignments.ready([pod(namespace="x")])
-        assert assignments.devices(pod(namespace="x"), "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pod(namespace="x"), "c0")) == {GPU: sets("1")}
 
 
 async def test_pods_that_run_already_are_all_in_one_list(tmp_path: Path) -> None:
@@ -145,7 +157,7 @@ async def test_pods_that_run_already_are_all_in_one_list(tmp_path: Path) -> None
         assignments.ask(pod("gone"))
         assignments.ask_all(pods)
         await assignments.ready(pods)
-        found = [assignments.devices(each, "c0") for each in pods]
+        found = [near(assignments.devices(each, "c0")) for each in pods]
         assert found == [{GPU: sets(str(i))} for i in range(4)]
         assert assignments.devices(pod("gone"), "c0") == {}
     assert kubelet.calls.count("List") == 1
@@ -158,7 +170,7 @@ async def test_where_get_is_off_a_list_answers_and_get_is_not_tried_again(tmp_pa
         for name, node in (("a", "1"), ("b", "2")):
             assignments.ask(pod(name))
             await assignments.ready([pod(name)])
-            assert assignments.devices(pod(name), "c0") == {GPU: sets(node)}
+            assert near(assignments.devices(pod(name), "c0")) == {GPU: sets(node)}
         assert kubelet.calls == ["Get", "List", "List"]
         kubelet.get = True  # a new kubelet, and with it a new synchronisation
         assignments.ask_all([])
@@ -178,7 +190,7 @@ async def test_a_kubelet_that_does_not_know_the_pod_is_no_kubelet_without_get(
         kubelet.pods = [resources("b", entry(GPU, "1", 1))]
         assignments.ask(pod("b"))
         await assignments.ready([pod("b")])
-        assert assignments.devices(pod("b"), "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pod("b"), "c0")) == {GPU: sets("1")}
     assert kubelet.calls == ["Get", "List", "Get"]
 
 
@@ -188,7 +200,7 @@ async def test_an_old_kubelet_without_get_at_all(tmp_path: Path) -> None:
     async with asking(kubelet, tmp_path) as assignments:
         assignments.ask(pod())
         await assignments.ready([pod()])
-        assert assignments.devices(pod(), "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pod(), "c0")) == {GPU: sets("1")}
 
 
 async def test_many_pods_that_start_at_once_share_lists(tmp_path: Path) -> None:
@@ -201,7 +213,7 @@ async def test_many_pods_that_start_at_once_share_lists(tmp_path: Path) -> None:
         for each in pods:
             assignments.ask(each)
         await assignments.ready(pods)
-        assert assignments.devices(pods[49], "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pods[49], "c0")) == {GPU: sets("1")}
     assert kubelet.calls.count("List") == 3, "one before, one under way, one for all who came then"
 
 
@@ -219,7 +231,7 @@ async def test_a_list_that_began_before_the_question_is_not_its_answer(tmp_path:
         assignments.ask(pod("b"))
         kubelet.open.set()
         await assignments.ready([pod("b")])
-        assert assignments.devices(pod("b"), "c0") == {GPU: sets("2")}
+        assert near(assignments.devices(pod("b"), "c0")) == {GPU: sets("2")}
 
 
 async def test_a_rejected_call_is_tried_once_more_after_a_pause(tmp_path: Path) -> None:
@@ -230,7 +242,7 @@ async def test_a_rejected_call_is_tried_once_more_after_a_pause(tmp_path: Path) 
         kubelet.failures["Get"] = [rejected]
         assignments.ask(pod())
         await settled(assignments)
-        assert assignments.devices(pod(), "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pod(), "c0")) == {GPU: sets("1")}
         assert time.slept.count(BACKOFF) == 1
         kubelet.failures["Get"] = [rejected, rejected]
         assignments.ask(pod("b"))
@@ -298,7 +310,7 @@ async def test_an_answer_that_comes_late_is_there_for_the_next_container(tmp_pat
         await assignments.ready([pod()])
         kubelet.open.set()
         await settled(assignments)
-        assert assignments.devices(pod(), "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pod(), "c0")) == {GPU: sets("1")}
 
 
 async def test_what_is_said_of_a_predecessor_is_not_believed_of_its_namesake(
@@ -315,7 +327,7 @@ async def test_what_is_said_of_a_predecessor_is_not_believed_of_its_namesake(
         assert assignments.devices(old, "c0") == {}, "it makes no more containers"
         kubelet.pods = [resources("db-0", entry(GPU, "b", 3))]
         await assignments.ready([new])
-        assert assignments.devices(new, "c0") == {GPU: sets("3")}
+        assert near(assignments.devices(new, "c0")) == {GPU: sets("3")}
 
 
 async def test_devices_of_a_predecessor_that_has_gone_may_be_its_namesakes(tmp_path: Path) -> None:
@@ -328,7 +340,7 @@ async def test_devices_of_a_predecessor_that_has_gone_may_be_its_namesakes(tmp_p
         await settled(assignments)
         assignments.forget(old)
         await assignments.ready([new])
-        assert assignments.devices(new, "c0") == {GPU: sets("0")}
+        assert near(assignments.devices(new, "c0")) == {GPU: sets("0")}
         assignments.forget(new)
         assert assignments.devices(new, "c0") == {}
 
@@ -340,7 +352,7 @@ async def test_a_new_sandbox_of_a_pod_outlives_the_old_one(tmp_path: Path) -> No
         assignments.ask(second)
         await assignments.ready([second])
         assignments.forget(first)
-        assert assignments.devices(replace(second), "c0") == {GPU: sets("0")}
+        assert near(assignments.devices(replace(second), "c0")) == {GPU: sets("0")}
         assignments.forget(pod("never-heard-of"))
 
 
@@ -373,7 +385,7 @@ async def test_of_two_namesakes_in_a_list_the_one_with_devices_counts_but_not_of
         pods = [pod("a"), pod("b")]
         assignments.ask_all(pods)
         await assignments.ready(pods)
-        assert assignments.devices(pods[0], "c0") == {GPU: sets("1")}
+        assert near(assignments.devices(pods[0], "c0")) == {GPU: sets("1")}
         assert assignments.devices(pods[1], "c0") == {}
 
 

@@ -130,11 +130,11 @@ async def test_an_object_that_went_with_its_node_is_made_for_the_new_one(tmp_pat
 
 async def test_an_object_that_is_gone_is_missed(tmp_path: Path) -> None:
     async with APIServer(tmp_path) as server, reached(server) as cluster:
-        assert not await cluster.lost(), "there was none"
+        assert not await cluster.is_gone(), "there was none"
         await cluster.put(await topology(), fresh=True)
-        assert not await cluster.lost()
+        assert not await cluster.is_gone()
         server.delete_node()
-        assert await cluster.lost()
+        assert await cluster.is_gone()
 
 
 async def test_another_writer_of_the_zones_is_overruled_and_told_of(tmp_path: Path) -> None:

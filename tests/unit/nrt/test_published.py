@@ -207,9 +207,13 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
 
         def forget(self, pod: Pod) -> None: ...
 
-        def devices(self, pod: Pod, container: str) -> Mapping[str, tuple[CPUSet, ...]]:
+        def devices(self, pod: Pod, container: str) -> Mapping[str, Mapping[str, CPUSet]]:
             del container
-            return {"example.com/gpu": (CPUSet([1]),)} if pod.name == "gpu" else {}
+            return {"example.com/gpu": {"gpu-0": CPUSet([1])}} if pod.name == "gpu" else {}
+
+        def owners(self, pod: Pod) -> tuple[str, ...]:
+            del pod
+            return ()
 
     sources = Sources(assignments=Devices())
     for asked, expected in ((True, [("default", "gpu")]), (False, [])):

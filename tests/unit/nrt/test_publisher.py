@@ -21,7 +21,6 @@ from nri_policy.nrt.publisher import (
     REFRESH,
     Pace,
     Phase,
-    Publication,
     Publisher,
     PublishError,
     Trouble,
@@ -29,6 +28,7 @@ from nri_policy.nrt.publisher import (
     publishing,
 )
 from nri_policy.nrt.reading import Feed, Object
+from nri_policy.report import PublicationReport
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.clock import Steps
@@ -51,7 +51,7 @@ class Shelf:
         self.gone = False
         self.looks = 0
 
-    async def lost(self) -> bool:
+    async def is_gone(self) -> bool:
         if self.error is not None:
             raise self.error
         self.looks += 1
@@ -100,7 +100,7 @@ class Node:
         self.keep = True
 
     @property
-    def publication(self) -> Publication:
+    def publication(self) -> PublicationReport:
         return self.publisher.publication
 
     @property
@@ -441,11 +441,11 @@ async def test_alignment_is_told_in_the_words_of_the_kubelet() -> None:
     assert attribute(aligned, "nodeTopologyPodsFingerprintMethod") == ("with-exclusive-resources")
 
 
-async def test_a_publication_can_be_sent_as_it_is() -> None:
+async def test_status_shows_a_publication_with_its_rivals() -> None:
     node = Node()
     node.shelf.rivals = ("exporter",)
     async with node.running():
-        message = node.publication.message()
-    assert (message.to, message.phase, message.written) == ("a shelf", "published", 1)
-    assert list(message.rivals) == ["exporter"]
-    assert message.written_at > 0
+        shown = node.publication
+    assert (shown.to, shown.phase, shown.written) == ("a shelf", "published", 1)
+    assert (shown.trouble, shown.rivals) == ("", ("exporter",))
+    assert shown.written_at > 0

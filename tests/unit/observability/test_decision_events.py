@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created
-from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.requested import AmountsError
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import Event, Events
@@ -95,9 +95,9 @@ async def test_nobody_waits_for_what_is_said(tmp_path: Path) -> None:
         events = DecisionEvents(said.append)
         events.decided(
             Created(container=member("shop/web/main")),
-            PlacementError("no room"),
+            AmountsError("no such amount"),
             node.daemon.node.view,
         )
         assert said == [], "it comes after the answer"
         await asyncio.sleep(0)
-        assert [each.text for each in said] == ["container main: no room"]
+        assert [each.text for each in said] == ["container main: no such amount"]

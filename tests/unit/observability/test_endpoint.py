@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
+from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
 from tests.support.daemon import Served, pod, served
@@ -177,7 +177,7 @@ async def test_it_is_not_ready_while_it_cannot_publish(
                 return Written()
             raise PublishError(trouble, "may not")
 
-        async def lost(self) -> bool:
+        async def is_gone(self) -> bool:
             return False
 
         async def remove(self) -> None:
@@ -335,9 +335,9 @@ async def test_settings_refused_for_another_reason_leave_the_endpoint_where_it_w
         endpoint, port = node.daemon.endpoint(), free_port()
         await listening(endpoint, at(port))
         new = Instrumentation(http_endpoint=Address(host, port if not host else free_port()))
-        with pytest.raises(PlacementError):
+        with pytest.raises(CapacityError):
             async with endpoint.following(new):
-                raise PlacementError("no room")
+                raise CapacityError("no room")
         assert endpoint.address == (ADDRESS, port)
         assert (await ask(port, "/metrics"))[0] == 200
         await endpoint.close()

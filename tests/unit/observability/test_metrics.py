@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created, Event, Resized, Stopped, Synchronized
-from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.refusal import Refused
 from nri_policy.node import view_of
 from nri_policy.nri.service import Result
 from nri_policy.observability.inventory import metrics_of, picture_of
-from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.pod import QoS
+from nri_policy.workload.pod import QoS, Resources
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 from tests.support.metrics_client import counted
@@ -32,7 +31,7 @@ class Counted(EngineDriver):
         self.metrics.took(event, 0.001)
         try:
             decision = self.engine.handle(event)
-        except (PlacementError, AnnotationError) as error:
+        except Refused as error:
             self.metrics.decided(event, error, view_of(self.engine))
         else:
             self.metrics.decided(event, decision, view_of(self.engine))
@@ -95,6 +94,14 @@ def test_refusals_are_counted_by_what_was_missing(
     driver.meet(Created(container=nodes.container(40_000, annotations=annotated)))
     count = "nri_policy_allocations_total"
     assert driver.total(count) == driver.total(count, result="refused", reason=reason) == 1
+
+
+def test_amounts_that_the_kernel_does_not_take_are_a_reason_of_their_own() -> None:
+    driver = Counted()
+    container = nodes.container(500, 600)
+    driver.meet(Created(container=container))
+    driver.meet(Resized(container_id=container.id, resources=Resources(cpu_period=1)))
+    assert driver.total("nri_policy_allocations_total", result="refused", reason="amounts") == 1
 
 
 def test_a_refused_resize_is_counted_with_the_class_of_its_container() -> None:

@@ -12,12 +12,12 @@ def test_an_update_is_lost_unless_the_container_just_runs(phase: Phase) -> None:
     confirmations = Confirmations()
     confirmations.enter("a", phase)
     confirmations.mark_sent(["a", "unheard of"], 1.0)
-    assert confirmations.lost("a") == (phase is not Phase.RUNNING)
-    assert not confirmations.lost("unheard of")
+    assert confirmations.may_be_lost("a") == (phase is not Phase.RUNNING)
+    assert not confirmations.may_be_lost("unheard of")
     confirmations.enter("a", Phase.RUNNING)
-    assert confirmations.lost("a") == (phase is not Phase.RUNNING), "until it is seen"
+    assert confirmations.may_be_lost("a") == (phase is not Phase.RUNNING), "until it is seen"
     confirmations.confirm("a")
-    assert not confirmations.lost("a")
+    assert not confirmations.may_be_lost("a")
     assert [*confirmations.sent] == ["unheard of"]
 
 
@@ -25,9 +25,9 @@ def test_the_answer_about_a_container_itself_is_not_lost() -> None:
     confirmations = Confirmations()
     confirmations.enter("a", Phase.CREATING)
     confirmations.answered("a", 1.0)
-    assert not confirmations.lost("a")
+    assert not confirmations.may_be_lost("a")
     confirmations.mark_sent(["a"], 2.0)
-    assert confirmations.lost("a")
+    assert confirmations.may_be_lost("a")
 
 
 def test_the_next_request_says_that_the_answers_before_were_handled() -> None:

@@ -444,7 +444,7 @@ async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_afte
         slow.in_force.cpu.shares.value = 3072
         await until(lambda: it.daemon.node.view.placed[slow.id].request.milli == 3000)
         await it.start(pod("next"))
-        assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
+        await until(lambda: slow.cpus == it.daemon.node.view.sent[slow.id][0])
         assert len(slow.cpus) == 3
         await until(lambda: owners(it) == {})
 

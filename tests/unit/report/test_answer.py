@@ -8,7 +8,7 @@ from nri_policy.engine.event import Created
 from nri_policy.node import view_of
 from nri_policy.report import AnswerReport, answer_report
 from nri_policy.workload.pod import Container
-from tests.support import nodes
+from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
 
 
@@ -100,3 +100,14 @@ def test_what_kept_it_from_one_numa_node_is_said() -> None:
     )
     (close,) = answers(nodes.container(2000))
     assert close.better == ()
+
+
+def test_who_has_which_part_of_a_room_is_one_line() -> None:
+    whole = rooms.pod(4000)
+    parts = (("main", 2000), ("log", 900), ("mesh", 900))
+    main, log, _ = answers(*(rooms.tenant(whole, name, milli) for name, milli in parts))
+    assert main.room == log.room == "room of 4: 2 main, 2 shared by log, mesh"
+    assert (main.got, log.got) == ("2 exclusive", "a share of 2 CPUs of its pod's room")
+    assert log.cpus_are == "shared with 1 other container, 1 core on NUMA node #1"
+    (alone,) = answers(nodes.container(500))
+    assert alone.room is None

@@ -26,8 +26,9 @@ GPU = "podresourceapi:nvidia.com/gpu"
 SPREAD = {"pick-resources-by-hints.resource-policy.nri.io/pod": "true"}
 
 
-def gpu(node: int) -> Hint:
-    return Hint(source=GPU, kind=HintKind.POD_RESOURCES, cpus=EMPTY, nodes=CPUSet([node]))
+def gpu(node: int, device: str = "") -> Hint:
+    nodes = CPUSet([node])
+    return Hint(source=GPU, kind=HintKind.POD_RESOURCES, cpus=EMPTY, nodes=nodes, device=device)
 
 
 def explanation(
@@ -99,7 +100,8 @@ def test_a_claimed_device_is_shown_with_its_name_and_claim() -> None:
     opening = next(line for line in shown if line.lstrip().startswith("devices"))
     assert "claim:gpu.x gpu-0 (claim gpus): 3 of 3 CPUs near it (NUMA node 3)" in opening
     other = replace(claimed, device="gpu-1 (claim gpus)")
-    assert len(explanation(claimed, other).devices) == 2, "each is named"
+    (both,) = explanation(claimed, other).devices
+    assert (both.count, both.device) == (2, "gpu-0 (claim gpus), gpu-1 (claim gpus)")
 
 
 def test_the_advice_to_spread_is_given_where_it_would_help() -> None:
@@ -121,6 +123,12 @@ def test_devices_in_one_place_are_counted() -> None:
     assert "contains its device (hints)" in report.summary
     assert [(each.count, each.granted) for each in report.devices] == [(2, 2)]
     assert any(line.startswith(f"  2 x {GPU}") for line in text(report))
+
+
+def test_the_kubelets_devices_have_their_ids() -> None:
+    report = explanation(*(gpu(2, f"GPU-{letter}") for letter in "dabce"), milli=2000)
+    assert [each.device for each in report.devices] == ["GPU-a, GPU-b, GPU-c and 2 more"]
+    assert any(line.startswith(f"  5 x {GPU} GPU-a, GPU-b") for line in text(report))
 
 
 def test_the_share_of_a_hint_has_two_decimals() -> None:

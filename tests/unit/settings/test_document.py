@@ -25,6 +25,8 @@ from nri_policy.settings import (
     FullCores,
     Instrumentation,
     IOClass,
+    Journal,
+    JournalSync,
     Level,
     Listed,
     Log,
@@ -32,6 +34,7 @@ from nri_policy.settings import (
     OnExit,
     Packing,
     PodEvents,
+    PodRooms,
     PodSpecs,
     Priority,
     Problem,
@@ -93,9 +96,11 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         packing=Packing.SPREAD,
         full_cores=FullCores.OFF,
         exclusive_quota=ExclusiveQuota.NONE,
+        pod_rooms=PodRooms.OFF,
         make_way=MakeWay(movers=4),
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
+        journal=Journal(sync=JournalSync.BACKGROUND),
         rebalance=Rebalance.ADVISE,
         unsupported_annotations=Unsupported.WARN,
         scheduling_classes=(),
@@ -149,10 +154,12 @@ spec:
   packing: tight
   fullCores: off
   exclusiveQuota: keep
+  podRooms: guaranteed
   makeWay: {movers: 2}
   audit: off
   events: refusals
   onExit: widen
+  journal: {sync: commit}
   rebalance: off
   unsupportedAnnotations: refuse
   schedulingClasses:
@@ -204,9 +211,11 @@ status: {nodes: {}}
         packing=Packing.TIGHT,
         full_cores=FullCores.OFF,
         exclusive_quota=ExclusiveQuota.KEEP,
+        pod_rooms=PodRooms.GUARANTEED,
         audit=Audit.OFF,
         events=PodEvents.REFUSALS,
         on_exit=OnExit.WIDEN,
+        journal=Journal(sync=JournalSync.COMMIT),
         rebalance=Rebalance.OFF,
         unsupported_annotations=Unsupported.REFUSE,
         scheduling_classes=(
@@ -297,6 +306,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("packing", "loose", "'loose' is not one of spread, tight"),
         ("fullCores", True, "true is not one of off, prefer, require"),
         ("exclusiveQuota", "off", "'off' is not one of none, keep"),
+        ("podRooms", "on", "'on' is not one of off, guaranteed"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
         ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings"),
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),

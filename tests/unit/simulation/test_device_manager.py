@@ -139,7 +139,8 @@ async def test_the_kubelets_answers_are_what_our_client_understands(tmp_path: Pa
             else:
                 assignments.ask(pod)
             await assignments.ready([pod])
-            assert assignments.devices(pod, "x") == {NIC: (CPUSet((3,)), CPUSet(), CPUSet((0,)))}
+            (devices,) = assignments.devices(pod, "x").values()
+            assert [*devices.values()] == [CPUSet((3,)), CPUSet(), CPUSet((0,))]
 
 
 def test_a_pod_whose_claim_is_not_allocated_is_not_admitted() -> None:

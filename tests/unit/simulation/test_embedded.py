@@ -540,6 +540,17 @@ async def test_a_refused_resize_leaves_all_as_it_was(start: Start) -> None:
         assert running.manifest == before
 
 
+async def test_a_resize_of_a_container_that_has_ended_is_for_its_next_life(start: Start) -> None:
+    async with start() as runtime:
+        running = await runtime.start_pod(pod("pod0", limits={"cpu": 1, "memory": "1Gi"}))
+        await runtime.delete_container(running.container("c0"))
+        change = read_part({"requests": {"cpu": 3}, "limits": {"cpu": 3}}, ResourceChange)
+        await runtime.resize(running, "c0", change)
+        assert (await runtime.create_container(running, "c0")).quota == 300_000
+        with pytest.raises(KeyError):
+            await runtime.resize(running, "c7", change)
+
+
 async def test_an_own_update_that_the_machine_refuses_fails_the_resize(start: Start) -> None:
     async with start() as runtime:
         await runtime.start_pod(pod())

@@ -59,13 +59,17 @@ def mount(source: str, destination: str = "/work", *, writable: bool = True) -> 
     return Mount(source=source, destination=destination, writable=writable)
 
 
-def hint(source: str, kind: HintKind, cpus: str, nodes: str) -> Hint:
-    return Hint(source=source, kind=kind, cpus=CPUSet.parse(cpus), nodes=CPUSet.parse(nodes))
+def hint(source: str, kind: HintKind, cpus: str, nodes: str, device: str = "") -> Hint:
+    places = {"cpus": CPUSet.parse(cpus), "nodes": CPUSet.parse(nodes)}
+    return Hint(source=source, kind=kind, **places, device=device)
 
 
 GPU = DeviceFile(path="/dev/dri/card0", kind="char", number="226:0")
 NULL = DeviceFile(path="/dev/null", kind="char", number="1:3")
-ASSIGNED = {"example.com/gpu": (CPUSet((0,)), EMPTY, CPUSet((3,))), "example.com/fuse": (EMPTY,)}
+ASSIGNED = {
+    "example.com/gpu": {"GPU-a": CPUSet((0,)), "GPU-b": EMPTY, "GPU-c": CPUSet((3,))},
+    "example.com/fuse": {"fuse": EMPTY},
+}
 
 
 def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
@@ -76,8 +80,8 @@ def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
         hint("/data/db", HintKind.MOUNTS, "6-7", "3"),
         hint("/dev/dri/card0", HintKind.DEVICES, "2-3", "1"),
         hint("/sys/class/net/eth0", HintKind.DEVICES, "4-5", "2"),
-        hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "0"),
-        hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3"),
+        hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "0", "GPU-a"),
+        hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3", "GPU-c"),
     )
 
 
@@ -178,7 +182,7 @@ def test_a_source_that_is_mounted_twice_counts_once(locator: Locator) -> None:
 MANY = (
     hint("/data/db", HintKind.MOUNTS, "0", "0"),
     hint("/dev/dri/card0", HintKind.DEVICES, "1", "0"),
-    hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3"),
+    hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3", "GPU-c"),
     hint("podresourceapi:example.com/nic", HintKind.POD_RESOURCES, "", "2"),
     hint("claim:gpu.example.com", HintKind.CLAIMS, "", "1"),
 )

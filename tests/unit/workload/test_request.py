@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
+from nri_policy.workload.annotation_table import BY_NAME, LATER
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container, QoS, Resources, shares_of
 from nri_policy.workload.preferences import preferences
-from nri_policy.workload.request import Isolation, Request, Sort, request_of
+from nri_policy.workload.request import (
+    Entitlement,
+    Isolation,
+    Request,
+    Sort,
+    Steering,
+    request_of,
+)
 from tests.support import nodes
 
 DOMAIN = "resource-policy.nri.io"
@@ -25,10 +37,14 @@ def asked(container: Container, **spec: Any) -> Request:
 
 def guaranteed(milli: int, annotations: dict[str, str], **spec: Any) -> Request:
     """Ask for Guaranteed CPU; annotations without a domain are the pod's."""
-    keys = {
+    return asked(nodes.container(milli, annotations=domain_of(annotations)), **spec)
+
+
+def domain_of(annotations: dict[str, str]) -> dict[str, str]:
+    """Return *annotations*, those without a domain as the pod's."""
+    return {
         key if "/" in key else f"{key}.{DOMAIN}/pod": value for key, value in annotations.items()
     }
-    return asked(nodes.container(milli, annotations=keys), **spec)
 
 
 SHARED = {"prefer-shared-cpus": "true"}
@@ -92,7 +108,7 @@ def test_guaranteed_containers_have_exclusive_cpus_by_the_table(
     parts: tuple[int, int, Isolation],
 ) -> None:
     request = guaranteed(milli, annotations, **spec)
-    assert (request.exclusive, request.shared, request.isolated) == parts
+    assert (request.exclusive, request.shared, request.steering.isolated) == parts
     assert request.sort is Sort.NORMAL
     assert request.milli == milli
 
@@ -102,7 +118,7 @@ def test_guaranteed_containers_have_exclusive_cpus_by_the_table(
 def test_burstable_containers_share(annotations: dict[str, str], milli: int) -> None:
     keys = {f"{key}.{DOMAIN}/pod": value for key, value in annotations.items()}
     request = asked(nodes.container(milli, 2 * milli, annotations=keys), **ISOLATE)
-    assert (request.exclusive, request.shared, request.isolated) == (0, milli, NO)
+    assert (request.exclusive, request.shared, request.steering.isolated) == (0, milli, NO)
     assert request.cpu_limit == 2 * milli
     assert request.shares
     assert not request.preemptible
@@ -239,7 +255,36 @@ def test_an_annotation_comes_before_the_setting(
     key: str | None, value: str, spec: dict[str, Any], field: str, expected: object
 ) -> None:
     annotations = {} if key is None else {key: value}
-    assert getattr(guaranteed(2000, annotations, **spec), field) == expected
+    request = guaranteed(2000, annotations, **spec)
+    assert (asdict(request) | asdict(request.steering))[field] == expected
+
+
+# Values of annotations: every annotation accepts one of them, and means something by it.
+TEXTS = (
+    *("true", "false", "none", "high", "require", "keep", "system", "hbm", "gold"),
+    *("duration: 60s", "{type: prefix, paths: [/dev/fast]}", "claim: [24]"),
+)
+DISK = Hint(source="/dev/fast0", kind=HintKind.DEVICES, cpus=CPUSet([1]), nodes=EMPTY)
+
+
+@pytest.mark.parametrize("key", [*BY_NAME, *LATER])
+def test_every_annotation_is_part_of_the_entitlement_or_steers(key: str) -> None:
+    def changes(others: dict[str, str], text: str) -> bool:
+        plain, annotated = (
+            replace(nodes.container(1500, annotations=domain_of(keys)), hints=(DISK,))
+            for keys in (others, others | {key: text})
+        )
+        try:
+            return asked(plain) != asked(annotated)
+        except AnnotationError:
+            return False
+
+    denied = {"deny.topologyhints": "{type: prefix, paths: [/dev/]}"}
+    assert any(changes(others, text) for others in ({}, denied) for text in TEXTS)
+
+
+def test_entitlement_and_steering_have_no_field_in_common() -> None:
+    assert not {*Entitlement.__struct_fields__} & {*Steering.__struct_fields__}
 
 
 def test_every_request_is_read_back_from_its_shares() -> None:

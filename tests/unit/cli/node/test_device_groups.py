@@ -16,7 +16,7 @@ from nri_policy.pools.picker import picker_of
 from nri_policy.pools.tree import build
 from tests.support import nodes
 
-CAPTURE = Path(__file__).parents[1] / "hardware/data/qemu-pci-locality.tar.xz"
+CAPTURE = Path(__file__).parents[2] / "hardware/data/qemu-pci-locality.tar.xz"
 
 
 def device(address: str, class_: str, name: str = "maker model", node: int | None = 0) -> Device:

@@ -1,0 +1,198 @@
+"""Rooms: cutting the CPUs of a pod as one, and resizing them; spec placement.md §3.3.
+
+Owns when a pod gets its room, and which of its CPUs a resize keeps. What its containers have of it
+is in `tenancy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.exclusive_cpus import take
+from nri_policy.engine.grant import Held
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.placement import place
+from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.requested import overlay, read_request, room_milli
+from nri_policy.engine.shortage import Lack, PlacementError
+from nri_policy.engine.state import Placed, State
+from nri_policy.engine.synchronization import with_stored_grant
+from nri_policy.engine.tenancy import settle, slices_of
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.wording import counted
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
+from nri_policy.workload.request import Request, Sort, Steering
+
+
+def stand_in(pod: Pod, *, created: int = 0) -> Container:
+    """Return what stands for *pod*, and holds its room."""
+    return Container(
+        id=pod.id,
+        pod=pod,
+        name="",
+        state=ContainerState.RUNNING,
+        created=created,
+        labels={},
+        resources=pod.amounts or Resources(),
+        hints=pod.hints,
+    )
+
+
+def why_no_room(pod: Container) -> str:
+    """Return why the pod that *pod* stands for cannot have a room, empty if it can."""
+    milli = room_milli(pod)
+    if milli >= 1000 and not milli % 1000:
+        return ""
+    asked = f"asks for {format_cpu(milli)} CPU" if milli else "says no amount of CPUs"
+    return f"its pod gets no room: the pod {asked}, and a room is whole CPUs"
+
+
+def open_room(state: State, first: Container, request: Request) -> tuple[str, ...]:
+    """Cut the room of a pod for its *first* tenant, if it is to have one; return what is odd.
+
+    A pod whose containers have other CPUs by now gets none. PlacementError where no room is left.
+    """
+    pod = first.pod
+    others = (state.placed[each].grant.sort for each in state.of_pod(pod.id))
+    if not request.steering.room or pod.id in state.rooms or Sort.NORMAL in others:
+        return ()
+    room = stand_in(pod, created=first.created)
+    if why := why_no_room(room):
+        return (why,)
+    hints = (*room.hints, *(each for each in first.hints if each not in room.hints))
+    room = replace(room, hints=hints)
+    asked, _ = read_request(room, state.layout)
+    asked = replace(asked, steering=_drawn(asked, request))
+    try:
+        place(state, room, asked)
+    except PlacementError as refusal:
+        refusal.detail = f"its pod's room of {counted(asked.exclusive, 'CPU')}: {refusal}"
+        if refusal.explanation is not None:
+            notes = (*refusal.explanation.notes[:-1], refusal.detail)
+            refusal.explanation = replace(
+                refusal.explanation, container=first.full_name, notes=notes
+            )
+        raise
+    return ()
+
+
+def _drawn(asked: Request, request: Request) -> Steering:
+    """Return what steers a room that is drawn to others as *request* is."""
+    return replace(asked.steering, affinities=request.steering.affinities)
+
+
+def living_pods(containers: Iterable[Container], others: Iterable[Pod]) -> dict[str, Pod]:
+    """Return the pods of *containers*, and *others* without a container now, by id.
+
+    Of two of one name, as after a crash of the runtime, the one with containers is the pod.
+    """
+    pods = {each.pod.id: each.pod for each in containers}
+    names = {(each.namespace, each.name) for each in pods.values()}
+    return pods | {each.id: each for each in others if (each.namespace, each.name) not in names}
+
+
+def drop_rooms(state: State, living: Collection[str]) -> None:
+    """Take the rooms of all but the *living* pods back."""
+    for pod_id in [each for each in state.rooms if each not in living]:
+        state.drop(pod_id)
+
+
+def restored_rooms(
+    state: State,
+    pods: Iterable[Pod],
+    containers: Sequence[Candidate],
+    stored: Mapping[str, StoredGrant],
+) -> list[Candidate]:
+    """Return the rooms that running *pods* had by what is *stored*, or should have got.
+
+    The latter if all *containers* that would be its tenants are new to us: then the pod's room is
+    where they run, if that can be, or is cut for them now.
+    """
+    found, ids = [], {pool.name: pool.id for pool in state.layout.tree.pools}
+    tenants: dict[str, list[Candidate]] = {}
+    for each in containers:
+        if each.request.sort is Sort.NORMAL:
+            tenants.setdefault(each.container.pod.id, []).append(each)
+    for pod in pods:
+        if pod.id in state.rooms:
+            continue
+        own, known = tenants.get(pod.id, []), stored.get(pod.id)
+        if known is not None and known.of_room and known.pod_uid == pod.uid:
+            found.append(_recalled(state.layout, pod, known, ids))
+        elif own and own[0].request.steering.room and all(each.held is None for each in own):
+            oldest = min(each.container.created for each in own)
+            room = stand_in(pod, created=oldest)
+            if not why_no_room(room):
+                request, _ = read_request(room, state.layout)
+                cpus = CPUSet.union(each.cpus for each in own)
+                mems = CPUSet.union(each.mems for each in own)
+                found.append(Candidate(container=room, request=request, cpus=cpus, mems=mems))
+    return found
+
+
+def _recalled(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]) -> Candidate:
+    """Return the room of *pod* with the grant that is stored of it."""
+    asked = known.resources or Resources()
+    room = replace(
+        stand_in(replace(pod, amounts=asked), created=known.created), resized=known.resized
+    )
+    request, _ = read_request(room, layout)
+    candidate = Candidate(container=room, request=request, cpus=known.grant.exclusive, mems=EMPTY)
+    return with_stored_grant(candidate, known, ids, there=True)
+
+
+def resize_room(state: State, room: Placed, resources: Resources) -> None:
+    """Give a room as many CPUs, and as much memory, as its pod has from now on (§3.3.4).
+
+    It grows within its own pool, and nobody but preemptible containers moves; it shrinks by CPUs
+    that are in no slice. PlacementError where that cannot be: half of it may be done then.
+    """
+    pod_id = room.container.id
+    asked = overlay(room.container.resources, resources)
+    pod = replace(room.container.pod, amounts=asked)
+    known = replace(room.container, pod=pod, resources=asked, resized=True)
+    request, _ = read_request(known, state.layout)
+    request = replace(request, steering=_drawn(request, room.request))
+    if why := why_no_room(known):
+        raise _refused(state, room, request, f"its room cannot be resized: {why}")
+    kept, slices = room.grant.exclusive, slices_of(state, pod_id)
+    if request.exclusive < len(kept):
+        kept = _shrink(state, room, request, slices)
+    grant = room.grant
+    state.drop(pod_id, settle=False)
+    held = Held(grant=replace(grant, exclusive=kept), booked=room.request.memory, stays=True)
+    choice = place(state, known, request, held, last=False)
+    if not kept <= choice.grant.exclusive:  # others of another kind, isolated or not
+        text = "its room cannot grow: too few CPUs of its kind are left in its pool"
+        raise _refused(state, room, request, text)
+    resized = state.rooms[pod_id]
+    state.enter(replace(resized, grant=replace(resized.grant, ended=grant.ended)))
+    settle(state, pod_id)
+
+
+def _refused(state: State, room: Placed, request: Request, text: str) -> PlacementError:
+    """Return the error that a room cannot have what is requested now."""
+    grant = room.grant
+    pool, available = state.layout.tree.pools[grant.pool].name, 1000 * len(grant.exclusive)
+    return PlacementError(Lack.CPU, request, pool=pool, available=available, detail=text)
+
+
+def _shrink(state: State, room: Placed, request: Request, slices: CPUSet) -> CPUSet:
+    """Return which of a room's CPUs stay when it shrinks: those of its *slices*, and others."""
+    cpus, layout = room.grant.exclusive, state.layout
+    if request.exclusive < len(slices):
+        text = (
+            f"its room cannot shrink to {counted(request.exclusive, 'CPU')}: its containers have"
+            f" {len(slices)} exclusive CPUs of it"
+        )
+        raise _refused(state, room, request, text)
+    pool = layout.tree.pools[room.grant.pool]
+    kept = take(layout, request, pool, cpus, tuple(filter(None, (slices,))), None)
+    if not slices <= kept:
+        text = f"its room cannot shrink to {counted(request.exclusive, 'CPU')} in whole cores"
+        raise _refused(state, room, request, text)
+    return kept

@@ -1,0 +1,148 @@
+"""Tenancy: what the containers of a pod have of its room; spec placement.md §3.3.
+
+A room is an exclusive grant of a pod. It is held by what stands for the pod, and is booked, kept
+and stored as that of a container. Its tenants book no CPUs and no memory: a slice is a part of the
+room's CPUs, and the rest, what no slice has, is shared by all tenants with a shared part.
+
+Rule 1: slices are disjoint, and together with the rest they are the room. Rule 2: after each event
+every sharer has the whole rest, or shares its pool's CPUs where there is none (`settle`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from nri_policy.engine.exclusive_cpus import take
+from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.rebooking import make_room
+from nri_policy.engine.shortage import Lack, PlacementError
+from nri_policy.engine.state import Placed, State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request, Sort
+
+
+def room_of(state: State, container: Container, request: Request) -> Placed | None:
+    """Return the room that *container* is a tenant of, None if it is of none.
+
+    Reserved and preserved containers are never tenants.
+    """
+    if request.sort is not Sort.NORMAL or container.stands_for_pod:
+        return None
+    return state.rooms.get(container.pod.id)
+
+
+def tenants(state: State, pod_id: str) -> Iterator[Placed]:
+    """Yield the tenants of a pod's room, the oldest first."""
+    placed = (state.placed[each] for each in state.of_pod(pod_id))
+    found = [each for each in placed if each.grant.tenant]
+    yield from sorted(found, key=lambda each: (each.container.created, each.container.id))
+
+
+def slices_of(state: State, pod_id: str) -> CPUSet:
+    """Return the CPUs of a room that are in slices, be it only until the end of a resize."""
+    taken = EMPTY
+    for each in tenants(state, pod_id):
+        taken |= each.grant.exclusive
+        if each.container.id in state.resizing:
+            taken |= state.resizing[each.container.id].kept
+    return taken
+
+
+def rest_of(state: State, room: Placed) -> CPUSet:
+    """Return the CPUs of a room that are in no slice."""
+    return room.grant.exclusive - slices_of(state, room.container.id)
+
+
+def tenant_grant(
+    state: State, room: Placed, container: Container, request: Request, held: Held | None
+) -> Grant:
+    """Return what *container* gets of *room*, with as many CPUs of what it *held* as possible.
+
+    PlacementError where its slice is larger than what is left.
+    """
+    own = _slice(state, room, container, request, held) if request.exclusive else EMPTY
+    return tenant_with(room, request, own, rest_of(state, room) - own)
+
+
+def tenant_with(room: Placed, request: Request, own: CPUSet, rest: CPUSet) -> Grant:
+    """Return the grant of a tenant whose slice is *own*, while *rest* is shared."""
+    grant = Grant(
+        pool=room.grant.pool,
+        sort=Sort.NORMAL,
+        exclusive=own,
+        isolated=bool(own) and room.grant.isolated,
+        shared=0,
+        shares=False,
+        preemptible=False,
+        mems=room.grant.mems,
+        tenant=True,
+    )
+    return _share(room, request, grant, rest)
+
+
+def _share(room: Placed, request: Request, grant: Grant, rest: CPUSet) -> Grant:
+    """Return a tenant's *grant* with the *rest* if it shares, or with its pool's CPUs instead."""
+    if grant.exclusive and not request.shares:
+        return grant
+    if rest:
+        pool = room.grant.pool
+        return replace(grant, pool=pool, rest=rest, shares=False, preemptible=False)
+    if grant.shares:  # wherever it is by now
+        return grant
+    return replace(grant, rest=EMPTY, shares=True, preemptible=True)
+
+
+def _slice(
+    state: State, room: Placed, container: Container, request: Request, held: Held | None
+) -> CPUSet:
+    """Return exclusive CPUs of *room*: those held, or had before; then those near to its hints."""
+    layout, free, steering = state.layout, rest_of(state, room), request.steering
+    pool = layout.tree.pools[room.grant.pool]
+    if steering.strict_hints:
+        free &= layout.topology_hints.bounds(steering.hints).cpus
+    if len(free) < request.exclusive:
+        text = (
+            f"its pod's room of {len(room.grant.exclusive)} CPUs has {len(free)} left for its"
+            f" {request.exclusive} exclusive CPUs"
+        )
+        available = 1000 * len(free)
+        raise PlacementError(Lack.CPU, request, pool=pool.name, available=available, detail=text)
+    before = room.grant.ended.get(container.name, EMPTY) if held is None else held.grant.exclusive
+    near = CPUSet.union(layout.topology_hints.localities(steering.hints)) - before
+    order = (each - before - near for each in layout.classes.order(steering.priority))
+    classes = tuple(filter(None, (before, near, *order)))
+    return take(layout, request, pool, free, classes, None)
+
+
+def settle(state: State, pod_id: str) -> None:
+    """Let the sharers of a pod's room, if it has one, share what its slices leave."""
+    room = state.rooms.get(pod_id)
+    if room is None:
+        return
+    rest, displaced = rest_of(state, room), False
+    for each in tenants(state, pod_id):
+        grant = _share(room, each.request, replace(each.grant, mems=room.grant.mems), rest)
+        displaced = displaced or grant.shares
+        if grant != each.grant:
+            state.rebook(each, grant, "its pod's room changed")
+    if displaced:
+        make_room(state, "other containers keep the last CPUs there")
+
+
+def settle_all(state: State) -> None:
+    """Do so for all rooms."""
+    for pod_id in [*state.rooms]:
+        settle(state, pod_id)
+
+
+def leave(state: State, container_id: str) -> Placed:
+    """Take the grant of a container that ended back; a restart gets its slice again, if free."""
+    placed = state.drop(container_id)
+    room = state.rooms.get(placed.container.pod.id)
+    if room is not None and placed.grant.tenant and placed.grant.exclusive:
+        ended = {**room.grant.ended, placed.container.name: placed.grant.exclusive}
+        state.enter(replace(room, grant=replace(room.grant, ended=ended)))
+    return placed

@@ -1,0 +1,84 @@
+"""Tenants that run already, and find their places in their pods' rooms again; placement.md §10.
+
+Owns what a tenant keeps of a room that is another one now, and what it has where the room is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from nri_policy.engine.degraded_admission import add_notes, keep
+from nri_policy.engine.grant import Held
+from nri_policy.engine.keeping import Restored
+from nri_policy.engine.placement import place
+from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.state import Placed, State
+from nri_policy.engine.tenancy import rest_of, settle, tenant_with
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.request import Sort
+
+
+def is_tenant(candidate: Candidate, rooms: Collection[str]) -> bool:
+    """Whether *candidate* is to have its place in one of *rooms*, by the ids of their pods."""
+    container = candidate.container
+    if container.stands_for_pod or candidate.request.sort is not Sort.NORMAL:
+        return False
+    return container.pod.id in rooms
+
+
+def evict(candidate: Candidate) -> Candidate:
+    """Return a tenant whose room is gone: its slice counts as what it held, a share as nothing."""
+    held = candidate.held
+    if held is None or not held.tenant:
+        return candidate
+    if not held.exclusive or candidate.request.shares:
+        return replace(candidate, held=None)
+    return replace(candidate, held=replace(held, tenant=False))
+
+
+def restore_tenants(
+    state: State, candidates: Iterable[Candidate], result: Restored, *, strict: bool
+) -> None:
+    """Place the tenants of rooms that have their places, first those that can keep what they have.
+
+    One whose slice no longer fits goes on with what is left of it, unless the change is *strict*.
+    """
+    changed = []
+    for candidate in candidates:
+        room, asked = state.rooms[candidate.container.pod.id], candidate.request.exclusive
+        own = _own(state, room, candidate)
+        if len(own) >= asked and bool(own) == bool(asked):
+            _keep(state, room, candidate, own)
+        else:
+            changed.append(candidate)
+    for candidate in changed:
+        container, name = candidate.container, candidate.container.full_name
+        held = None if candidate.held is None else Held(grant=candidate.held)
+        try:
+            place(state, container, candidate.request, held, last=False)
+        except PlacementError as refusal:
+            if strict:
+                result.refused.append(f"{name}: {refusal}")
+                continue
+            room = state.rooms[container.pod.id]
+            _keep(state, room, candidate, _own(state, room, candidate))
+            add_notes(state, container.id, f"{refusal}; it has fewer now")
+            result.flagged.append(f"{name}: {refusal}; it has fewer now")
+
+
+def _own(state: State, room: Placed, candidate: Candidate) -> CPUSet:
+    """Return the CPUs of a slice that are left to it: those held, or else those it runs on."""
+    held, asked, rest = candidate.held, candidate.request.exclusive, rest_of(state, room)
+    if held is not None and held.tenant:
+        return held.exclusive & rest
+    return candidate.cpus if len(candidate.cpus) == asked and candidate.cpus <= rest else EMPTY
+
+
+def _keep(state: State, room: Placed, candidate: Candidate, own: CPUSet) -> None:
+    """Let a tenant have the slice *own*, and of the rest what it shares."""
+    grant = tenant_with(room, candidate.request, own, rest_of(state, room) - own)
+    keep(state, candidate.container, candidate.request, grant)
+    settle(state, room.container.id)

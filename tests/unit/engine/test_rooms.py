@@ -1,0 +1,415 @@
+"""A pod's room: its CPUs as one, slices for some of its containers, the rest for the others (§3.3).
+
+The machine has 2 sockets of 2 NUMA nodes of 2 cores of 2 threads: node k has CPUs 4k..4k+3. CPU 0
+is reserved.
+"""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import (
+    Created,
+    PodStopped,
+    Resized,
+    ResizeEnded,
+    Stopped,
+    Synchronized,
+)
+from nri_policy.engine.explanation import DecisionKind
+from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.node import view_of
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.hints import Hint
+from nri_policy.workload.pod import Container, Pod, QoS
+from tests.support import bookkeeping, nodes, rooms
+from tests.support.engine_driver import EngineDriver
+
+GIB = 1 << 30
+
+
+def room(driver: EngineDriver, pod: Pod) -> CPUSet:
+    return driver.engine.state.rooms[pod.id].grant.exclusive
+
+
+def started(whole: Pod) -> tuple[EngineDriver, Container, Container, Container]:
+    """Return a driver with a pod of 4 CPUs: main has 2 of its own, log and mesh share the rest."""
+    driver = EngineDriver()
+    main = rooms.tenant(whole, "main", 2000)
+    log, mesh = (rooms.tenant(whole, name, 1000 - 100) for name in ("log", "mesh"))
+    for each in (main, log, mesh):
+        driver.create(each)
+    return driver, main, log, mesh
+
+
+def test_a_guaranteed_pod_has_its_cpus_as_one_and_containers_have_slices_or_share() -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, mesh = started(whole)
+    cpus = room(driver, whole)
+    assert len(cpus) == 4
+    own = CPUSet.parse(driver.cpus(main))
+    assert len(own) == 2
+    assert driver.cpus(log) == driver.cpus(mesh) == str(cpus - own)
+    assert driver.runtime.quotas == {main.id: NO_QUOTA}
+    assert driver.engine.state.placed[main.id].explanation.kind is DecisionKind.TENANT
+    other = nodes.container(1000)
+    driver.create(other)
+    assert CPUSet.parse(driver.cpus(other)).isdisjoint(cpus)
+
+
+def test_a_room_lies_in_one_numa_node_where_its_containers_would_not() -> None:
+    driver = EngineDriver()
+    for _ in range(2):
+        driver.create(nodes.container(2000))
+    whole = rooms.pod(4000)
+    for name in ("one", "two"):
+        driver.create(rooms.tenant(whole, name, 2000))
+    assert str(room(driver, whole)) in {"4-7", "8-11", "12-15"}
+
+
+def test_without_annotation_or_setting_each_container_is_on_its_own() -> None:
+    driver, whole = EngineDriver(), rooms.pod(4000, annotations={})
+    driver.create(rooms.tenant(whole, "main", 2000))
+    assert not driver.engine.state.rooms
+
+
+def test_the_setting_gives_guaranteed_pods_rooms_but_for_those_that_say_no() -> None:
+    driver = EngineDriver(podRooms="guaranteed")
+    plain = rooms.pod(2000, annotations={}, name="plain")
+    no = {"pod-room.resource-policy.nri.io": "false"}
+    without = rooms.pod(2000, annotations=no, name="without")
+    burstable = rooms.pod(2000, annotations={}, qos=QoS.BURSTABLE, name="burstable")
+    for each in (plain, without, burstable):
+        driver.create(rooms.tenant(each, "main", 2000))
+    assert [*driver.engine.state.rooms] == [plain.id]
+
+
+def test_a_burstable_pod_s_containers_share_its_room() -> None:
+    driver, whole = EngineDriver(), rooms.pod(3000, qos=QoS.BURSTABLE, memory=2 * GIB)
+    web = rooms.tenant(whole, "web", 2500)
+    log = rooms.tenant(whole, "log", 500, 1000)
+    driver.create(web)
+    driver.create(log)
+    assert driver.cpus(web) == driver.cpus(log) == str(room(driver, whole))
+    assert len(room(driver, whole)) == 3
+    bookings = driver.engine.state.memory.bookings
+    assert {each: booking.request.amount for each, booking in bookings.items()} == {
+        whole.id: 2 * GIB
+    }
+
+
+@pytest.mark.parametrize("milli", [0, 500, 2500])
+def test_a_pod_that_asks_for_no_whole_cpus_gets_no_room_and_hears_why(milli: int) -> None:
+    driver, whole = EngineDriver(), rooms.pod(milli)
+    driver.create(rooms.tenant(whole, "main", 2000))
+    assert not driver.engine.state.rooms
+    (warning,) = driver.decision.warnings
+    assert "its pod gets no room: the pod " in warning
+
+
+def test_reserved_and_preserved_containers_are_no_tenants_and_cut_no_room() -> None:
+    annotations = {
+        **rooms.ROOM,
+        "prefer-reserved-cpus.resource-policy.nri.io/container.agent": "true",
+        "cpu.preserve.resource-policy.nri.io/container.probe": "true",
+    }
+    driver, whole = EngineDriver(), rooms.pod(2000, annotations=annotations)
+    agent, probe = (rooms.tenant(whole, name, 100) for name in ("agent", "probe"))
+    driver.create(agent)
+    driver.create(probe)
+    assert not driver.engine.state.rooms
+    main = rooms.tenant(whole, "main", 2000)
+    driver.create(main)
+    assert driver.cpus(main) == str(room(driver, whole))
+    assert (driver.cpus(agent), driver.cpus(probe)) == ("0", "")
+
+
+def test_the_annotation_is_for_whole_pods() -> None:
+    annotations = {"pod-room.resource-policy.nri.io/container.main": "true"}
+    whole = rooms.pod(2000, annotations=annotations)
+    with pytest.raises(AnnotationError, match="only for the whole pod"):
+        EngineDriver().create(rooms.tenant(whole, "main", 2000))
+
+
+def test_a_room_is_refused_like_an_exclusive_request() -> None:
+    driver = EngineDriver()
+    driver.create(nodes.container(8000))
+    whole = rooms.pod(8000)
+    text = driver.refuse(rooms.tenant(whole, "log", 100))
+    assert text.startswith("its pod's room of 8 CPUs: no pool has room for 8 exclusive CPUs")
+    assert not driver.engine.state.rooms
+
+
+def test_the_devices_of_all_containers_draw_the_room() -> None:
+    near = Hint(
+        source="podresourceapi:vendor.com/nic",
+        kind=HintKind.POD_RESOURCES,
+        cpus=CPUSet(),
+        nodes=CPUSet([3]),
+    )
+    driver, whole = EngineDriver(), rooms.pod(3000, hints=(near,))
+    log = rooms.tenant(whole, "log", 1000 - 100)
+    driver.create(log)
+    assert room(driver, whole) <= CPUSet.parse("12-15")
+
+
+def test_slices_lie_near_to_their_own_devices() -> None:
+    near = Hint(
+        source="/dev/nic", kind=HintKind.DEVICES, cpus=CPUSet.parse("12-15"), nodes=CPUSet()
+    )
+    driver, whole = EngineDriver(), rooms.pod(8000)
+    log = rooms.tenant(whole, "log", 900)
+    driver.create(log)
+    main = replace(rooms.tenant(whole, "main", 2000), hints=(near,))
+    driver.create(main)
+    wanted = room(driver, whole) & CPUSet.parse("12-15")
+    if wanted:
+        assert CPUSet.parse(driver.cpus(main)) <= wanted
+
+
+def test_a_slice_larger_than_what_is_left_is_refused() -> None:
+    driver, whole = EngineDriver(), rooms.pod(4000)
+    driver.create(rooms.tenant(whole, "main", 2000))
+    text = driver.refuse(rooms.tenant(whole, "second", 3000))
+    assert text == "its pod's room of 4 CPUs has 2 left for its 3 exclusive CPUs"
+
+
+def test_sharers_share_the_pool_s_cpus_while_slices_leave_none() -> None:
+    driver, whole = EngineDriver(), rooms.pod(2000)
+    log, main = rooms.tenant(whole, "log", 0, 100), rooms.tenant(whole, "main", 1000)
+    second = rooms.tenant(whole, "second", 1000)
+    driver.create(main)
+    driver.create(log)
+    cpus = room(driver, whole)
+    assert driver.cpus(log) == str(cpus - CPUSet.parse(driver.cpus(main)))
+    driver.create(second)
+    assert CPUSet.parse(driver.cpus(log)).isdisjoint(cpus)
+    late = rooms.tenant(whole, "late", 0, 100)
+    driver.create(late)
+    assert driver.decision.explanation is not None
+    assert "no CPUs left to share" in " ".join(driver.decision.explanation.notes)
+    driver.stop(main)
+    assert driver.cpus(log) == driver.cpus(late) == str(cpus - CPUSet.parse(driver.cpus(second)))
+
+
+def test_those_without_a_rest_go_to_the_reserved_cpus_when_no_others_are_left() -> None:
+    driver, whole = EngineDriver("package:1 core:4"), rooms.pod(3000)
+    main, second = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "second", 1000)
+    log = rooms.tenant(whole, "log", 0, 100)
+    for each in (main, second, log):
+        driver.create(each)
+    assert driver.cpus(log) == "0"
+
+
+def test_a_slice_returns_and_a_restart_gets_it_again() -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, _ = started(whole)
+    cpus, own = room(driver, whole), driver.cpus(main)
+    driver.stop(main)
+    assert driver.cpus(log) == str(cpus)
+    init = rooms.tenant(whole, "init", 1000)
+    driver.create(init)
+    driver.stop(init)
+    again = rooms.tenant(whole, "main", 2000)
+    assert driver.create(again) == own
+
+
+def test_a_room_ends_with_its_pod_and_not_with_its_containers() -> None:
+    whole = rooms.pod(4000)
+    driver, *containers = started(whole)
+    for each in containers:
+        driver.stop(each)
+    assert len(driver.free()) == 11
+    driver.handle(PodStopped(pod_id=whole.id))
+    assert len(driver.free()) == 15
+    assert driver.engine.state.snapshot().supply == nodes.engine().state.snapshot().supply
+    assert not driver.engine.state.memory.bookings
+
+
+def test_a_resized_container_moves_cpus_between_its_slice_and_the_rest() -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, _ = started(whole)
+    cpus = room(driver, whole)
+    grown = CPUSet.parse(driver.resize(main, nodes.resources(3000, 3000)))
+    assert len(grown) == 3
+    assert driver.cpus(log) == str(cpus - grown)
+    refusal = driver.refuse(Resized(container_id=main.id, resources=nodes.resources(5000, 5000)))
+    assert "room of 4 CPUs has 4 left for its 5" in refusal
+    small = CPUSet.parse(driver.resize(main, nodes.resources(1000, 1000)))
+    assert small < grown
+    assert driver.cpus(log) == str(cpus - small)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_a_resize_frees_goes_to_the_rest_once_it_is_in_force(refused: bool) -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, _ = started(whole)
+    cpus, before, rest = room(driver, whole), driver.cpus(main), driver.cpus(log)
+    asked = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=main.id, resources=asked, certain=False))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(log) == rest
+    driver.handle(ResizeEnded(container_id=main.id, refused=refused))
+    bookkeeping.check(driver.engine, driver.runtime)
+    now = before if refused else driver.cpus(main)
+    assert driver.cpus(main) == now
+    assert driver.cpus(log) == str(cpus - CPUSet.parse(now))
+
+
+def test_a_pod_s_resize_grows_and_shrinks_its_room_beside_its_slices() -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, _ = started(whole)
+    own, cpus = driver.cpus(main), room(driver, whole)
+    driver.handle(Resized(container_id=whole.id, resources=nodes.resources(3000, 3000)))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(main) == own
+    assert len(room(driver, whole)) == 3
+    assert room(driver, whole) < cpus
+    assert driver.cpus(log) == str(room(driver, whole) - CPUSet.parse(own))
+    text = driver.refuse(Resized(container_id=whole.id, resources=nodes.resources(1000, 1000)))
+    assert "cannot shrink to 1 CPU: its containers have 2 exclusive CPUs of it" in text
+    text = driver.refuse(Resized(container_id=whole.id, resources=nodes.resources(3500, 3500)))
+    assert "a room is whole CPUs" in text
+    pool = driver.engine.state.rooms[whole.id].grant.pool
+    driver.handle(Resized(container_id=whole.id, resources=nodes.resources(4000, 4000)))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.engine.state.rooms[whole.id].grant.pool == pool
+    assert driver.cpus(main) == own
+    text = driver.refuse(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
+    assert "no pool has room" in text
+
+
+def listed(driver: EngineDriver, *containers: Container) -> tuple[Container, ...]:
+    """Return *containers* as the runtime lists them."""
+    runtime = driver.runtime
+    return tuple(
+        nodes.running(
+            each, runtime.cpus[each.id], runtime.mems[each.id], runtime.quotas.get(each.id)
+        )
+        for each in containers
+    )
+
+
+def restarted(
+    driver: EngineDriver, *containers: Container, pods: tuple[Pod, ...] = (), forget: bool = False
+) -> EngineDriver:
+    """Return a new daemon that finds *containers*, and empty *pods*, with what was stored."""
+    view, new = view_of(driver.engine), EngineDriver()
+    held = {} if forget else {each: view.to_store(each) for each in (*view.placed, *view.rooms)}
+    present = listed(driver, *containers)
+    new.runtime = driver.runtime
+    new.handle(Synchronized(containers=present, pods=pods, held=held))
+    bookkeeping.check(new.engine, new.runtime)
+    return new
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_restart_finds_room_and_slices_by_the_store_or_by_the_cpusets(forget: bool) -> None:
+    whole = rooms.pod(4000, memory=GIB)
+    driver, main, log, mesh = started(whole)
+    before = dict(driver.runtime.cpus)
+    new = restarted(driver, main, log, mesh, forget=forget)
+    assert new.runtime.cpus == before
+    assert not new.decision.changes
+    assert room(new, whole) == room(driver, whole)
+    assert new.engine.state.memory.bookings.keys() == {whole.id}
+
+
+def test_a_room_without_containers_outlives_a_restart_while_its_pod_exists() -> None:
+    whole = rooms.pod(4000)
+    driver, main, *others = started(whole)
+    own = driver.cpus(main)
+    for each in (main, *others):
+        driver.stop(each)
+    new = restarted(driver, pods=(whole,))
+    assert room(new, whole) == room(driver, whole)
+    assert new.create(rooms.tenant(whole, "main", 2000)) == own
+    gone = restarted(driver)
+    assert not gone.engine.state.rooms
+    new.handle(Synchronized(containers=()))
+    assert not new.engine.state.rooms
+    assert len(new.free()) == 15
+
+
+def test_containers_that_ran_without_a_room_keep_their_places() -> None:
+    driver = EngineDriver()
+    whole = rooms.pod(2000, annotations={})
+    main, log = rooms.tenant(whole, "main", 1000), rooms.tenant(whole, "log", 500)
+    driver.create(main)
+    driver.create(log)
+    before = dict(driver.runtime.cpus)
+    driver.reconfigure(podRooms="guaranteed")
+    driver.create(rooms.tenant(whole, "late", 100))
+    assert not driver.engine.state.rooms
+    assert driver.cpus(main) == str(before[main.id])
+
+
+def test_new_settings_leave_rooms_as_they_are() -> None:
+    whole = rooms.pod(4000)
+    driver, main, _log, _mesh = started(whole)
+    before = dict(driver.runtime.cpus)
+    driver.reconfigure(packing="tight")
+    assert driver.runtime.cpus == before
+    assert driver.grant(main).tenant
+
+
+def test_a_room_that_loses_cpus_gets_others_and_slices_keep_what_is_left() -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, _mesh = started(whole)
+    machine = driver.engine.layout.machine
+    lost = CPUSet([CPUSet.parse(driver.cpus(main)).lowest])
+    driver.reconfigure(machine=replace(machine, online=machine.online - lost))
+    assert len(room(driver, whole)) == 4
+    assert len(CPUSet.parse(driver.cpus(main))) == 2
+    assert CPUSet.parse(driver.cpus(log)) == room(driver, whole) - CPUSet.parse(driver.cpus(main))
+
+
+def test_a_room_on_a_machine_that_has_too_few_left_keeps_what_there_is() -> None:
+    driver, whole = EngineDriver("package:1 core:4"), rooms.pod(3000)
+    main, log = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)
+    driver.create(main)
+    driver.create(log)
+    machine = driver.engine.layout.machine
+    driver.reconfigure(machine=replace(machine, online=CPUSet.parse("0-2")))
+    assert str(room(driver, whole)) == "1-2"
+    assert driver.cpus(main) == "1-2"
+    driver.reconfigure(machine=machine)
+    assert str(room(driver, whole)) == "1-3"
+
+
+def test_pods_with_resources_as_a_whole_have_rooms_though_containers_show_the_pod_s_amounts() -> (
+    None
+):
+    """`log` has no amounts of its own, and is shown with the pod's 4 CPUs."""
+    for order in (("main", "log"), ("log", "main")):
+        driver, whole = EngineDriver(), rooms.pod(4000)
+        containers = {
+            "main": rooms.tenant(whole, "main", 2000),
+            "log": rooms.tenant(whole, "log", 4000),
+        }
+        for name in order:
+            driver.create(containers[name])
+        main, log = containers["main"], containers["log"]
+        assert len(CPUSet.parse(driver.cpus(main))) == 2
+        assert driver.cpus(log) == str(room(driver, whole) - CPUSet.parse(driver.cpus(main)))
+
+
+def test_a_running_container_is_never_refused_for_want_of_a_slice() -> None:
+    driver, whole = EngineDriver(), rooms.pod(4000)
+    driver.create(rooms.tenant(whole, "main", 3000))
+    late = rooms.tenant(whole, "late", 2000)
+    driver.handle(Created(container=late, admitted=True))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert CPUSet.parse(driver.cpus(late)) < room(driver, whole)
+
+
+def test_a_refused_slice_leaves_no_room_behind() -> None:
+    driver, whole = EngineDriver(), rooms.pod(1000)
+    driver.refuse(rooms.tenant(whole, "main", 2000))
+    assert not driver.engine.state.rooms
+    driver.handle(Stopped(container_id="nobody"))
+    assert isinstance(driver.engine, Engine)
