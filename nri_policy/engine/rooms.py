@@ -39,6 +39,7 @@ def stand_in(pod: Pod, *, created: int = 0) -> Container:
         labels={},
         resources=pod.amounts or Resources(),
         hints=pod.hints,
+        stands_for_pod=True,
     )
 
 
@@ -57,9 +58,12 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
     A pod whose containers have other CPUs by now gets none. PlacementError where no room is left.
     """
     pod = first.pod
-    others = (state.placed[each].grant.sort for each in state.of_pod(pod.id))
-    if not request.steering.room or pod.id in state.rooms or Sort.NORMAL in others:
+    if not request.steering.room or pod.id in state.rooms:
         return ()
+    if Sort.NORMAL in (state.placed[each].grant.sort for each in state.of_pod(pod.id)):
+        return ()
+    if first.id == pod.id:
+        return ("its pod gets no room: its id is the pod's",)
     room = stand_in(pod, created=first.created)
     if why := why_no_room(room):
         return (why,)

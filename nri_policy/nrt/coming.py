@@ -48,6 +48,8 @@ def with_coming(node: Node, pods: Collection[Container]) -> tuple[NodeView, froz
     for pod in pods:
         if (pod.pod.id in resized and not pod.resized) or pod.pod.id in as_a_whole:
             continue
+        if pod.pod.id in node.view.rooms:
+            continue
         rest = _rest(pod.resources, milli[pod.pod.id], memory[pod.pod.id])
         if rest is not None:
             trial = trial or node.fork()
@@ -56,7 +58,7 @@ def with_coming(node: Node, pods: Collection[Container]) -> tuple[NodeView, froz
             except Refused:
                 no_room.add(pod.pod.id)
     view = node.view if trial is None else view_of(trial)
-    holders = (each.container.pod for each in view.placed.values())
+    holders = (each.container.pod for each in (*view.placed.values(), *view.rooms.values()))
     return view, frozenset(
         (pod.namespace, pod.name)
         for pod in holders

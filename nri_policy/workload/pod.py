@@ -115,17 +115,13 @@ class Container(Struct, frozen=True, kw_only=True):
     requirements: Requirements | None = None  # by its pod's object; None: not known
     pod_level: bool | None = None  # whether its pod has resources as a whole; None: not known
     cgroup: str = ""  # the runtime's name for it (OCI's cgroupsPath)
+    stands_for_pod: bool = False  # it is none, and holds the room of its pod (§3.3)
 
     @property
     def full_name(self) -> str:
         """`namespace/pod/container`, as people and messages name it; `namespace/pod` of a pod."""
         pod = f"{self.pod.namespace}/{self.pod.name}"
         return pod if self.stands_for_pod else f"{pod}/{self.name}"
-
-    @property
-    def stands_for_pod(self) -> bool:
-        """Whether it is no container, and stands for its pod, which has a room (§3.3)."""
-        return not self.name and self.id == self.pod.id
 
 
 def shares_of(milli: int) -> int:

@@ -33,9 +33,10 @@ class Twin:
         self.layout = view.layout
         self.machine = view.layout.machine
         self.pools = view.layout.tree.pools
-        self.grants = [
+        self.containers = [
             placed.grant for placed in view.placed.values() if placed.grant.sort is Sort.NORMAL
         ]
+        self.grants = [*self.containers, *(room.grant for room in view.rooms.values())]
         self.taken = {cpu for grant in self.grants for cpu in grant.exclusive}
         self.bookings = [
             (set(each.zone), each.request.amount - each.missing) for each in view.bookings.values()
@@ -97,7 +98,7 @@ class Twin:
         attributes = {each["name"]: each["value"] for each in zone["attributes"]}
         assert attributes.get("exclusive cpuset", "") == str(CPUSet(self.taken & set(pool.cpus)))
         assert attributes.get("shared cpuset", "") == str(CPUSet(self._free() & set(pool.cpus)))
-        members = sum(grant.pool == pool.id for grant in self.grants)
+        members = sum(grant.pool == pool.id for grant in self.containers)
         assert attributes["containers"] == str(members)
         parent = None if pool.parent is None else self.pools[pool.parent].name
         assert zone.get("parent") == parent
