@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, guaranteed, resources
-from tests.e2e.quota import FIFTH, busy, limits, throttled
+from tests.e2e.quota import FIFTH, become, busy, limits, throttled
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
@@ -168,7 +168,7 @@ def test_a_busy_owner_is_throttled_by_its_quota_only_if_it_keeps_it(scene: Scene
     assert eventually(lambda: throttled(keeps)[0], lambda times: times > 0) > 0
     keeps.pod.delete()
     owner = busy(scene.kubelet, {})
-    assert limits(owner.pod) == (None, None)
+    become(owner.pod, (None, None))
     before = throttled(owner)
     assert eventually(lambda: cgroup.seconds(owner.cgroup), lambda used: used > 1) > 1
     assert throttled(owner) == before  # its start was, while the pod had its quota
