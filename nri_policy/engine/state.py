@@ -393,7 +393,8 @@ class State:
         before, now = self.sent.get(container_id), (cpus, mems)
         told = self.quotas.get(container_id)
         quota = quota_of(placed.container, request, grant, told, pinned=settings.pin_cpu)
-        if before == now and quota == told and not with_shares:
+        changed = quota != told and NO_QUOTA in (quota, told)  # from one limit to another: it knows
+        if before == now and not changed and not with_shares:
             return None
         if before is not None and before[1] and mems and before[1] != mems:
             cause = f"{cause}; its memory was on nodes {before[1]} before"
@@ -406,7 +407,7 @@ class State:
             mems=mems,
             shares=shares_of(request.milli) if with_shares and cpus else None,
             cause=cause,
-            quota=quota if with_shares or quota != told else None,
+            quota=quota if changed or (with_shares and quota == NO_QUOTA) else None,
         )
 
     def announce_all(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:

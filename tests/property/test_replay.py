@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -137,6 +137,8 @@ class Node:
     base_every=st.sampled_from((4, 20, 1000)),
     bases=st.sampled_from((2, 10_000)),
 )
+# a quota that was given back before the base, and a resize after it
+@example("package:2 numa:2 core:2 pu:2", 16349927, [13], 4, 2)
 def test_every_decision_comes_out_again(
     machine: str, seed: int, lives: list[int], base_every: int, bases: int
 ) -> None:

@@ -106,7 +106,8 @@ def test_a_resize_to_a_fraction_brings_the_quota_back() -> None:
     driver.resize(container, nodes.resources(1500, 1500))
     assert driver.runtime.quotas == {container.id: 150_000}
     driver.resize(container, nodes.resources(1700, 1700))
-    assert driver.runtime.quotas == {container.id: 170_000}
+    assert driver.decision.placement is not None
+    assert driver.decision.placement.quota is None, "the runtime has it of the kubelet itself"
     driver.resize(container, nodes.resources(1000, 1000))
     assert driver.runtime.quotas == {container.id: NO_QUOTA}
 
