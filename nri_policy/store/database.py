@@ -142,6 +142,17 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """Have all that is read in the `with` be of one moment, while others write."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:  # some errors end it
+            connection.execute("ROLLBACK")
+
+
 def open_database(path: Path) -> sqlite3.Connection:
     """Open the database at *path*, an empty file or one of ours, for writing.
 
@@ -174,7 +185,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
     """Return what is stored; DamagedStoreError where it cannot be read, StoreError."""
-    with translate_errors(path):
+    with translate_errors(path), moment(connection):
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
         query = "SELECT sum, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
         layout = connection.execute(query).fetchone()

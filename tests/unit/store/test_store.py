@@ -27,7 +27,7 @@ from nri_policy.node import view_of
 from nri_policy.store import compaction, forms, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.compaction import compact
-from nri_policy.store.database import Link
+from nri_policy.store.database import Link, open_for_reading, read_held
 from nri_policy.store.errors import StoreError
 from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
@@ -182,6 +182,21 @@ def test_compacting_changes_nothing_that_is_stored(tmp_path: Path) -> None:
             compact(store.path)
         assert stores.on_disk(store.path) == stores.grants(engine)
         assert [each.seq for each in stores.records(store.path)] == [each.seq for each in before]
+
+
+def test_what_is_read_while_another_compacts_is_of_one_moment(tmp_path: Path) -> None:
+    store, engine = stores.started(tmp_path)
+    for event in islice(stores.life(engine, seed=9), 60):
+        stores.commit(store, engine, event)
+    connection = open_for_reading(store.path)
+
+    def compact_between(statement: str) -> None:
+        if "FROM snapshot" in statement:
+            compact(store.path)
+
+    connection.set_trace_callback(compact_between)
+    assert read_held(connection, store.path).grants == stores.grants(engine) != {}
+    connection.close()
 
 
 def test_a_start_needs_no_record_that_the_snapshot_has(tmp_path: Path) -> None:
