@@ -26,7 +26,7 @@ from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import OccupiedPoolReport
 
-_HEADS = ("pool", "CPUs", "own", "shared", "left", "mems", "containers")
+_HEADS = ("pool", "CPUs", "exclusive", "shared", "left", "mems", "containers")
 
 
 @click.command
@@ -56,10 +56,10 @@ def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> No
             picture = section("Who runs where", *picture_parts(scene), containers(scene))
             print_page(page("Pools", picture, section("Pools", table(_HEADS, _rows(pools)))))
         case _:
-            own = replace(scene, occupants=tuple(o for o in scene.occupants if o.exclusive))
+            marked = replace(scene, occupants=tuple(o for o in scene.occupants if o.owner))
             print_drawing(Drawing(scene))
-            if own.occupants:
-                print_drawing("", occupants(own))
+            if marked.occupants:
+                print_drawing("", occupants(marked))
             print_drawing("", _table(pools))
 
 
@@ -68,10 +68,10 @@ def _table(pools: Sequence[OccupiedPoolReport]) -> Columns:
         *_HEADS,
         right=("shared", "left", "containers"),
         whole=("pool",),  # its lines would break
-        dispensable=("mems", "containers", "own", "CPUs"),
+        dispensable=("mems", "containers", "exclusive", "CPUs"),
     )
-    for name, cpus, own, granted, left, mems, count in _rows(pools):
-        lists = (cpu_list(CPUSet.parse(cpus)), cpu_list(CPUSet.parse(own)))
+    for name, cpus, exclusive, granted, left, mems, count in _rows(pools):
+        lists = (cpu_list(CPUSet.parse(cpus)), cpu_list(CPUSet.parse(exclusive)))
         table.add_row(Text(name), *lists, granted, left, cpu_list(CPUSet.parse(mems)), count)
     return table
 

@@ -24,7 +24,7 @@ from nri_policy.control.client import connected
 from nri_policy.kubelet.manifest import PodManifest, read_pod
 from nri_policy.report import AuditReport
 from nri_policy.settings import Settings
-from tests.support import nodes
+from tests.support import nodes, rooms
 from tests.support.daemon import pod, served
 from tests.unit.audit.host import Cgroup, Root
 
@@ -310,6 +310,21 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
     beside_a_daemon(
         tmp_path, check, pod("own", "2"), pod("some", "500m", shared=True), pod("huge", "99")
     )
+
+
+def test_the_legend_below_the_pools_names_the_tenants_of_a_room(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        drawn = [line.split()[:2] for line in lines(run(control, "pools"))]
+        assert [line for line in drawn if line[1:] and line[1].startswith("shop/")] == [
+            ["A", "shop/main"],
+            ["B", "shop/log"],
+            ["B", "shop/mesh"],
+        ]
+
+    shop = pod("shop", "2", annotations=rooms.ROOM)
+    half = {"limits": {"cpu": "500m", "memory": "1Mi"}}
+    shop["spec"]["containers"] += [{"name": n, "resources": half} for n in ("log", "mesh")]
+    beside_a_daemon(tmp_path, check, shop)
 
 
 def test_status_says_what_became_of_the_latest_settings(tmp_path: Path) -> None:
