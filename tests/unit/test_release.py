@@ -44,6 +44,19 @@ def test_the_lock_has_what_the_project_asks_for(lock: str) -> None:
         assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
 
 
+@pytest.mark.skipif(not (PROJECT / ".git").exists(), reason="needs the project's git repository")
+def test_the_sdist_packs_every_folder_that_is_committed() -> None:
+    """Else `make dist` refuses, and a release stops there."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, check=True)
+    folders = {
+        line.partition("/")[0] for line in tracked.stdout.decode().splitlines() if "/" in line
+    }
+    packed = re.findall(
+        r"^(?:graft|recursive-include) (\S+)", (PROJECT / "MANIFEST.in").read_text(), re.MULTILINE
+    )
+    assert folders == {*packed}
+
+
 def archive(path: Path, names: list[str], *, time: int, owner: str) -> Path:
     with tarfile.open(path, "w:gz") as tar:
         for name in names:
