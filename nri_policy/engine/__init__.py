@@ -11,11 +11,11 @@ Others import from these modules:
 | `explanation` | why a container is where it is |
 | `grant` | what the engine gives out |
 | `layout` | what follows from the machine and the settings alone, made once and then only read |
+| `listing` | a container as the runtime lists it, against what is known of it |
 | `placement_notes` | what a container got less of than it asked for |
 | `quota` | the CFS quota of containers that have nothing but CPUs of their own |
 | `requested` | what a container asks for, by the settings in force |
 | `shortage` | why a request cannot be met |
 | `state` | who holds what; for `node` alone |
-| `synchronization` | finding every running container its place again |
 | `topology_hints` | what hints are worth at each pool, and what they demand |
 """

@@ -17,9 +17,9 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import overlay, read_request, room_milli
+from nri_policy.engine.restoration import with_stored_grant
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.synchronization import with_stored_grant
 from nri_policy.engine.tenancy import settle, slices_of
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu

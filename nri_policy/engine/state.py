@@ -415,6 +415,14 @@ class State:
         announced = [self.announce(each, cause, with_shares=False) for each in container_ids]
         return tuple([placement for placement in announced if placement is not None])
 
+    def announce_since(self, free: CPUSet, cause: str) -> tuple[Placement, ...]:
+        """Return what other containers must hear now that the free CPUs are no longer *free*.
+
+        Whoever shares free CPUs that changed, and whoever has moved, be it beside the same CPUs.
+        """
+        moved = self.announce_moved(cause) if self.moved else ()
+        return *self.announce_sharers(free ^ self.supply.free_cpus(), cause), *moved
+
     def announce_moved(self, cause: str) -> list[Placement]:
         """Return the updates for the containers that moved in this event.
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.synchronization import parse_cpus
+from nri_policy.engine.listing import parse_cpus
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING, SETTLED, Phase

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.listing import in_force
 from nri_policy.engine.quota import NO_QUOTA
-from nri_policy.engine.synchronization import in_force
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import Phase

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.synchronization import parse_cpus
+from nri_policy.engine.listing import parse_cpus
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 

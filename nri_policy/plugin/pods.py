@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from nri_policy.engine.listing import NO_LIMIT
 from nri_policy.engine.quota import as_granted
 from nri_policy.engine.requested import overlay
-from nri_policy.engine.synchronization import NO_LIMIT
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.node import Node

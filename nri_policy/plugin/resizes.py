@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision
+from nri_policy.engine.listing import has, in_force, parse_cpus
 from nri_policy.engine.quota import NO_QUOTA
-from nri_policy.engine.synchronization import has, in_force, parse_cpus
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node, Placed
 from nri_policy.nri.errors import CallRefused

@@ -14,8 +14,8 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
+from nri_policy.engine.listing import has, in_force
 from nri_policy.engine.quota import NO_QUOTA
-from nri_policy.engine.synchronization import has, in_force
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.view import view_of
 from nri_policy.workload.pod import Container, QoS, Resources

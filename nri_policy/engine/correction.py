@@ -1,0 +1,64 @@
+"""Correction: containers turn out to ask for something else than what they were placed for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from nri_policy.engine.degraded_admission import add_notes
+from nri_policy.engine.event import Described
+from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.placement import place
+from nri_policy.engine.pod_level import settle_memory, share_memory
+from nri_policy.engine.requested import read_admitted
+from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.state import State
+from nri_policy.workload.amounts import described
+from nri_policy.workload.pod import Container
+
+
+def describe(state: State, event: Described) -> Decision:
+    """Take in what a pod's object says; whoever was placed for something else is corrected."""
+    free = state.supply.free_cpus()
+    containers = [state.placed[each].container for each in state.of_pod(event.pod_id)]
+    known = [described(each, event.said) for each in containers]
+    cause = "its pod's object says what it asks for"
+    corrected = correct(state, known, cause)
+    settle_memory(state, (event.pod_id,))
+    changes = state.announce_since(free, cause)
+    return Decision(changes=(*changes, *state.announce_all(corrected, cause)))
+
+
+def correct(state: State, containers: Iterable[Container], cause: str) -> list[str]:
+    """Take *containers* for what is known of them now; return who of them is placed anew.
+
+    One for which there is no room keeps what it has.
+    """
+    changed = []
+    for known in [*containers]:
+        placed = state.placed[known.id]
+        container, request, _ = read_admitted(known, state.layout)
+        _, estimated, _ = read_admitted(placed.container, state.layout)
+        state.enter(replace(placed, container=container))
+        if container.id in state.resizing:
+            continue
+        if request.entitlement == estimated.entitlement:  # one that was degraded has less
+            request = replace(placed.request, steering=request.steering)
+            state.enter(replace(placed, container=container, request=request))
+            continue
+        before, deadline = state.snapshot(), state.cold.get(container.id)
+        state.drop(container.id, settle=False)
+        try:
+            request = share_memory(state, container, request)
+            held = Held(grant=placed.grant, booked=placed.request.memory)
+            place(state, container, request, held, last=False)
+            add_notes(state, container.id, f"placed anew: {cause}")
+        except PlacementError as refusal:
+            state.restore(before)
+            add_notes(state, container.id, f"{cause}, but {refusal}; it keeps what it had")
+            continue
+        if container.id in state.cold:
+            state.cold[container.id] = deadline
+        changed.append(container.id)
+    return changed

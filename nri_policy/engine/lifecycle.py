@@ -1,0 +1,187 @@
+"""Lifecycle: what a container's creation, start and end do to the State.
+
+Functions that decide return a Decision. PlacementError and AnnotationError are for the container's
+owner; half of it may be done then, and the engine goes back.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nri_policy.engine.classification import (
+    add_classes,
+    check_supported,
+    classes_of,
+    updatable_limits,
+)
+from nri_policy.engine.correction import correct
+from nri_policy.engine.degraded_admission import add_notes, admit_degraded
+from nri_policy.engine.event import Created, PodStopped, Started, Stopped
+from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.placement import place
+from nri_policy.engine.pod_level import known_by_others, mistaken, settle_memory, share_memory
+from nri_policy.engine.rebooking import bring_back
+from nri_policy.engine.requested import check_amounts, read_admitted, read_request
+from nri_policy.engine.rooms import open_room
+from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.state import Placed, Resizing, State
+from nri_policy.engine.tenancy import leave, settle
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.workload.pod import Container, ContainerState
+from nri_policy.workload.request import Request
+
+
+def create(state: State, event: Created) -> Decision:
+    """Decide where a container to be runs, and who moves for it."""
+    free = state.supply.free_cpus()
+    container = event.container
+    if container.pod_level is None:
+        container = known_by_others(state, container)
+    if event.admitted:
+        container, request, warnings = read_admitted(container, state.layout)
+    else:
+        check_amounts(container.resources)
+        request, warnings = read_request(container, state.layout)
+        check_supported(container, request, state.layout.settings)
+    # older runtimes do not say when: whoever comes later is younger
+    container = replace(container, created=max(container.created, state.latest + 1))
+    for stale in (container.id, state.named(container.full_name)):
+        if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
+            leave(state, stale)
+            state.forget(stale)
+    try:
+        warnings += open_room(state, container, request)
+    except PlacementError as refusal:
+        if not event.admitted:
+            raise
+        warnings += (str(refusal),)
+    cause, corrected = "", []
+    if container.pod_level:
+        cause = f"{container.full_name} shows that its pod has resources as a whole"
+        corrected = correct(state, mistaken(state, container), cause)
+    classes, asks = None, request.steering.scheduling_class or request.steering.blockio_class
+    if asks or state.layout.gives_classes:
+        classes = classes_of(state, container, request, event)
+    decision = place_container(
+        state, container, request, free=free, warnings=warnings, admitted=event.admitted
+    )
+    if corrected:
+        told = state.announce_all(corrected, cause)
+        decision = replace(decision, changes=(*decision.changes, *told))
+    return decision if classes is None else add_classes(state, decision, classes)
+
+
+def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
+    state: State,
+    container: Container,
+    request: Request,
+    *,
+    free: CPUSet,
+    warnings: tuple[str, ...],
+    before: Placed | None = None,
+    admitted: bool = False,
+    resizing: Resizing | None = None,
+) -> Decision:
+    """Place a container that holds no grant, and tell it and all who share CPUs with it.
+
+    *free* are the CPUs that were free at first, *before* is how it was placed until now. One that
+    is *admitted* gets what is left if there is no room for it; PlacementError for all others.
+    """
+    request = share_memory(state, container, request)
+    try:
+        held = None
+        if before is not None:
+            held = Held(grant=before.grant, booked=before.request.memory)
+        choice = place(state, container, request, held)
+        notes = choice.findings.notes
+    except PlacementError as refusal:
+        if not admitted:
+            raise
+        notes = admit_degraded(state, container, request, refusal)
+    if admitted:
+        add_notes(state, container.id, *warnings)
+    if resizing is not None:
+        state.await_resize(container.id, resizing)
+        settle(state, container.pod.id)
+    elif (
+        before is not None
+        and request.milli < before.request.milli
+        and not before.grant.tenant  # what it gives back stays in its pod's room
+    ):
+        bring_back(state, container.id)
+    placed = state.placed[container.id]
+    # one that was degraded keeps the weight that it came with
+    placement = state.announce(container.id, "asked for", with_shares=placed.request is request)
+    return Decision(
+        container_id=container.id,
+        grant=placed.grant,
+        placement=placement,
+        changes=state.announce_since(free, f"{container.full_name} was placed"),
+        explanation=placed.explanation,
+        warnings=warnings + notes,
+    )
+
+
+def start(state: State, event: Started) -> Decision:
+    """Note that a container runs; its cold start, if it has one, begins."""
+    placed = state.placed.get(event.container_id)
+    if placed is not None:
+        running = replace(placed.container, state=ContainerState.RUNNING)
+        state.enter(replace(placed, container=running))
+    if state.cold.get(event.container_id, 0.0) is None:
+        heat(state, event.container_id, event.now)
+    return Decision(container_id=event.container_id)
+
+
+def heat(state: State, container_id: str, now: float) -> None:
+    """Note when a container that has started on pmem alone gets dram."""
+    wait = state.placed[container_id].request.cold_start or 0.0
+    state.cold[container_id] = now + wait
+
+
+def elapse(state: State, now: float) -> Decision:
+    """End the cold starts that are due."""
+    free = state.supply.free_cpus()
+    due = [each for each, at in state.cold.items() if at is not None and at <= now]
+    for container_id in due:
+        state.warm(container_id)
+    return Decision(changes=state.announce_since(free, "its cold start is over"))
+
+
+def stop(state: State, event: Stopped | PodStopped) -> Decision:
+    """Release a container, or all of a pod and its room; others may spread."""
+    free = state.supply.free_cpus()
+    asked = [event.container_id] if isinstance(event, Stopped) else [*state.of_pod(event.pod_id)]
+    gone = [leave(state, each) for each in asked if each in state.placed]
+    freed = [each for each in gone if not each.grant.tenant]  # a slice goes to its room's rest
+    for placed in gone:
+        state.forget(placed.container.id)
+    if isinstance(event, PodStopped) and event.pod_id in state.rooms:
+        freed.append(state.drop(event.pod_id))
+    for placed in gone:
+        settle(state, placed.container.pod.id)
+    if state.layout.settings.shrink_memory:
+        state.shrink_memory()
+    if freed and state.away:
+        bring_back(state)
+    if state.pod_memory:
+        settle_memory(state, {each.container.pod.id: None for each in gone})
+    names = tuple(placed.container.full_name for placed in gone)
+    subjects = names or [each.container.full_name for each in freed]
+    cause = f"{', '.join(subjects)} stopped"
+    return Decision(released=names, changes=state.announce_since(free, cause))
+
+
+def resend(state: State, container_ids: tuple[str, ...]) -> Decision:
+    """Tell the runtime again where containers run: what it has of them is not what counts."""
+    placed = [each for each in container_ids if each in state.placed]
+    for each in placed:
+        del state.sent[each]
+    changes = [
+        replace(
+            change,
+            limits=updatable_limits(state.classes.get(change.container_id), state.equipment),
+        )
+        for change in state.announce_all(placed, "it had drifted")
+    ]
+    return Decision(changes=tuple(changes))

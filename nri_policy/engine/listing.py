@@ -1,0 +1,171 @@
+"""Listing: a container as the runtime lists it, against what is known of it; spec placement.md §10.
+
+Owns which of two witnesses counts, of the list, the stored amounts and the cgroup. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
+
+from msgspec.structs import replace
+
+from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.quota import NO_QUOTA, as_granted, with_limit
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.amounts import resized_requirements
+from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+
+_PAGE = 1 << 16  # bytes; the largest page of any kernel
+NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
+
+
+def recall(
+    container: Container, held: Mapping[str, StoredGrant]
+) -> tuple[Container, StoredGrant | None]:
+    """Return a container that the runtime lists as it was known, and its stored grant, if any."""
+    stored = held.get(container.id)
+    if stored is None:
+        return with_limit(container), None
+    if (stored.pod_uid, stored.full_name) != (container.pod.uid, container.full_name):
+        return with_limit(container), None
+    known = replace(
+        container,
+        pod=replace(container.pod, amounts=stored.pod_amounts or container.pod.amounts),
+        resized=stored.resized,
+        created=stored.created or container.created,
+        requirements=stored.requirements,
+        pod_level=stored.pod_level,
+    )
+    if stored.resources is not None:
+        known = replace(known, resources=stored.resources)
+    return update_from_list(known, stored.entitlement.milli, container), stored
+
+
+def update_from_list(known: Container, milli: int, listed: Container) -> Container:
+    """Return a *known* container as the runtime lists it now, which may tell of a missed resize.
+
+    Its CPU shares may be those that we have set for *milli* rather than what it asked for.
+    """
+    old, new = known.resources, as_granted(listed.resources, known.resources, known.pod.qos)
+    merged = replace(
+        old,
+        cpu_shares=old.cpu_shares if new.cpu_shares == shares_of(milli) else new.cpu_shares,
+        cpu_quota=new.cpu_quota,
+        cpu_period=new.cpu_period,
+        memory_limit=new.memory_limit,
+    )
+    state = max(known.state, listed.state)
+    if not new.cpu_shares or _amounts(merged) == _amounts(old):  # no shares: it does not say
+        return replace(known, state=state)
+    requirements = resized_requirements(known, merged, heard=False)
+    return replace(known, state=state, resources=merged, resized=True, requirements=requirements)
+
+
+def in_force(
+    listed: Container,
+    found: Resources,
+    known: Resources | None,
+    milli: int,
+    told: CPUSet | None = None,
+) -> Container:
+    """Return a container that the runtime lists, with the amounts that it has by three witnesses.
+
+    A runtime may list what a container was created with (CRI-O after its restart); what is *known*
+    of it, if anything, may be from before a resize. So that one counts that agrees with what its
+    cgroup was *found* to have. Where none does, both are older, and the cgroup counts. Its shares
+    may be those that we have set for *milli*. One without a quota shows by its CPUs, those that it
+    was *told* of last, that what is known came into force.
+    """
+    said, qos = listed.resources, listed.pod.qos
+    latest = found.cpu_shares or (found.cpu_quota == NO_QUOTA and parse_cpus(found.cpus) == told)
+    known = said if known is None else _with_amounts(said, known)
+    if has(found, known, milli, qos) and (latest or not has(found, said, milli, qos)):
+        return replace(listed, resources=known)
+    if has(found, said, milli, qos):
+        return listed
+    says = found.cpu_shares not in (0, known.cpu_shares, shares_of(milli))
+    now = replace(known, cpu_shares=found.cpu_shares) if says else known
+    # Kubernetes takes no limit away: where none is found, the kernel does not say, or somebody
+    # else has lifted it
+    if found.cpu_limit is not None:
+        now = replace(now, cpu_quota=found.cpu_quota, cpu_period=found.cpu_period)
+        if listed.pod.qos is QoS.GUARANTEED and listed.pod_level is not True:
+            now = replace(now, cpu_shares=shares_of(found.cpu_limit))
+    if _memory(found):
+        now = replace(now, memory_limit=found.memory_limit)
+    return replace(listed, resources=now, resized=True)
+
+
+def _with_amounts(listed: Resources, known: Resources) -> Resources:
+    """Return what is *listed*, with the amounts that are *known*."""
+    return replace(
+        listed,
+        cpu_shares=known.cpu_shares,
+        cpu_quota=known.cpu_quota,
+        cpu_period=known.cpu_period,
+        memory_limit=known.memory_limit,
+    )
+
+
+def has(found: Resources, asked: Resources, milli: int, qos: QoS) -> bool:
+    """Return whether a cgroup was *found* to have what was *asked* for, as far as it says.
+
+    Its shares may be those that we have set for *milli*, its quota may have been taken away.
+    """
+    found = as_granted(found, asked, qos)
+    same_shares = found.cpu_shares in (0, asked.cpu_shares, shares_of(milli))
+    return same_shares and _agrees(found, asked)
+
+
+def _agrees(found: Resources, said: Resources) -> bool:
+    """Return whether a cgroup was *found* to have the limits of CPU and memory that are *said*."""
+    return _same_cpu(found, said) and _memory(found) == _memory(said)
+
+
+def _same_cpu(found: Resources, said: Resources) -> bool:
+    """Return whether the limits of CPU are the same, or would be for systemd.
+
+    It rounds up to a hundredth of a CPU whenever it writes a scope's quota again.
+    """
+    one, other = found.cpu_limit, said.cpu_limit
+    return one == other or (other is not None and one == -(-other // 10) * 10)
+
+
+def _memory(resources: Resources) -> int:
+    """Return the limit of memory as exactly as the kernel keeps it, 0 for none."""
+    limit = resources.memory_limit
+    return 0 if limit >= NO_LIMIT else limit // _PAGE
+
+
+def _amounts(resources: Resources) -> tuple[int, int | None, int]:
+    return resources.cpu_request, resources.cpu_limit, resources.memory_limit
+
+
+def parse_cpus(text: str) -> CPUSet:
+    """Return the set that the runtime's text names, empty where it names none."""
+    try:
+        return CPUSet.parse(text)
+    except ValueError:
+        return EMPTY
+
+
+def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
+    """Return the containers that exist; of two of one id or name the running, newest one (§10).
+
+    Where the runtime does not say which is newer, the one whose id is *known* is: its creation came
+    last.
+    """
+
+    def rank(container: Container) -> tuple[int, int, bool]:
+        return container.state, container.created, container.id in known
+
+    for key in (attrgetter("id"), attrgetter("full_name")):
+        kept: dict[str, Container] = {}
+        for container in containers:
+            other = kept.get(key(container))
+            if other is None or rank(other) < rank(container):
+                kept[key(container)] = container
+        containers = kept.values()
+    return containers

@@ -1,0 +1,108 @@
+"""Resizing: a running container asks for another amount, and the runtime confirms it or does not.
+
+Until it does, nobody gets what the container frees.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from nri_policy.engine.event import Resized, ResizeEnded
+from nri_policy.engine.explanation import DecisionKind
+from nri_policy.engine.grant import Decision
+from nri_policy.engine.lifecycle import place_container
+from nri_policy.engine.quota import as_granted
+from nri_policy.engine.rebooking import bring_back
+from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.requested import check_amounts, overlay, read_request
+from nri_policy.engine.restoration import place_and_announce
+from nri_policy.engine.rooms import resize_room
+from nri_policy.engine.state import Resizing, State
+from nri_policy.engine.tenancy import settle
+from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.workload.amounts import resized_requirements
+
+
+def resize(state: State, event: Resized) -> Decision:
+    """Give a container, or a pod's room, what it asks for from now on."""
+    free, container_id = state.supply.free_cpus(), event.container_id
+    placed = state.placed.get(container_id)
+    if container_id in state.rooms:
+        check_amounts(event.resources)
+        room = state.rooms[container_id]
+        resize_room(state, room, event.resources)
+        cause = f"the room of {room.container.full_name} was resized"
+        return Decision(changes=state.announce_since(free, cause))
+    if placed is None:
+        return Decision(container_id=container_id)
+    check_amounts(event.resources)
+    resizing = None
+    if not event.certain:
+        resizing = state.resizing.get(container_id) or Resizing(
+            before=placed, sent=state.sent[container_id], kept=EMPTY
+        )
+    container = placed.container
+    asked = as_granted(event.resources, container.resources, container.pod.qos)
+    merged = overlay(container.resources, asked)
+    if event.pod is not None:
+        container = replace(container, pod=replace(container.pod, amounts=event.pod))
+    if merged != container.resources:
+        requirements = resized_requirements(container, merged)
+        container = replace(container, resources=merged, resized=True, requirements=requirements)
+    request, warnings = read_request(container, state.layout)
+    if request.pod_memory and request.pod_memory == placed.request.pod_memory:
+        request = replace(request, memory=placed.request.memory)
+    # one that was degraded asks for more than it has anyway, not now
+    if request == placed.request or merged == placed.container.resources:
+        state.enter(replace(placed, container=container))
+        if resizing is not None:
+            state.resizing[container_id] = resizing
+        placement = state.announce(container_id, "asked for", with_shares=True)
+        return Decision(
+            container_id=container_id,
+            grant=placed.grant,
+            placement=placement,
+            explanation=placed.explanation,
+        )
+    deadline = state.cold.get(container_id)
+    state.drop(container_id, settle=False)
+    decision = place_container(
+        state, container, request, free=free, warnings=warnings, before=placed, resizing=resizing
+    )
+    if container_id in state.cold:
+        state.cold[container_id] = deadline
+    return decision
+
+
+def end_resize(state: State, event: ResizeEnded) -> Decision:
+    """Let others have what a resize has freed, or put a container back that was not resized."""
+    free, container_id = state.supply.free_cpus(), event.container_id
+    resizing = state.resizing.get(container_id)
+    if resizing is None:
+        return Decision()
+    before, name = resizing.before, resizing.before.container.full_name
+    if not event.refused:
+        state.end_resize(container_id)
+        settle(state, before.container.pod.id)
+        if state.placed[container_id].request.milli < before.request.milli:
+            bring_back(state, container_id)
+        return Decision(changes=state.announce_since(free, f"{name} was resized"))
+    asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
+    state.drop(container_id, settle=False)
+    del state.sent[container_id]  # what it has now is not certain
+    cpus, mems = resizing.sent
+    container = replace(before.container, state=asked.state)
+    candidate = Candidate(
+        container=container, request=before.request, cpus=cpus, mems=mems, held=before.grant
+    )
+    note = "the runtime refused its resize, so it keeps what it had"
+    decision = place_and_announce(state, [candidate], [f"{name}: {note}"], note)
+    placed = state.placed[container_id]
+    if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
+        notes = [each for each in before.explanation.notes if each != note]
+        explanation = replace(before.explanation, notes=(*notes, note))
+        placed = replace(placed, explanation=explanation)
+        state.enter(placed)
+    if container_id in state.cold:
+        state.cold[container_id] = deadline
+    return replace(decision, explanation=placed.explanation)

@@ -1,0 +1,260 @@
+"""Restoration: running containers find their places again; spec placement.md §10.
+
+Owns the order, and the recognition of a stored grant. Nobody is disturbed for a container that
+cannot be placed: what is left is what it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec.structs import asdict, replace
+
+from nri_policy.classes import Equipment
+from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
+from nri_policy.engine.event import StoredGrant, Synchronized
+from nri_policy.engine.grant import Decision, Grant, Held
+from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
+from nri_policy.engine.layout import Layout
+from nri_policy.engine.listing import parse_cpus
+from nri_policy.engine.placement import place
+from nri_policy.engine.pod_level import settle_memory
+from nri_policy.engine.quota import quota_of
+from nri_policy.engine.rebooking import make_room
+from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.state import State
+from nri_policy.engine.tenants import evict, is_tenant, restore_tenants
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.request import Request
+
+_RequestOf = Callable[[Container], Request]
+
+
+def place_and_announce(  # noqa: PLR0913 - who is placed, and what is refused
+    state: State,
+    candidates: list[Candidate],
+    warnings: list[str],
+    cause: str,
+    *,
+    forced: bool = False,
+    missing: int | None = None,
+) -> Decision:
+    """Place *candidates* and tell who must hear.
+
+    Refuse it all if one is lost or more than *missing* bytes of memory are short; None: never.
+    """
+    restored = restore(state, candidates, forced=forced, strict=missing is not None)
+    settle_memory(state, state.pod_memory)
+    if missing is not None:
+        shorter = restored.short if state.memory.missing > missing else []
+        if lost := [*restored.refused, *restored.flagged, *shorter]:
+            raise CapacityError("; ".join(lost))
+    return Decision(
+        changes=state.announce_all(state.placed, cause),
+        warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),
+    )
+
+
+def with_stored_grant(
+    candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int], *, there: bool
+) -> Candidate:
+    """Return *candidate* with its *stored* grant, if *pools* (ids by name) still has its pool.
+
+    *there* is whether the reserved CPUs are those that it was stored with.
+    """
+    if stored.pool not in pools:
+        return candidate
+    held = _recalled_grant(stored, pools)
+    same = candidate.request.entitlement == stored.entitlement
+    return replace(candidate, held=held, same=same, there=there)
+
+
+def _recalled_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
+    """Return a *stored* grant on the tree of *pools*, which has its pool; KeyError if it has not.
+
+    It has no home any more where the tree has no pool of that name.
+    """
+    home = None if stored.home is None else pools.get(stored.home)
+    return replace(stored.grant, pool=pools[stored.pool], home=home)
+
+
+def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
+    """Return the state that *picture* was taken of: all that was held then, in the same order.
+
+    ValueError or KeyError where it is no picture of a state on *layout*.
+    """
+    state = State(layout, picture.equipment or Equipment())
+    pools = {pool.name: pool.id for pool in layout.tree.pools}
+    for listed in picture.containers:
+        stored = picture.held[listed.id]
+        asked = stored.resources or listed.resources
+        container = replace(listed, resized=stored.resized, resources=asked)
+        steering = request_of(container).steering
+        candidate = Candidate(
+            container=container,
+            request=Request(**asdict(stored.entitlement), steering=steering),
+            cpus=parse_cpus(listed.resources.cpus),
+            mems=parse_cpus(listed.resources.mems),
+        )
+        grant = _recalled_grant(stored, pools)
+        keep(state, container, candidate.request, grant)
+        if container.stands_for_pod:  # the runtime knows nothing of rooms
+            continue
+        state.sent[container.id] = candidate.cpus, candidate.mems
+        pinned = layout.settings.pin_cpu
+        quota = quota_of(container, candidate.request, grant, None, pinned=pinned)
+        if quota is not None:
+            state.quotas[container.id] = quota
+        if stored.classes is not None:
+            state.classes[container.id] = stored.classes
+        if container.id in state.cold:
+            state.cold[container.id] = stored.deadline
+    state.latest = max(state.latest, picture.latest)
+    settle_memory(state, state.pod_memory)
+    return state
+
+
+def restore(
+    state: State,
+    candidates: Sequence[Candidate],
+    *,
+    forced: bool = False,
+    strict: bool = False,
+) -> Restored:
+    """Place all *candidates*, first those that can stay as they are.
+
+    They run already: who fits nowhere gets what the others leave, unless the change is *strict*,
+    and can be refused for it. In a *forced* one CPUs are gone: who has lost some goes on with what
+    is left of its own. Tenants come after their rooms, or as others do if these have no place.
+    """
+    result = Restored()
+    rooms = state.rooms.keys() | {
+        each.container.id for each in candidates if each.container.stands_for_pod
+    }
+    tenants = [each for each in candidates if is_tenant(each, rooms)]
+    others = [evict(each) for each in candidates if not is_tenant(each, rooms)]
+    _restore(state, others, result, forced=forced, strict=strict)
+    if tenants:
+        orphans = [each for each in tenants if each.container.pod.id not in state.rooms]
+        _restore(state, [*map(evict, orphans)], result, forced=forced, strict=strict)
+        staying = (each for each in tenants if each.container.pod.id in state.rooms)
+        restore_tenants(state, sorted(staying, key=_order), result, strict=strict)
+    make_room(state, "other containers keep the last CPUs there")
+    return result
+
+
+def _restore(
+    state: State,
+    candidates: Sequence[Candidate],
+    result: Restored,
+    *,
+    forced: bool,
+    strict: bool,
+) -> None:
+    """Place *candidates*, none of which is a tenant, and note in *result* what became of them."""
+    homeless = []
+    left = keep_all(state, candidates, result, forced=forced)
+    for candidate in sorted(left, key=_order):
+        kept = state.holder(candidate.container.id) is not None
+        if kept and not candidate.degraded:  # with what is left of its own
+            _complete(state, candidate, result)
+            continue
+        name = candidate.container.full_name
+        before, held = state.snapshot(), candidate.held
+        if kept:
+            state.drop(candidate.container.id, settle=False)
+        try:
+            known = None if held is None else Held(grant=held)
+            choice = place(state, candidate.container, candidate.request, known, last=False)
+            result.notes += [f"{name}: {note}" for note in choice.findings.notes]
+            _note_move(state, candidate)
+        except PlacementError as refusal:
+            state.restore(before)
+            if kept:
+                result.notes.append(f"{name}: {refusal}; it keeps a part of what it had")
+            elif held is not None and not candidate.same and possible(state, candidate, held):
+                keep_one(state, candidate, held, result)
+                result.flagged.append(f"{name}: {refusal}; it keeps what it had")
+            elif strict:
+                result.refused.append(f"{name}: {refusal}")
+            elif candidate.container.stands_for_pod:
+                result.flagged.append(f"{name}: {refusal}; its containers have no room any more")
+            else:
+                homeless.append((candidate, refusal))
+    for candidate, why in homeless:
+        texts = admit_degraded(state, candidate.container, candidate.request, why)
+        result.flagged += [f"{candidate.container.full_name}: {text}" for text in texts]
+        _note_move(state, candidate)
+    _warm(state, left)
+
+
+def _complete(state: State, candidate: Candidate, result: Restored) -> None:
+    """Add to what is left of a container what it lacks, beside it or else in pools above.
+
+    Its own CPUs stay its own. Who lost nothing now, but lacks something since an earlier change,
+    goes to no pool outside its own.
+    """
+    container, held = candidate.container, candidate.held
+    assert held is not None, "something is left of it"
+    tree, whole = state.layout.tree, state.snapshot()
+    now = state.holder(container.id)
+    assert now is not None, "something is left of it"
+    rest = now.grant
+    lost = rest.exclusive != held.exclusive or rest.shared != held.shared
+    refused = ""
+    for pool in tree.path(tree.pools[held.pool]) if lost else (tree.pools[held.pool],):
+        state.drop(container.id, settle=False)
+        stay = Held(grant=replace(rest, pool=pool.id), stays=True)
+        try:
+            choice = place(state, container, candidate.request, stay, last=False)
+        except PlacementError as refusal:
+            state.restore(whole)
+            refused = refused or str(refusal)
+            continue
+        if not rest.exclusive <= choice.grant.exclusive:  # ordinary CPUs for isolated ones
+            state.restore(whole)
+            refused = refused or "too few isolated CPUs are left"
+            continue
+        result.notes += [f"{container.full_name}: {note}" for note in choice.findings.notes]
+        _note_move(state, candidate)
+        return
+    result.flagged.append(f"{container.full_name}: {refused}; it has fewer now")
+
+
+def _note_move(state: State, candidate: Candidate) -> None:
+    """Let the explanation of a running container that was placed anew say why it did not stay."""
+    placed = state.holder(candidate.container.id)
+    assert placed is not None, "it has just been placed"
+    if (
+        not candidate.cpus
+        or state.cpus(placed.grant, placed.request.hide_hyperthreads) == candidate.cpus
+    ):
+        return
+    why = "those are no longer available"
+    if candidate.held is None:
+        why = (
+            "there is no record of its placement, and this policy would not place a container on"
+            " exactly those"
+        )
+    elif not candidate.same:
+        why = "its request or the settings give it something else now"
+    add_notes(state, candidate.container.id, f"it ran on CPUs {candidate.cpus} before: {why}")
+
+
+def _warm(state: State, candidates: Iterable[Candidate]) -> None:
+    """Give dram to those of *candidates* that were placed anew long after their start."""
+    for candidate in candidates:
+        container_id, mems = candidate.container.id, candidate.mems
+        if container_id in state.cold and mems and not state.layout.memory.is_cold(mems):
+            state.warm(container_id)
+
+
+def _order(candidate: Candidate) -> tuple[int, int, int]:
+    """Guaranteed exclusive by size, Guaranteed shared, Burstable, BestEffort, each oldest first."""
+    request = candidate.request
+    if request.exclusive:
+        return 0, -request.exclusive, candidate.container.created
+    qos = (QoS.GUARANTEED, QoS.BURSTABLE, QoS.BEST_EFFORT).index(request.qos)
+    return 1 + qos, 0, candidate.container.created
