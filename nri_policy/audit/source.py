@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from nri_policy.audit.comparison import Decided
 from nri_policy.audit.decisions import books, decisions
 from nri_policy.audit.presence import Books
-from nri_policy.node import Node
 from nri_policy.nri.session import Session
+from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.parts import Parts
 from nri_policy.settings import Audit
 from nri_policy.workload.pod import ContainerState
 
@@ -23,15 +23,16 @@ class NodeSource:
 
     def __init__(
         self,
-        node: Node,
-        plugin: PolicyPlugin,
+        parts: Parts,
+        events: DaemonEvents,
         session: Session,
         findings: Findings,
         unsent: Collection[str],
     ) -> None:
         """*unsent* are the ids of containers that the runtime has not heard the latest of."""
-        self._node = node
-        self._plugin = plugin
+        self._node = parts.node
+        self._parts = parts
+        self._events = events
         self._session = session
         self._findings = findings
         self._unsent = unsent
@@ -47,32 +48,32 @@ class NodeSource:
 
     async def resend(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be, whatever it believes."""
-        await self._plugin.resend(container_ids)
+        await self._events.resend(container_ids)
 
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
         async with self._node.turn:  # the pods change in turns
-            plugin, runtime = self._plugin, self._plugin.runtime
+            parts, runtime = self._parts, self._parts.runtime
             return books(
                 self._node.view,
-                plugin.pids,
-                plugin.pods.folders,
+                parts.pids,
+                parts.pods.folders,
                 hides_creations=runtime is not None and runtime.hides_creations,
             )
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""
-        for each in await self._plugin.release(container_ids, ContainerState.RUNNING):
+        for each in await self._events.release(container_ids, ContainerState.RUNNING):
             self._findings.ended(each)
 
     async def give_up(self, container_ids: Collection[str]) -> None:
         """Release containers whose creation the runtime has given up without saying so."""
-        for each in await self._plugin.release(container_ids, ContainerState.CREATED):
+        for each in await self._events.release(container_ids, ContainerState.CREATED):
             self._findings.given_up(each)
 
     async def clear(self, pod_ids: Collection[str]) -> None:
         """Release the rooms of pods whose end the runtime has not said."""
-        await self._plugin.clear_rooms(pod_ids)
+        await self._events.clear_rooms(pod_ids)
 
     async def admit(self, cgroups: Collection[str]) -> None:
         """Have the runtime list its containers: some in *cgroups* are not known."""

@@ -52,10 +52,13 @@ from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.loop_lag import LoopLag
 from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.observability.watchdog import Watchdog
+from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.overlaps import Cpusets, Overlaps
-from nri_policy.plugin.plugin import HostCgroups, PolicyPlugin, Sources
+from nri_policy.plugin.parts import Parts
+from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.sources import HostCgroups, Sources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.settings import OnExit, Reload, Settings
 from nri_policy.store.errors import StoreError
@@ -120,7 +123,7 @@ class Daemon:
             host.node_name, record=host.record, count=self.metrics.found, now=self._now
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
-        self.plugin = PolicyPlugin(
+        self.parts = Parts(
             self.node,
             Exposure(host.containers_dir or host.state_dir / "containers"),
             self._update_queue,
@@ -130,15 +133,15 @@ class Daemon:
                 cgroups=self._cgroups,
                 scopes=Scopes(host.root),
             ),
-            synchronized=self._took_over,
             pods_changed=self._topology_changed,
             enforced=self.metrics.enforced,
             wrote=self.metrics.wrote,
             overlapped=findings.overlap,
-            started=self._start,
         )
+        self.events = DaemonEvents(self.parts)
+        self.plugin = PolicyPlugin(self.parts, synchronized=self._took_over, started=self._start)
         self._overlaps = Overlaps(
-            self.node, self.plugin.enforcement, self._cgroups, self._update_queue.clock
+            self.node, self.parts.enforcement, self._cgroups, self._update_queue.clock
         )
         self._session = Session(
             self.plugin,
@@ -150,22 +153,22 @@ class Daemon:
         )
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
         source = NodeSource(
-            self.node, self.plugin, self._session, findings, self._update_queue.unsent
+            self.parts, self.events, self._session, findings, self._update_queue.unsent
         )
         self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
         self.topology = Topology(
             Feed(
                 self.node,
                 name=host.node_name,
-                pods=self.plugin.pods.exclusive.values,
-                coming=self.plugin.pods.guaranteed.values,
+                pods=self.parts.pods.exclusive.values,
+                coming=self.parts.pods.guaranteed.values,
                 synchronized=self.synchronized,
                 devices=host.devices,
             )
         )
         self.reloads = Reloads(
             self.node,
-            self.plugin,
+            self.events,
             self.metrics,
             root=host.root,
             read=host.load,
@@ -180,7 +183,7 @@ class Daemon:
         )
         self.status = Status(
             self.node,
-            self.plugin,
+            self.parts,
             self._session,
             self._called,
             self.auditor,
@@ -195,9 +198,7 @@ class Daemon:
             self.node,
             self._decision_log,
             status=self.status,
-            what_if=Hypotheses(
-                self.node, self.plugin.pods, self.reloads, self.auditor, host.unused
-            ),
+            what_if=Hypotheses(self.node, self.parts.pods, self.reloads, self.auditor, host.unused),
             auditor=self.auditor,
             cgroups=self._cgroups,
             reloads=self.reloads,
@@ -257,20 +258,20 @@ class Daemon:
             publish_errors=sum(each.failed for each in self.topology.publications),
             untold=len(self._update_queue.ledger.untold),
             fleeting=len(self._update_queue.ledger.fleeting),
-            unwritable=self.plugin.writing.unwritable,
+            unwritable=self.parts.writing.unwritable,
         )
 
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
                 group.create_task(self._update_queue.run(self._session), name="update queue"),
-                group.create_task(self.plugin.writing.run(), name="writing"),
-                group.create_task(self.plugin.lasting.run(), name="lasting"),
-                group.create_task(self.plugin.telling.run(self._session), name="telling"),
-                group.create_task(self.plugin.quotas.run(), name="pod quotas"),
-                group.create_task(self.plugin.enforcement.run(), name="enforcement"),
+                group.create_task(self.parts.writing.run(), name="writing"),
+                group.create_task(self.parts.lasting.run(), name="lasting"),
+                group.create_task(self.parts.telling.run(self._session), name="telling"),
+                group.create_task(self.parts.quotas.run(), name="pod quotas"),
+                group.create_task(self.parts.enforcement.run(), name="enforcement"),
                 group.create_task(
-                    self.plugin.resizes.watch(self.plugin.enforcement.observe), name="resizes"
+                    self.parts.resizes.watch(self.parts.enforcement.observe), name="resizes"
                 ),
                 group.create_task(self._overlaps.run(), name="overlaps"),
                 group.create_task(self.loop_lag.run(), name="loop lag"),
@@ -304,7 +305,7 @@ class Daemon:
                 self._deadlines.clear()
                 continue
             await sleep(1.0)
-            await self.plugin.elapse()
+            await self.events.elapse()
 
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""
@@ -334,7 +335,7 @@ class Daemon:
 
     async def flush_updates(self) -> None:
         """Put in force what is not, without waiting for a response that could tell the runtime."""
-        await self.plugin.writing.settle()
+        await self.parts.writing.settle()
         await self._update_queue.flush(self._session)
 
     async def leave(self) -> None:
@@ -342,8 +343,8 @@ class Daemon:
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             await self.readiness.leave()
             self._update_queue.widen()
-            await self.plugin.writing.widen()
-            await self.plugin.quotas.widen()
+            await self.parts.writing.widen()
+            await self.parts.quotas.widen()
             called = self._called.synchronized
             delivered = await self._update_queue.leave(self._session, LEAVING, called=called)
             log.log(

@@ -41,7 +41,7 @@ from nri_policy.nrt.publisher import Sink
 from nri_policy.observability.logs import Debug, tell_repeats
 from nri_policy.observability.service_manager import ServiceManager
 from nri_policy.plugin.equipment import HostEquipment
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
 from nri_policy.settings.sources.cluster_settings import ClusterSettings
@@ -118,7 +118,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "first looks": daemon.auditor.watch_starts,
             "watchdog": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
-            "disks": partial(equipment.run, daemon.plugin.equip),
+            "disks": partial(equipment.run, daemon.events.equip),
             "readiness": daemon.readiness.run,
         }
         if events is not None:
@@ -226,7 +226,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         )
         daemon = Daemon(machine, settings, host)
         if objects is not None:
-            objects.late = daemon.plugin.describe
+            objects.late = daemon.events.describe
 
         def asked() -> bool:
             return daemon.node.view.layout.settings.agent.pod_resource_api
@@ -277,7 +277,7 @@ async def _follow_hardware(daemon: Daemon, options: Options) -> None:
 
     async def replace_machine(old: Machine, new: Machine) -> None:
         # one that came with settings may be seen in another way than *new* was
-        await daemon.plugin.reconfigure(machine=new, instead_of=old)
+        await daemon.events.reconfigure(machine=new, instead_of=old)
 
     await Hotplug(options.host_root, read).run(
         lambda: daemon.node.view.layout.machine, replace_machine

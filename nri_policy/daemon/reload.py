@@ -19,7 +19,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.node import Node
 from nri_policy.observability.metrics import Metrics
-from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.settings import Reload, Settings, SettingsError, load
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Reloads:
     def __init__(  # noqa: PLR0913 - keywords: where settings come from, and who hears of them
         self,
         node: Node,
-        plugin: PolicyPlugin,
+        events: DaemonEvents,
         metrics: Metrics,
         *,
         root: Path,
@@ -41,7 +41,7 @@ class Reloads:
     ) -> None:
         """*read* reads the settings again, None: they stay; *root* holds the host's /sys."""
         self._node = node
-        self._plugin = plugin
+        self._events = events
         self._metrics = metrics
         self._root = root
         self.read = read or (lambda: node.view.layout.settings)
@@ -89,7 +89,7 @@ class Reloads:
         while True:
             known = self._node.view.layout.machine
             machine = await self._as_seen_by(settings)
-            if await self._plugin.reconfigure(
+            if await self._events.reconfigure(
                 settings=settings, machine=machine, instead_of=None if machine is None else known
             ):
                 return

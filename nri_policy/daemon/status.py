@@ -15,7 +15,7 @@ from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Status:
     def __init__(  # noqa: PLR0913, PLR0917 - whom it asks
         self,
         node: Node,
-        plugin: PolicyPlugin,
+        parts: Parts,
         session: Session,
         called: Service,
         auditor: Auditor,
@@ -43,7 +43,7 @@ class Status:
         runtime does not take, by container id; *more* returns what others say, as `doubts` does.
         """
         self._node = node
-        self._plugin = plugin
+        self._parts = parts
         self._session = session
         self._called = called
         self._auditor = auditor
@@ -81,15 +81,15 @@ class Status:
     def doubts(self) -> Iterator[str]:
         """Yield what is to be known of the node, and what of the decisions is not in force."""
         yield from self._notes
-        enforcement = self._plugin.enforcement
+        enforcement = self._parts.enforcement
         if count := enforcement.overdue:
             yield f"containers whose last change is not confirmed yet: {count}"
-        writing, lasting = self._plugin.writing, self._plugin.lasting
+        writing, lasting = self._parts.writing, self._parts.lasting
         if writing.trouble:
             yield f"no cgroup can be written, so changes wait for the runtime: {writing.trouble}"
         elif count := writing.unwritable:
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
-        if trouble := self._plugin.quotas.trouble:
+        if trouble := self._parts.quotas.trouble:
             yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
         if lasting.trouble:
             yield f"systemd may undo cpusets that were written: {lasting.trouble}"

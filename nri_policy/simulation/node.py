@@ -25,7 +25,7 @@ from nri_policy.hardware.synthetic_devices import write_devices
 from nri_policy.hardware.sysfs import Tree
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import container_report, occupied_pools
 from nri_policy.settings import Settings, SettingsError, from_spec
@@ -112,7 +112,7 @@ class SimulatedNode:
             self._daemon = Daemon(machine, self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
-        self.runtime.after = self._daemon.plugin.writing.settle  # by no clock of this machine
+        self.runtime.after = self._daemon.parts.writing.settle  # by no clock of this machine
         self._running.push_async_callback(self._daemon.close)
         await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
 
@@ -146,14 +146,14 @@ class SimulatedNode:
         self._time += seconds
         if self._daemon is not None:
             self.runtime.cause = OUTSIDE
-            await self._daemon.plugin.elapse()
+            await self._daemon.events.elapse()
             await self._settle(self._daemon)
 
     async def snapshot(self) -> Snapshot:
         """Return what the daemon holds, once that is in force; nothing if it does not run."""
         if self._daemon is None:
             return Snapshot(containers={}, pools=())
-        await self._daemon.plugin.writing.settle()
+        await self._daemon.parts.writing.settle()
         view = self._daemon.node.view
         return Snapshot(
             containers={
@@ -177,7 +177,7 @@ class SimulatedNode:
             return
         self.runtime.cause = OUTSIDE
         try:
-            await self._daemon.plugin.reconfigure(settings=settings, machine=machine)
+            await self._daemon.events.reconfigure(settings=settings, machine=machine)
         except Refused as error:
             raise NodeError(str(error)) from error
         await self._settle(self._daemon)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.event import Created, Started, Synchronized
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from tests.support import nodes
 from tests.support.patience import HANGS
 

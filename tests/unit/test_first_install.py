@@ -98,7 +98,7 @@ def test_who_is_pinned_stays_there_when_pinning_is_turned_off(tmp_path: Path) ->
     async def check(node: Served) -> None:
         seen = []
         for pinned in (True, False):
-            await node.daemon.plugin.reconfigure(
+            await node.daemon.events.reconfigure(
                 settings=load(document(pinCPU=pinned, pinMemory=pinned), "test")
             )
             await node.daemon.flush_updates()

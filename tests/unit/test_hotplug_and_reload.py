@@ -25,16 +25,16 @@ def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
             plugged, for_new_settings = nodes.machine(), nodes.machine()
             async with daemon.node.turn:
                 reloading = asyncio.create_task(
-                    daemon.plugin.reconfigure(settings=nodes.settings(), machine=for_new_settings)
+                    daemon.events.reconfigure(settings=nodes.settings(), machine=for_new_settings)
                 )
                 await asyncio.sleep(0)
                 plugging = asyncio.create_task(
-                    daemon.plugin.reconfigure(machine=plugged, instead_of=known)
+                    daemon.events.reconfigure(machine=plugged, instead_of=known)
                 )
                 await asyncio.sleep(0)
             await asyncio.gather(reloading, plugging)
             assert daemon.node.view.layout.machine is for_new_settings
-            await daemon.plugin.reconfigure(machine=plugged, instead_of=for_new_settings)
+            await daemon.events.reconfigure(machine=plugged, instead_of=for_new_settings)
             assert daemon.node.view.layout.machine is plugged
 
     asyncio.run(run())
@@ -64,7 +64,7 @@ def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
             await asyncio.to_thread(reading.wait, 10)
             known = node.daemon.node.view.layout.machine
             shrunk = nodes.machine(f"{nodes.SMALL} offline=12-15")
-            await node.daemon.plugin.reconfigure(machine=shrunk, instead_of=known)
+            await node.daemon.events.reconfigure(machine=shrunk, instead_of=known)
             unplugged.set()
             assert (await reloading).accepted
             assert node.daemon.node.view.layout.machine is after
@@ -84,7 +84,7 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
             daemon = node.daemon
             assert not await node.start(pod("big", "4"), pod("small", "2"))
             whole = daemon.node.view.layout.machine
-            await daemon.plugin.reconfigure(
+            await daemon.events.reconfigure(
                 machine=nodes.machine(f"{nodes.SMALL} offline={offline}"), instead_of=whole
             )
             before = {each: placed.grant for each, placed in daemon.node.view.placed.items()}
@@ -96,7 +96,7 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
             assert after == before
             assert daemon.node.view.layout.settings.log.debug
 
-            await daemon.plugin.reconfigure(
+            await daemon.events.reconfigure(
                 machine=whole, instead_of=daemon.node.view.layout.machine
             )
             owned = [placed.grant.exclusive for placed in daemon.node.view.placed.values()]
@@ -108,7 +108,7 @@ def test_who_lost_cpus_to_the_machine_stands_in_the_way_of_no_settings(
 async def _starve(node: Served, offline: str) -> None:
     """Take CPUs from under a daemon, so that it cannot reserve what its settings ask for."""
     known = node.daemon.node.view.layout.machine
-    await node.daemon.plugin.reconfigure(
+    await node.daemon.events.reconfigure(
         machine=nodes.machine(f"{nodes.SMALL} offline={offline}"), instead_of=known
     )
     assert node.daemon.node.view.layout.shortages

@@ -102,12 +102,12 @@ class Race:
 
     async def plug(self, it: Served) -> None:
         machine = nodes.machine(nodes.SMALL + self.chance.choice(OFFLINE))
-        await it.daemon.plugin.reconfigure(
+        await it.daemon.events.reconfigure(
             machine=machine, instead_of=it.daemon.node.view.layout.machine
         )
 
     async def drift(self, it: Served) -> None:
-        await it.daemon.plugin.resend([*it.daemon.node.view.placed][:3])
+        await it.daemon.events.resend([*it.daemon.node.view.placed][:3])
 
     async def restart(self, it: Served) -> None:
         async with self.restarting:

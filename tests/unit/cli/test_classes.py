@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from nri_policy.classes import Equipment
 from nri_policy.cli import main
 from nri_policy.hardware.disks import Disk
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support.daemon import pod, served
 

@@ -212,7 +212,7 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
 def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
     async def reload(node: Served) -> None:
         settings = nodes.settings(reservedResources={"cpu": "cpuset:4-7"})
-        await node.daemon.plugin.reconfigure(settings=settings)
+        await node.daemon.events.reconfigure(settings=settings)
         await node.runtime.synchronized(after=1)
 
     said = answer(tmp_path, "own", pod("own", "2"), then=reload)
@@ -223,7 +223,7 @@ def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
 def test_why_did_it_move_when_a_cpu_went(tmp_path: Path) -> None:
     async def unplug(node: Served) -> None:
         machine = nodes.machine()
-        await node.daemon.plugin.reconfigure(
+        await node.daemon.events.reconfigure(
             machine=machine.restricted(machine.online - CPUSet([4]))
         )
         await node.runtime.synchronized(after=1)

@@ -21,7 +21,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.node import Newcomer, WhatIf
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.plugin.update_queue import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
@@ -125,7 +125,7 @@ async def test_watch_tells_of_settings_that_were_refused(tmp_path: Path) -> None
         watch = stub.Watch(pb.WatchRequest())
         await watch.initial_metadata()
         with pytest.raises(CapacityError):
-            await node.daemon.plugin.reconfigure(
+            await node.daemon.events.reconfigure(
                 settings=nodes.settings(reservedResources={"cpu": 99})
             )
         decision = await watch.read()
@@ -176,7 +176,7 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
         at_fault = CPUSet.parse("7")
         node.runtime.machine.online_cpus -= at_fault  # the runtime's kernel, not our own view
         settings = nodes.settings(reservedResources={"cpu": "cpuset:4-5"})
-        await node.daemon.plugin.reconfigure(settings=settings)
+        await node.daemon.events.reconfigure(settings=settings)
         for _ in range(MAX_TRIES):
             assert (await listed(stub))[guest]["error"] is None
             await node.daemon._update_queue._flush(node.daemon._session)
@@ -543,7 +543,7 @@ async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path:
         assert not await node.start(gpu)
         (shown,) = await explained(stub, "gpu")
         asks = nodes.settings(agent={"podResourceAPI": True})
-        await node.daemon.plugin.reconfigure(settings=asks)
+        await node.daemon.events.reconfigure(settings=asks)
         (quiet,) = await explained(stub, "gpu")
     assert shown["devices"] == [
         {

@@ -25,7 +25,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.synthetic import write
 from nri_policy.observability.logs import Warnings
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.report import StatusReport
 from nri_policy.settings.sources.file import SettingsFile
 from tests.support import nodes
@@ -73,7 +73,7 @@ class Plugged:
         return self.served.daemon.node.view.layout.machine
 
     async def changed(self, before: Machine, machine: Machine) -> None:
-        await self.served.daemon.plugin.reconfigure(machine=machine, instead_of=before)
+        await self.served.daemon.events.reconfigure(machine=machine, instead_of=before)
         await self.served.daemon.flush_updates()
         await self.served.runtime.settled()
         self._done.set()

@@ -16,7 +16,7 @@ from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.kubelet.pod_objects import PodObjects
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.settings import PodSpecs, Settings
 from nri_policy.workload.amounts import Source
 from tests.support.apiserver import APIServer, Request
@@ -79,7 +79,7 @@ async def cluster(folder: Path, *, patient: bool = True, **spec: Any) -> AsyncIt
         client = Client(connect)
         objects = PodObjects(PodReader(client), sleep=sleep)
         async with served(folder, sources=Sources(objects=objects), **spec) as node:
-            objects.late = node.daemon.plugin.describe
+            objects.late = node.daemon.events.describe
             yield Cluster(node=node, server=server)
         await objects.close()
         await client.close()
@@ -119,7 +119,7 @@ async def test_who_runs_already_is_asked_about_once_and_then_stays_known(tmp_pat
     async with cluster(tmp_path, agent={"podSpecs": "off"}) as them:
         assert not await them.start("shop", LONELY)
         assert (them.held("shop/log"), them.gets()) == ((4, 0, Source.ESTIMATE), 0)
-        await them.node.daemon.plugin.reconfigure(settings=_settings(them))
+        await them.node.daemon.events.reconfigure(settings=_settings(them))
         for _ in range(2):
             before = them.node.runtime.synchronizations
             them.node.daemon._session.reconnect()

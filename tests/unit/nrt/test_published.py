@@ -21,7 +21,7 @@ from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import encode
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.report import StatusReport, plain
 from nri_policy.workload.pod import Pod
@@ -221,7 +221,7 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
         folder.mkdir()
         async with served(folder, sources=sources, agent={"podResourceAPI": asked}) as node:
             await node.start(pod("gpu", "1", shared=True), pod("none", "1", shared=True))
-            assert [*node.daemon.plugin.pods.exclusive.values()] == expected
+            assert [*node.daemon.parts.pods.exclusive.values()] == expected
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stop
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
         [("default", "runs"), ("default", "crashed")]
     )
-    expected = {each.pod.name for each in node.daemon.plugin.pods.guaranteed.values()}
+    expected = {each.pod.name for each in node.daemon.parts.pods.guaranteed.values()}
     assert expected == {"runs", "crashed", "pending"}
 
 
@@ -301,7 +301,7 @@ async def test_the_file_says_the_same_as_the_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize("on_exit", ["keep", "widen"])
 async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit: str) -> None:
     async with published(tmp_path) as (node, server):
-        await node.daemon.plugin.reconfigure(settings=nodes.settings(onExit=on_exit))
+        await node.daemon.events.reconfigure(settings=nodes.settings(onExit=on_exit))
         assert attribute(server, "nri-policy/stopped") is None
     if on_exit == "keep":
         assert attribute(server, "nri-policy/stopped") == "true"

@@ -91,7 +91,7 @@ async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_
         before = await scrape(port)
         await node.start(pod("a", "2"))
         after = await scrape(port)
-        await node.daemon.plugin.reconfigure(settings=node.daemon.node.view.layout.settings)
+        await node.daemon.events.reconfigure(settings=node.daemon.node.view.layout.settings)
         later = await scrape(port)
     exclusive = [
         value(each, "nri_policy_zone_cpus", zone="root", kind="exclusive")

@@ -15,7 +15,7 @@ from nri_policy.audit.comparison import Kind
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Equipment
 from nri_policy.hardware.disks import Disk
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.settings import SchedulingPolicy
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -266,7 +266,7 @@ def test_limits_go_with_the_creation_and_a_disk_that_comes_follows(tmp_path: Pat
             assert io_of(web) == {"io.max": LINE.format("8:0")}
             assert not io_of(other)
             host.attach(up, SDB)
-            await up.daemon.plugin.equip()
+            await up.daemon.events.equip()
             assert not await up.start(pod("carrier"))  # whose answer takes it along
             assert io_of(web) == {"io.max": f"{LINE.format('8:0')}\n{LINE.format('8:16')}"}
             assert not (await up.daemon.auditor.look()).drifts
@@ -286,7 +286,7 @@ def test_limits_that_wait_to_be_told_survive_a_new_registration(tmp_path: Path) 
             assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
             web = up.runtime.container("web/main")
             host.attach(up, SDB)
-            await up.daemon.plugin.equip()
+            await up.daemon.events.equip()
             count = up.runtime.synchronizations
             await up.runtime.restart()
             await up.runtime.synchronized(after=count)
@@ -304,7 +304,7 @@ def test_a_class_that_matches_no_disk_degrades_until_there_is_one(tmp_path: Path
             classes = up.daemon.node.view.classes
             assert classes[web.id].lacking == ("block I/O class slow: no disk is /dev/sd*",)
             host.attach(up, SDA)
-            await up.daemon.plugin.equip()
+            await up.daemon.events.equip()
             assert not up.daemon.node.view.classes[web.id].lacking
 
     run(test)
@@ -318,7 +318,7 @@ def test_an_old_containerd_is_told_at_the_creation_only(tmp_path: Path) -> None:
             web = up.runtime.container("web/main")
             assert io_of(web) == {"io.max": LINE.format("8:0")}
             host.attach(up, SDB)
-            await up.daemon.plugin.equip()
+            await up.daemon.events.equip()
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": LINE.format("8:0")}
             (why,) = up.daemon.node.view.classes[web.id].lacking
@@ -333,7 +333,7 @@ def test_new_settings_limit_and_lift(tmp_path: Path) -> None:
         async with host.serving(tmp_path, version="2.2.1", control=IO) as up:
             assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
             web = up.runtime.container("web/main")
-            await up.daemon.plugin.reconfigure(settings=nodes.settings())
+            await up.daemon.events.reconfigure(settings=nodes.settings())
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": ""}
 

@@ -31,7 +31,7 @@ class Counting:
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         counting = Counting({})
-        overlaps = Overlaps(it.daemon.node, it.daemon.plugin.enforcement, counting, Clock())
+        overlaps = Overlaps(it.daemon.node, it.daemon.parts.enforcement, counting, Clock())
         await it.start(pod("guest"))
         await overlaps.look()
         assert counting.looks == 0
@@ -47,13 +47,13 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
     async with served(tmp_path, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("guest"), pod("own", "1"))
         guest, _ = it.runtime.containers
-        plugin, decided = it.daemon.plugin, guest.cpus
-        await plugin.writing.settle()
+        parts, decided = it.daemon.parts, guest.cpus
+        await parts.writing.settle()
         it.daemon._update_queue.confirmations.sent.clear()
         before = len(guest.updated_by)
         stale = Counting({guest.message.linux.cgroups_path: "0-15"})
-        overlaps = Overlaps(it.daemon.node, plugin.enforcement, stale, Clock())
-        async with plugin.writing.lock:  # a batch is being written
+        overlaps = Overlaps(it.daemon.node, parts.enforcement, stale, Clock())
+        async with parts.writing.lock:  # a batch is being written
             looking = asyncio.create_task(overlaps.look())
             await stale.looked.wait()
         await looking

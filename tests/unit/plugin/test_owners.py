@@ -112,7 +112,7 @@ async def test_a_stop_waits_for_nobody_to_move(
         assert (str(shared.cpus), str(own.cpus)) == ("0", "1")
         await it.runtime.stop_container(own)
         assert str(shared.cpus) == "0"
-        await it.daemon.plugin.writing.settle()
+        await it.daemon.parts.writing.settle()
         assert shared.cpus == own.cpus
 
 
@@ -134,7 +134,7 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         await starting
         assert owners(it) == {}
         assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
-        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
         # and the runtime's own idea of it is put right with the next answer
         await it.start(pod("next"))
         assert CPUSet.parse(slow.message.linux.resources.cpu.cpus).isdisjoint(own.cpus)
@@ -273,7 +273,7 @@ async def test_a_container_that_starts_though_it_was_released_is_placed_anew(
     async with host(tmp_path, runtime) as it:
         made = await it.runtime.run_pod(pod("again", "1"))
         again = await it.runtime.create_container(made, "main")
-        await it.daemon.plugin.release([again.id], ContainerState.CREATED)
+        await it.daemon.events.release([again.id], ContainerState.CREATED)
         await it.start(pod("own", "1"))
         await it.runtime.start_container(again)
         assert again.id in it.daemon.node.view.placed
@@ -461,8 +461,8 @@ async def test_who_is_refused_a_resize_is_looked_at_for_a_while_only(
         full.usage = 50 << 20
         with pytest.raises(CRIError, match="cannot decrease memory limit"):
             await it.runtime.resize(full.pod, "main", amounts("1", "24Mi"))
-        await until(lambda: full.id in it.daemon.plugin.resizes.doubtful)
-        await until(lambda: not it.daemon.plugin.resizes.doubtful)
+        await until(lambda: full.id in it.daemon.parts.resizes.doubtful)
+        await until(lambda: not it.daemon.parts.resizes.doubtful)
         assert it.daemon.node.view.placed[full.id].request.milli == 2000
 
 
@@ -694,7 +694,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
         # as if nothing had been heard of it
-        await it.daemon.plugin.release([missed.id], ContainerState.RUNNING)
+        await it.daemon.events.release([missed.id], ContainerState.RUNNING)
         await it.daemon.auditor.round()
         (event,) = events
         assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
@@ -719,7 +719,7 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
         own, guest = it.runtime.containers
         decided = guest.cpus
         assert guest.in_force is not None
-        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
         assert events == [], "what a runtime loses while it starts a container is nothing unusual"
         guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
         await until(lambda: guest.cpus == decided)
@@ -740,7 +740,7 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
     async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
         await it.start(pod("own", "1"), pod("guest"))
         own, guest = it.runtime.containers
-        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
         assert guest.in_force is not None
         guest.in_force.cpu.cpus = str(own.cpus)
         await until(lambda: events != [])
@@ -765,7 +765,7 @@ async def test_what_the_runtime_refuses_a_container_that_runs_is_written_once_it
     async with host(tmp_path, runtime, TWO_SOCKETS) as it:
         await it.start(pod("guest"))
         (guest,) = it.runtime.containers
-        await until(lambda: not it.daemon.plugin.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
 
         def refuse(*_: object, **__: object) -> None:
             raise CRIError("runc update failed")

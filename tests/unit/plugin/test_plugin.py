@@ -18,7 +18,9 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin.exposure import Exposure
-from nri_policy.plugin.plugin import PolicyPlugin, Sources
+from nri_policy.plugin.parts import Parts
+from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.sources import Sources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.workload.pod import shares_of
@@ -36,13 +38,10 @@ class Stage:
         self.node = Node(self.engine)
         self.update_queue = UpdateQueue(self.node)
         self.synchronized = 0
-        self.plugin = PolicyPlugin(
-            self.node,
-            Exposure(folder),
-            self.update_queue,
-            sources=Sources(now=lambda: 0.0),
-            synchronized=self._synchronized,
+        parts = Parts(
+            self.node, Exposure(folder), self.update_queue, sources=Sources(now=lambda: 0.0)
         )
+        self.plugin = PolicyPlugin(parts, synchronized=self._synchronized)
         self.time = FakeTime()
         self.service = Service(self.plugin, self.node.turn, self.time.clock)
 

@@ -113,7 +113,7 @@ async def test_what_the_kubelet_writes_after_a_resize_is_taken_away_again_and_ke
         await it.runtime.resize(it.runtime.pod("own"), "main", change)
         host.write(it, "own", 300_000)
         await until(lambda: host.quota(it, "own") == NO_QUOTA)
-        await it.daemon.plugin.reconfigure(settings=nodes.settings(exclusiveQuota="keep"))
+        await it.daemon.events.reconfigure(settings=nodes.settings(exclusiveQuota="keep"))
         await until(lambda: host.quota(it, "own") == 300_000)
         await until(lambda: it.runtime.container("own/main").quota == 300_000)
 
@@ -129,7 +129,7 @@ async def test_an_earlier_life_s_pods_get_what_their_containers_have(tmp_path: P
         tmp_path, cgroups=host, before=[pod("own", "2")], meanwhile=lifted, exclusiveQuota="keep"
     ) as it:
         host.write(it, "own", NO_QUOTA)
-        it.daemon.plugin.quotas.expect_all()
+        it.daemon.parts.quotas.expect_all()
         await until(lambda: host.quota(it, "own") == 225_000)
 
 
@@ -158,7 +158,7 @@ async def test_a_cgroup_that_cannot_be_written_is_reported_while_it_is_so(tmp_pa
         text = "quotas of pods with exclusive CPUs cannot be written: Read-only file system"
         assert text in [*it.daemon.status.doubts()]
         host.cgroups.error = ""
-        it.daemon.plugin.quotas.expect_all()
+        it.daemon.parts.quotas.expect_all()
         await until(lambda: host.quota(it, "own") == NO_QUOTA)
         assert text not in [*it.daemon.status.doubts()]
 
@@ -168,7 +168,7 @@ async def test_a_cgroup_that_is_not_the_pods_alone_is_left_alone(tmp_path: Path)
     host = Host()
     async with served(tmp_path, cgroups=host) as it:
         await it.start(pod("own", "2"))
-        quotas, pods = it.daemon.plugin.quotas, it.daemon.plugin.pods
+        quotas, pods = it.daemon.parts.quotas, it.daemon.parts.pods
         (its,) = pods.folders
         pods.folders[its] = "/shared"
         assert quotas._due(its) is None

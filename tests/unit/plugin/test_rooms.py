@@ -131,8 +131,8 @@ async def test_a_room_ends_with_a_pod_whose_end_nobody_tells(tmp_path: Path) -> 
     """As containerd, of a pod that it had before it was started last."""
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         assert not await it.start(shop(), pod("other"))
-        plugin, whole = it.daemon.plugin, it.runtime.pod("shop")
-        await plugin.clear_rooms([whole.id])
+        events, whole = it.daemon.events, it.runtime.pod("shop")
+        await events.clear_rooms([whole.id])
         assert it.daemon.node.view.rooms, "it has tenants"
         for name in ("main", "log"):
             await it.runtime.delete_container(it.runtime.container(f"shop/{name}"))

@@ -42,7 +42,7 @@ async def settle(it: Served) -> None:
 
 
 async def reload(it: Served, reserved: Mapping[str, Any]) -> None:
-    await it.daemon.plugin.reconfigure(settings=nodes.settings(reservedResources=reserved))
+    await it.daemon.events.reconfigure(settings=nodes.settings(reservedResources=reserved))
 
 
 @pytest.mark.parametrize(("version", "registrations"), [(CALLED, 1), (REGISTERED, 2)])

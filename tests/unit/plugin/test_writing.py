@@ -142,7 +142,7 @@ async def test_the_files_are_written_beside_the_creation_and_before_the_start(
             new = await it.runtime.run_pod(pod("own", "2"))
             own = await it.runtime.create_container(new, "main")
             await it.start(pod("third"))
-        await until(it.daemon.plugin.writing.lock.locked)
+        await until(it.daemon.parts.writing.lock.locked)
         assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
         gate = Gate(it.runtime, "started", "own")
         starting = asyncio.create_task(it.runtime.start_container(own))
@@ -222,7 +222,7 @@ async def test_what_is_freed_without_a_stop_is_told_in_no_answer(
         for each in never:
             await it.runtime.delete_pod(each.pod)
         assert [each.updated_by for each in shared] == before
-        await it.daemon.plugin.writing.settle()
+        await it.daemon.parts.writing.settle()
         assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
 
 
@@ -238,7 +238,7 @@ async def test_a_creation_that_moves_nobody_waits_for_no_batch_that_is_under_way
         cgroups.open.clear()
         try:
             await it.runtime.delete_pod(it.runtime.pod("own"))
-            await until(it.daemon.plugin.writing.lock.locked)
+            await until(it.daemon.parts.writing.lock.locked)
             monkeypatch.setattr(writing, "MAX_BATCH", 0.01)
             await it.start(pod("third"))
         finally:
@@ -294,7 +294,7 @@ async def test_what_changes_memory_or_shares_is_left_to_the_runtime(tmp_path: Pa
         assert has is not None
         queue.ledger.seen(shared.id, type(has)(cpus=has.cpus, mems=CPUSet([1])))
         queue.note([placement])
-        await it.daemon.plugin.writing.settle()
+        await it.daemon.parts.writing.settle()
         assert not queue.claimed
         assert cgroups.batches == []
 
@@ -358,12 +358,12 @@ async def test_only_what_a_batch_has_not_written_in_time_is_told(
                 await until(lambda: len(ledger.untold) == 2)
                 return await super().done_within(0.0 * seconds, future)
 
-        it.daemon.plugin.writing._clock = Impatient()
+        it.daemon.parts.writing._clock = Impatient()
         cgroups.open.clear()
         try:
             await it.start(pod("own", "2"))
         finally:
-            it.daemon.plugin.writing._clock = Clock()
+            it.daemon.parts.writing._clock = Clock()
             cgroups.open.set()
         own = it.runtime.container("own/main")
         rest = CPUSet.parse("1-7") - own.cpus
@@ -415,7 +415,7 @@ async def test_nobody_gets_what_somebody_has_still_to_leave(
         assert has is not None
         queue.ledger.seen(own.id, type(has)(cpus=before, mems=has.mems))
         queue.confirmations.mark_sent([own.id], queue.clock.now())
-        await it.daemon.plugin.writing.settle()
+        await it.daemon.parts.writing.settle()
         assert shared.cpus.isdisjoint(before)
         cgroups.failing.clear()
         await until(lambda: len(own.cpus) == 2 and shared.cpus == CPUSet.parse("1-7") - own.cpus)
@@ -499,9 +499,9 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
         assert told(shared) == CPUSet.parse("1-7") - own.cpus
         await confirmed(it)
         cgroups.failing.clear()
-        await it.daemon.plugin.writing.settle()
-        assert it.daemon.plugin.writing.trouble, "it is tried each minute"
+        await it.daemon.parts.writing.settle()
+        assert it.daemon.parts.writing.trouble, "it is tried each minute"
         monkeypatch.setattr(writing, "RETRY", 0.0)
-        await it.daemon.plugin.writing.settle()
-        assert not it.daemon.plugin.writing.trouble
+        await it.daemon.parts.writing.settle()
+        assert not it.daemon.parts.writing.trouble
         assert [*it.daemon.status.doubts()] == []

@@ -24,7 +24,7 @@ from nri_policy.control.client import connected
 from nri_policy.daemon.build import Daemon
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.manifest import Amounts, ResourceChange
-from nri_policy.plugin.plugin import Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.report import encode
 from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -201,7 +201,7 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
 
 async def _at_rest(daemon: Daemon) -> None:
     """Wait until containers are where they are to be, as far as the kernel lets them."""
-    while daemon.plugin.enforcement.unconfirmed or (await daemon.auditor.look()).changing:  # noqa: ASYNC110 - nothing says so
+    while daemon.parts.enforcement.unconfirmed or (await daemon.auditor.look()).changing:  # noqa: ASYNC110 - nothing says so
         await asyncio.sleep(0.01)
 
 

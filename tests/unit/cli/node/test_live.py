@@ -167,7 +167,7 @@ def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
             assert first.scene is not None
             assert first.scene.places[15] == CPUUse(Use.IDLE)
             machine = node.daemon.node.view.layout.machine
-            await node.daemon.plugin.reconfigure(machine=machine.restricted(CPUSet(range(15))))
+            await node.daemon.events.reconfigure(machine=machine.restricted(CPUSet(range(15))))
             async with asyncio.timeout(HANGS):
                 while first.scene.places[15].use is not Use.OFFLINE:
                     first = await asyncio.to_thread(feed.look)

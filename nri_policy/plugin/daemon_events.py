@@ -1,0 +1,123 @@
+"""What happens to a node without the runtime: time passes, settings and hardware change.
+
+Each takes the node's turn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from nri_policy.engine.event import (
+    Described,
+    Drifted,
+    Elapsed,
+    Equipped,
+    PodStopped,
+    Reconfigured,
+    Stopped,
+)
+from nri_policy.hardware.machine import Machine
+from nri_policy.plugin.parts import Parts
+from nri_policy.settings import Settings
+from nri_policy.workload.pod import Container, ContainerState, Pod
+from nri_policy.workload.requirements import PodRequirements
+
+log = logging.getLogger(__name__)
+
+
+class DaemonEvents:
+    """Has the parts of one runtime take in what the daemon learns by itself."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._node = parts.node
+        self._resources = parts.resources
+        self._decisions = parts.decisions
+        self._inventory = parts.inventory
+        self._writing = parts.writing
+        self._pods = parts.pods
+        self._quotas = parts.quotas
+
+    async def release(
+        self, container_ids: Iterable[str], state: ContainerState
+    ) -> Sequence[Container]:
+        """Release containers that have ended, though the runtime has not said so; return them.
+
+        Only those that are in *state*: one that was created may have been started meanwhile.
+        """
+        async with self._node.turn:
+            placed = self._node.view.placed
+            known = [placed[each].container for each in container_ids if each in placed]
+            gone = [each for each in known if each.state is state]
+            for each in gone:
+                log.warning("ended-without-event", extra={"container": each.id})
+                self._decisions.decide(Stopped(container_id=each.id))
+                self._parts.forget(each.id)
+                self._resources.remove(each.id)
+        return gone
+
+    async def clear_rooms(self, pod_ids: Iterable[str]) -> None:
+        """Release the rooms of pods that have ended, though the runtime has not said so.
+
+        Only those without tenants: a container may have come meanwhile.
+        """
+        async with self._node.turn:
+            for each in pod_ids:
+                view = self._node.view
+                tenants = (view.placed[one].grant.tenant for one in self._node.of_pod(each))
+                if each in view.rooms and not any(tenants):
+                    log.warning("ended-without-event", extra={"pod": each})
+                    self._quotas.forget(each)
+                    self._decisions.decide(PodStopped(pod_id=each))
+
+    async def elapse(self) -> None:
+        """Do what is due by now."""
+        async with self._node.turn:
+            now, deadline = self._parts.now(), self._node.view.next_deadline
+            if deadline is not None and deadline <= now:
+                self._decisions.decide(Elapsed(now=now))
+
+    async def reconfigure(
+        self,
+        *,
+        settings: Settings | None = None,
+        machine: Machine | None = None,
+        instead_of: Machine | None = None,
+    ) -> bool:
+        """Change what the decisions rest on; return whether that was done.
+
+        It is not if another machine than *instead_of*, where one is given, is in force by now.
+        Refused, never for a machine alone: everything stays as it was.
+        """
+        async with self._node.turn:
+            if instead_of is not None and self._node.view.layout.machine is not instead_of:
+                return False
+            self._decisions.reconfigure(Reconfigured(settings=settings, machine=machine))
+            self._quotas.expect_all()
+            if machine is not None and self._pods.locator is not None:
+                self._pods.locator.renew(machine)
+        return True
+
+    async def describe(self, pod: Pod, said: PodRequirements) -> None:
+        """Take in what the object of a pod says whose containers were placed before it was known.
+
+        What they have too much is given back.
+        """
+        async with self._node.turn:
+            self._decisions.decide(Described(pod_id=pod.id, said=said))
+            self._quotas.expect([pod.id])
+            await self._writing.narrow()
+
+    async def equip(self) -> None:
+        """Take in what the host can do now, as far as that is other than it was."""
+        async with self._node.turn:
+            equipment = self._parts.equipment()
+            if equipment != self._node.view.equipment:
+                self._decisions.decide(Equipped(equipment=equipment))
+
+    async def resend(self, container_ids: Iterable[str]) -> None:
+        """Put in force again where these containers run, whatever the runtime believes."""
+        async with self._node.turn:
+            await self._inventory.look_at(container_ids)
+            self._decisions.decide(Drifted(container_ids=tuple(container_ids)))

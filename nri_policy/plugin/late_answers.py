@@ -1,0 +1,37 @@
+"""Late answers: what a request gets for which there is no time to decide."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from nri_policy.nri.versions import Runtime
+from nri_policy.plugin.convert import adjustment_of, container_of, update_of
+from nri_policy.plugin.parts import Parts
+from nri_policy.proto import nri_pb2
+
+
+def answer_late(parts: Parts, method: str, request: Message) -> Message | None:
+    """Admit what is asked, with what is certain: the decision follows, and is told then.
+
+    A container under creation gets CPUs that are nobody's own, one that is resized keeps its
+    cpuset.
+    """
+    match request:
+        case nri_pb2.ConfigureRequest():
+            return nri_pb2.ConfigureResponse(events=Runtime.from_request(request).events)
+        case nri_pb2.SynchronizeRequest():
+            return nri_pb2.SynchronizeResponse(more=request.more)
+        case nri_pb2.CreateContainerRequest():
+            placement = parts.node.interim_placement(container_of(request.pod, request.container))
+            return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
+        case nri_pb2.UpdateContainerRequest():
+            held = parts.node.view.placement(request.container.id)
+            own = (
+                []
+                if held is None
+                else [update_of(parts.update_queue.own(held), ignore_failure=False)]
+            )
+            return nri_pb2.UpdateContainerResponse(update=own)
+        case _:
+            response: Message = getattr(nri_pb2, f"{method}Response")()
+            return response

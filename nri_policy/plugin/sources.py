@@ -1,0 +1,35 @@
+"""What the plugin asks beside the runtime: the kubelet, the API server, the host, the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from nri_policy.classes import Equipment
+from nri_policy.engine.event import StoredGrant
+from nri_policy.hardware.locality import Locator
+from nri_policy.plugin.enforcement import Cgroups
+from nri_policy.plugin.lasting import Scopes
+from nri_policy.plugin.pod_quotas import QuotaFiles
+from nri_policy.plugin.pods import Assignments, Claims, PodObjects
+
+
+class HostCgroups(Cgroups, QuotaFiles, Protocol):
+    """The cgroups of containers and pods: `audit.cgroup.Cgroups`."""
+
+
+class Sources(Struct, frozen=True, kw_only=True):
+    """What else is asked about containers, and the time."""
+
+    locator: Locator | None = None  # None: devices and mounts are no hints
+    assignments: Assignments | None = None  # None: the kubelet is not asked
+    claims: Claims | None = None  # None: the cluster is not asked about resource claims
+    objects: PodObjects | None = None  # None: nor about what containers ask for
+    scopes: Scopes | None = None  # None: systemd cannot be asked to keep what is written
+    cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force
+    now: Callable[[], float] = time.time  # seconds since the epoch
+    held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
+    equipment: Callable[[], Equipment] = Equipment  # of the host, whatever the runtime
