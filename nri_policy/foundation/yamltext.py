@@ -18,6 +18,7 @@ from nri_policy.foundation.wording import quoted
 
 MAX_SIZE = 1 << 20  # bytes
 MAX_DEPTH = 32
+_TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 MAX_VALUES = 50_000
 _MAX_NUMBER = 100  # characters; longer ones cost quadratic time
 
@@ -102,7 +103,10 @@ def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
     line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
     indentation = line[: len(line) - len(line.lstrip())]
     hint = " (indent with spaces, not with tabs)" if "\t" in indentation else ""
-    return f"{_mark(mark, above)}: {error.problem}{hint}"
+    problem = error.problem
+    if problem and "nesting depth" in problem:  # libyaml 0.2.6 looks ahead as far as its own limit
+        problem = _TOO_DEEP
+    return f"{_mark(mark, above)}: {problem}{hint}"
 
 
 def _mark(mark: Any, above: int) -> Mark:
@@ -141,7 +145,7 @@ class _Reader:
             if event.anchor is not None:
                 self._anchors[event.anchor] = None
             if depth == 0:
-                raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
+                raise _refusal(event, _TOO_DEEP)
             if isinstance(event, yaml.ScalarEvent):
                 read = _Read(self._scalar(event), 1, 1)
             elif event.tag not in {None, "!", f"{_TAG}map", f"{_TAG}seq"}:
@@ -153,7 +157,7 @@ class _Reader:
             if event.anchor is not None:
                 self._anchors[event.anchor] = read
         if read.height > depth:
-            raise _refusal(event, f"nested more than {MAX_DEPTH} levels deep")
+            raise _refusal(event, _TOO_DEEP)
         return read
 
     def _construct_anchored(self, event: yaml.AliasEvent) -> _Read:
