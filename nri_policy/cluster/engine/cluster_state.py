@@ -285,30 +285,35 @@ class ClusterState:
 
     @contextmanager
     def _recounted(self, key: Key, pod: Pod | None = None) -> Iterator[None]:
-        """Take what a group and its pods use out, and in again as it is then.
+        """Count anew what a group and its pods use, when they have changed in the context.
 
-        Where only *pod* comes or goes, no more than that may change is counted anew.
+        Where only *pod* comes or goes, no more than that may change is counted anew. Both counts
+        are known before the first tree changes: whatever is raised, the trees stay as they were.
         """
         group = self.groups.get(key)
         assigned = group is not None and bool(group.status.assignments)
         if pod is None or (assigned and (pod.finished or not is_by_host(group))):
-            self._count(key, -1)
+            before = self._in_use(key), self._unassigned(key)
             yield
-            self._count(key, 1)
+            after = self._in_use(key), self._unassigned(key)
+            for (usages, bound), times in ((before, -1), (after, 1)):
+                self._apply(usages, times)
+                for node, kind in bound:
+                    self._use(node, kind, times)
             return
         times = -1 if pod.name in self._members.get(key, {}) else 1
+        kind = self.kind(pod.spec.effective())
         yield
         if not assigned and not pod.finished:  # else its place is in use, whether it runs or not
-            self._use(pod.node, self.kind(pod.spec.effective()), times)
+            self._use(pod.node, kind, times)
 
-    def _count(self, key: Key, times: int) -> None:
-        self._apply(self._in_use(key), times)
+    def _unassigned(self, key: Key) -> list[tuple[str, Amounts]]:
+        """Return the nodes of a group's running pods, and what each uses, without assignments."""
         group = self.groups.get(key)
         if group is not None and group.status.assignments:
-            return
-        for pod in self._members.get(key, {}).values():
-            if not pod.finished:
-                self._use(pod.node, self.kind(pod.spec.effective()), times)
+            return []
+        members = self._members.get(key, {}).values()
+        return [(pod.node, self.kind(pod.spec.effective())) for pod in members if not pod.finished]
 
     def _in_use(self, key: Key) -> list[Usage]:
         """Return what a group's assignments use, less what its finished pods gave back."""
