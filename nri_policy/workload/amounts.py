@@ -77,14 +77,15 @@ def described(container: Container, said: PodRequirements) -> Container:
     if requirements is None or container.resized:
         return container
     resources, pod = container.resources, container.pod.amounts
-    of_pod = pod.cpu_limit if said.pod_level and pod is not None else None
+    has = resources.cpu_limit  # none: there is none, or it is not enforced, for it has its own CPUs
+    # without a limit of the pod as a whole, `pod` has the sum of those that containers have
+    of_pod = pod.cpu_limit if said.pod_level and pod is not None and has is not None else None
     limit = requirements.cpu_limit or of_pod or 0
     request = requirements.cpu_request
     shares = shares_of(limit if request is None else request)
     smallest = _MIN_QUOTA // 100  # limit that there is; a pod with less is shown to have this
     unclear = request is None and of_pod == smallest and resources.cpu_shares <= shares
     same_shares = not resources.cpu_shares or abs(resources.cpu_shares - shares) <= 1 or unclear
-    has = resources.cpu_limit  # none: it is not enforced
     same_limit = has is None or has == max(limit, smallest)
     return (
         replace(container, requirements=requirements) if same_shares and same_limit else container

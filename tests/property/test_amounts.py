@@ -71,6 +71,7 @@ def test_the_estimates_for_ordinary_pods_are_what_their_owners_write(
 
 
 @example({"a": {}}, {"limits": {"cpu": "1m"}})  # less than the smallest quota
+@example({"a": {}, "b": {"limits": {"cpu": "500m"}}}, {"requests": {"cpu": "1"}})  # no limit
 @given(pods, resources())
 def test_the_objects_of_pods_with_resources_as_a_whole_are_what_their_containers_have(
     containers: dict[str, Any], whole: dict[str, Any]
