@@ -1,6 +1,7 @@
 """After every event the runtime has of each container what the books say.
 
-Whoever is moved, gains or loses is told in the same decision, whatever the event is about.
+Whoever is moved, gains or loses is told in the same decision, whatever the event is about. And who
+is booked elsewhere for its CPUs keeps its memory nodes: its pages stay behind.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from nri_policy.classes import Equipment
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
+    Described,
     Drifted,
     Elapsed,
+    Equipped,
     Event,
     PodStopped,
     Reconfigured,
@@ -30,12 +34,13 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container, QoS
-from tests.support import bookkeeping, nodes
+from nri_policy.workload.pod import Container, Pod, QoS
+from tests.support import bookkeeping, nodes, pod_level, rooms
 
 MACHINES = (
     nodes.SMALL,
@@ -46,6 +51,11 @@ MACHINES = (
 )
 GIB = 1 << 30
 EXAMPLES = 400
+# pods with resources as a whole; what is not known of them yet is estimated
+WHOLE = [pod_level.manifest(name=name) for name in ("one", "two")]
+WHOLE_IDS = {each.metadata.name for each in WHOLE}
+# what a room's pod requests in all, and its containers each
+ROOMS = ((QoS.GUARANTEED, 3000, (2000, 600, 400)), (QoS.BURSTABLE, 2000, (1500, 0)))
 
 amounts = st.sampled_from((0, 100, 300, 500, 999, 1000, 1500, 2000, 2500, 3000, 4000))
 bytes_ = st.sampled_from((0, 0, 1 << 28, GIB, 3 * GIB))
@@ -90,15 +100,21 @@ class Told(RuleBasedStateMachine):
         self.engine = Engine(self.whole, nodes.settings(**spec))
         self.runtime = bookkeeping.Runtime()
         self.containers: dict[str, Container] = {}
+        self.pods: dict[int, Pod] = {}  # that have rooms, by their number in ROOMS
         self.now = 0.0
 
     def handle(self, event: Event) -> bool:
         """Give the engine the event; return whether it was taken."""
+        before = {id_: placed.grant for id_, placed in self.engine.state.placed.items()}
         try:
             decision = self.engine.handle(event)
         except (PlacementError, CapacityError):
             return False
         self.runtime.apply(decision)
+        if isinstance(event, Created | Stopped | PodStopped | Started | Elapsed):
+            for id_, placed in self.engine.state.placed.items():
+                if id_ in before and placed.grant.pool != before[id_].pool:
+                    assert placed.grant.mems >= before[id_].mems, "its memory moves in the books"
         return True
 
     @rule(
@@ -138,6 +154,36 @@ class Told(RuleBasedStateMachine):
         if self.handle(Created(container=container, admitted=admitted)):
             self.containers[container.id] = container
 
+    @rule(
+        number=st.sampled_from(range(len(ROOMS))), which=st.integers(0, 2), admitted=st.booleans()
+    )
+    def create_in_room(self, number: int, which: int, admitted: bool) -> None:
+        qos, milli, requests = ROOMS[number]
+        pod = self.pods.setdefault(number, rooms.pod(milli, qos=qos, name=f"room{number}"))
+        which %= len(requests)
+        container = rooms.tenant(pod, f"c{which}", requests[which])
+        there = (each.full_name for each in self.containers.values())
+        if container.full_name not in there and self.handle(
+            Created(container=container, admitted=admitted)
+        ):
+            self.containers[container.id] = container
+
+    @rule(manifest=st.sampled_from(WHOLE), name=st.sampled_from(("log", "log", "main", "mesh")))
+    def create_of_a_whole(self, manifest: PodManifest, name: str) -> None:
+        container = pod_level.shown(manifest)[name]
+        if container.id not in self.containers and self.handle(Created(container=container)):
+            self.containers[container.id] = container
+
+    @precondition(lambda self: any(each.pod.id in WHOLE_IDS for each in self.containers.values()))
+    @rule(manifest=st.sampled_from(WHOLE))
+    def describe(self, manifest: PodManifest) -> None:
+        said = pod_level.said(manifest)
+        assert self.handle(Described(pod_id=manifest.metadata.name, said=said))
+
+    @rule(lacking=st.sampled_from(("", "the runtime is too old")))
+    def equip(self, lacking: str) -> None:
+        assert self.handle(Equipped(equipment=Equipment(no_scheduler=lacking)))
+
     @precondition(lambda self: self.containers)
     @rule(data=st.data(), request=amounts, memory=bytes_, certain=st.booleans())
     def resize(self, data: st.DataObject, request: int, memory: int, certain: bool) -> None:
@@ -170,11 +216,12 @@ class Told(RuleBasedStateMachine):
     @rule(data=st.data(), whole_pod=st.booleans())
     def stop(self, data: st.DataObject, whole_pod: bool) -> None:
         container = self._any(data)
-        del self.containers[container.id]
-        self.runtime.forget(container.id)
-        self.handle(
-            PodStopped(pod_id=container.pod.id) if whole_pod else Stopped(container_id=container.id)
-        )
+        pod_id = container.pod.id
+        for id_, each in [*self.containers.items()]:
+            if each is container or (whole_pod and each.pod.id == pod_id):
+                del self.containers[id_]
+                self.runtime.forget(id_)
+        self.handle(PodStopped(pod_id=pod_id) if whole_pod else Stopped(container_id=container.id))
 
     @rule(spec=specs)
     def reconfigure(self, spec: dict[str, Any]) -> None:
@@ -198,10 +245,12 @@ class Told(RuleBasedStateMachine):
     def synchronize(self, lost: bool, stored: bool) -> None:
         """The runtime says what it has, to the same daemon or to one that starts."""
         held: dict[str, StoredGrant] = {}
+        there = {each.pod.id for each in self.containers.values()}
+        pods = tuple(each for each in self.pods.values() if each.id not in there)
         if lost:
             view, machine = view_of(self.engine), self.engine.layout.machine
             if stored:
-                held = {each: view.to_store(each) for each in view.placed}
+                held = {each: view.to_store(each) for each in (*view.placed, *view.rooms)}
             self.engine = Engine(machine, nodes.settings(**self.spec))
         containers = tuple(
             nodes.running(
@@ -209,7 +258,7 @@ class Told(RuleBasedStateMachine):
             )
             for id_, each in self.containers.items()
         )
-        self.handle(Synchronized(containers=containers, held=held, now=self.now))
+        self.handle(Synchronized(containers=containers, pods=pods, held=held, now=self.now))
 
     @invariant()
     def the_runtime_has_what_is_due(self) -> None:
