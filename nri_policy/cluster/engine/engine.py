@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.cluster_state import ClusterState
+from nri_policy.cluster.engine.crowding import Crowded, crowded, nodes_of, spreading_of
 from nri_policy.cluster.engine.message import unknown_level
 from nri_policy.cluster.engine.placement import assign, assignment
 from nri_policy.cluster.engine.replacement import replace_failed
@@ -98,7 +99,7 @@ class Engine(ClusterState):
                     if replacing:
                         new, whole = self._replace(group.status, unit, tree, implied(unit), more)
                     else:
-                        new = whole = self._assign(unit, tree, placed, failures, implied(unit))
+                        new = whole = self._assign_apart(group, unit, tree, placed, failures)
                     assignments |= whole
                     if unit is not steps[-1]:
                         stack.enter_context(self._promised(new, unit))
@@ -109,6 +110,41 @@ class Engine(ClusterState):
                 return Status(state="Unplaceable", message=message), found
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered), None
+
+    def _assign_apart(
+        self,
+        group: PlacementGroup,
+        unit: Unit,
+        tree: Tree,
+        placed: Counter[str],
+        failures: Mapping[str, int],
+    ) -> dict[str, Assignment]:
+        """Return the assignments of a unit, in domains that are not crowded by groups like it.
+
+        Those that only a preference closes are opened one by one, the least crowded first.
+        """
+        if spreading_of(unit) is None:
+            return self._assign(unit, tree, placed, failures, implied(unit))
+        out = crowded(group, unit, tree, self.groups.values(), self.nodes)
+        last = [each for each in out if not each.closed]
+        while True:
+            with self._closed(nodes_of(out, tree)):
+                try:
+                    return self._assign(unit, tree, placed, failures, implied(unit))
+                except Unplaceable as refused:
+                    if not last:
+                        raise _with_crowded(refused, out) from None
+            out.remove(last.pop(0))
+
+    def closed_to(self, group: PlacementGroup) -> frozenset[str]:
+        """Return the nodes that the rules of a group's spreading close to it now."""
+        found: set[str] = set()
+        for unit in units(group):
+            if spreading_of(unit) is not None:
+                tree = self.tree_of(unit)
+                out = crowded(group, unit, tree, self.groups.values(), self.nodes)
+                found |= nodes_of([each for each in out if each.closed], tree)
+        return frozenset(found)
 
     def _assign(
         self,
@@ -257,6 +293,16 @@ class Engine(ClusterState):
             else:
                 self.set_group(known)
 
+    @contextmanager
+    def _closed(self, nodes: frozenset[str]) -> Iterator[None]:
+        """Have nobody use these nodes either while in the context."""
+        aside = self._aside
+        self.set_aside(aside | nodes)
+        try:
+            yield
+        finally:
+            self.set_aside(aside)
+
     def _without(self, group: Key) -> AbstractContextManager[None]:
         """Count what a group's assignments use as free while in the context."""
         usages = self._in_use(group)
@@ -285,6 +331,12 @@ def _reordered(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[
         return []
     moved.append(refused)
     return [refused, *(each for each in steps if each != refused)]
+
+
+def _with_crowded(refused: Unplaceable, out: Sequence[Crowded]) -> Unplaceable:
+    """Return the refusal as it is now, with the domains that are closed."""
+    closed = ", ".join(str(each) for each in out)
+    return Unplaceable(f"{refused}; topology spreading: {closed}" if closed else str(refused))
 
 
 def _usage_of(group: PlacementGroup) -> object:

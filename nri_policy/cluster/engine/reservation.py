@@ -44,15 +44,18 @@ class Reservations:
 
     def choose(self, group: PlacementGroup, kept: Collection[str] = ()) -> tuple[str, ...] | None:
         """Return the hosts for *group*, those that are *kept* first; None if none could hold it."""
-        kept = [name for name in kept if name in self._empty.nodes]
         try:
+            closed = self._engine.closed_to(group)
+            kept = [name for name in kept if name in self._empty.nodes and name not in closed]
             if kept and self._hold(kept, group):
                 return tuple(sorted(kept))
-            return self._choose(group, kept)
+            return self._choose(group, kept, closed)
         except (DocumentError, Unplaceable):
             return None
 
-    def _choose(self, group: PlacementGroup, kept: Sequence[str]) -> tuple[str, ...] | None:
+    def _choose(
+        self, group: PlacementGroup, kept: Sequence[str], closed: Collection[str]
+    ) -> tuple[str, ...] | None:
         chosen: list[str] = []
         pod_sets: list[str] = []
         for unit in units(group):
@@ -60,21 +63,27 @@ class Reservations:
                 continue
             pod_sets += [each.name for each in unit.pod_sets]
             own = tuple(each for each in group.pod_sets if each.name in pod_sets)
-            found = self._more(replace(group, pod_sets=own), unit, chosen, kept)
+            found = self._more(replace(group, pod_sets=own), unit, chosen, kept, closed)
             if found is None:
-                return self._where_it_would_be(group)
+                return self._where_it_would_be(group, closed)
             chosen = found
         return tuple(sorted(chosen))
 
     def _more(
-        self, group: PlacementGroup, unit: Unit, chosen: list[str], kept: Sequence[str]
+        self,
+        group: PlacementGroup,
+        unit: Unit,
+        chosen: list[str],
+        kept: Sequence[str],
+        closed: Collection[str],
     ) -> list[str] | None:
         """Return *chosen* with the hosts that *unit*, the last of *group*, needs beside them."""
         if chosen and self._hold(chosen, group):
             return chosen
         now, empty = Room(self._engine, unit), Room(self._empty, unit)
         for names in _domains(now, empty, kept):
-            fitting = [name for name in names if name not in chosen and empty.pods(name)]
+            open_ = [name for name in names if name not in chosen and name not in closed]
+            fitting = [name for name in open_ if empty.pods(name)]
             fitting.sort(key=lambda name: (name not in kept, *now.order(name)))
             if (some := self._fewest(chosen, fitting, group)) is not None:
                 return [*chosen, *some]
@@ -103,9 +112,12 @@ class Reservations:
         asked = replace(group, status=Status())
         return bool(self._empty.part(names).place(asked).assignments)
 
-    def _where_it_would_be(self, group: PlacementGroup) -> tuple[str, ...] | None:
+    def _where_it_would_be(
+        self, group: PlacementGroup, closed: Collection[str]
+    ) -> tuple[str, ...] | None:
         """Return the hosts that *group* would get in an empty cluster; None if it does not fit."""
-        status = self._empty.place(replace(group, status=Status()))
+        empty = self._empty.part(self._empty.nodes.keys() - closed) if closed else self._empty
+        status = empty.place(replace(group, status=Status()))
         return hosts_named(status, self._empty) or None
 
 

@@ -93,6 +93,14 @@ class Queue(Generic[Key]):
             if waiting.tried != self._change and key in self._waiting:
                 yield key
 
+    def all_due(self) -> Iterator[Key]:
+        """Yield the groups to try, as `due` does, until none is left: one may help another."""
+        while True:
+            before = self._change
+            yield from self.due()
+            if self._change == before:
+                return
+
     def holders(self, now: float) -> list[Key]:
         """Return the groups for which hosts are set aside, in order; one of a topology at most."""
         found: dict[str, Key] = {}

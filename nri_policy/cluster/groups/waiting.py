@@ -42,6 +42,7 @@ class WaitingGroups:
         self._fits_empty: dict[bytes, bool] = {}  # by shape of a group
         self._refused: dict[bytes, Status] = {}  # by shape, what did not fit in this round
         self._refused_without: frozenset[str] = frozenset()  # these hosts
+        self._counting: set[Key] = set()  # groups that were refused, and count where others are
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are tried again."""
@@ -159,16 +160,20 @@ class WaitingGroups:
         aside = self._aside(key)
         self._engine.set_aside(aside)
         if more or failures or _is_spread(group):
-            return self._engine.place(group, failures, more)
+            found = self._engine.place(group, failures, more)
+            if not found.assignments and _counts_others(group):
+                self._counting.add(key)
+            return self._seen(key, found)
         if aside != self._refused_without:
             self._refused_without, self._refused = aside, {}
         shape = _shape(group)
-        found = self._refused.get(shape)
-        if found is None:
-            found = self._engine.place(group)
-            if not found.assignments:
-                self._refused[shape] = found
-        return found
+        refused = self._refused.get(shape)
+        if refused is not None:
+            return refused
+        found = self._engine.place(group)
+        if not found.assignments:
+            self._refused[shape] = found
+        return self._seen(key, found)
 
     def is_hopeless(self, group: PlacementGroup) -> bool:
         """Whether a group would not even fit into an empty cluster."""
@@ -215,6 +220,13 @@ class WaitingGroups:
             host for _, other, hosts in self.reservations() if other < rank for host in hosts
         )
 
+    def _seen(self, key: Key, found: Status) -> Status:
+        """Return what came of a group; where it is placed, others may have too large a share."""
+        if found.assignments and self._counting - {key}:
+            self._counting.clear()
+            self.queue.changed()
+        return found
+
     def _see_change(self) -> None:
         self._checked = False
         self._fits_empty.clear()
@@ -228,9 +240,16 @@ def topology_name(group: PlacementGroup) -> str:
 
 
 def _is_spread(group: PlacementGroup) -> bool:
-    """Whether a group's own running pods count where it is placed."""
+    """Whether a group's own running pods, or other groups, count where it is placed."""
     requests = [each.request or PlacementRequest() for each in group.pod_sets]
-    return any(each.spread_over or each.max_per_host is not None for each in requests)
+    return _counts_others(group) or any(
+        each.spread_over or each.max_per_host is not None for each in requests
+    )
+
+
+def _counts_others(group: PlacementGroup) -> bool:
+    """Whether the rules of a group are about where other groups are."""
+    return any(each.request and each.request.topology_spreading for each in group.pod_sets)
 
 
 def _shape(group: PlacementGroup) -> bytes:

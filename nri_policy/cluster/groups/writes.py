@@ -190,7 +190,11 @@ def _pod_set(pod_set: PodSet) -> Object:
     }
     if spec.affinity is not None:
         template["affinity"] = {"nodeAffinity": msgspec.to_builtins(spec.affinity)}
-    made: Object = {"name": pod_set.name, "count": pod_set.count, "template": {"spec": template}}
+    made: Object = {
+        "name": pod_set.name,
+        "count": pod_set.count,
+        "template": {"metadata": {"labels": pod_set.template.labels}, "spec": template},
+    }
     if pod_set.request is not None:
         made["request"] = msgspec.to_builtins(pod_set.request)
     return made

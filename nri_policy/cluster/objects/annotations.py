@@ -16,6 +16,10 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.objects.group import Algorithm, PlacementRequest, Slice
 from nri_policy.cluster.objects.movable import MOVABLE
+from nri_policy.cluster.objects.topology_spreading import (
+    TopologySpreading,
+    check_topology_spreading,
+)
 from nri_policy.foundation.wording import did_you_mean, quoted
 
 _OF_KUEUE = "kueue.x-k8s.io/"
@@ -32,7 +36,11 @@ SLICE_LEVEL = KUEUE + "slice-required-topology"
 SLICE_SIZE = KUEUE + "slice-size"
 LAYERS = KUEUE + "slice-required-topology-constraints"
 LEADER_GROUP = KUEUE + "group-name"
-_REQUESTS = (REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, LAYERS, LEADER_GROUP)
+SPREADING = KUEUE + "topology-spreading"
+_REQUESTS = (
+    *(REQUIRED, PREFERRED, UNCONSTRAINED, SLICE_LEVEL, SLICE_SIZE, LAYERS, LEADER_GROUP),
+    SPREADING,
+)
 
 # Kueue's other keys (August 2026) that are spelt like one of these; they say nothing to us.
 _OTHERS_OF_KUEUE = tuple(
@@ -89,6 +97,7 @@ def read_request(
         leader_group=reading.leader_group(),
         spread_over=reading.spread_over(),
         max_per_host=size,
+        topology_spreading=reading.topology_spreading(),
         topology=given.get(TOPOLOGY),
         algorithm=reading.algorithm(),
     )
@@ -220,6 +229,21 @@ class _Reading:
         if value is not None and (not value or value.isdecimal()):
             raise self.error(LEADER_GROUP, "must be a name and not a number")
         return value
+
+    def topology_spreading(self) -> TopologySpreading | None:
+        """Return the rules by which whole groups are spread."""
+        text = self._given.get(SPREADING)
+        if text is None:
+            return None
+        try:
+            found = msgspec.json.decode(text, type=TopologySpreading)
+        except msgspec.MsgspecError as error:
+            raise self.error(SPREADING, f"must be a valid JSON object: {error}") from None
+        try:
+            check_topology_spreading(found, "")
+        except DocumentError as error:
+            raise self.error(SPREADING, f"is not taken: {error}") from None
+        return found
 
     def spread_over(self) -> list[str]:
         """Return the levels to spread over, each as written."""

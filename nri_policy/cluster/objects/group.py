@@ -18,6 +18,7 @@ from nri_policy.cluster.objects.assignment import (
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import PodSpec, Template, read_template
+from nri_policy.cluster.objects.topology_spreading import TopologySpreading
 from nri_policy.foundation.wording import counted, quoted
 
 API_VERSION = "placement.nri/v1alpha1"
@@ -52,6 +53,7 @@ class PlacementRequest(
     leader_group: str | None = None
     spread_over: list[str] = []  # each as in the annotation: KEY, KEY={VALUE: WEIGHT, …}, pack:KEY
     max_per_host: int | None = None
+    topology_spreading: TopologySpreading | None = None  # of whole groups
     topology: str | None = None
     algorithm: Algorithm | None = None
 

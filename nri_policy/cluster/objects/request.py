@@ -21,6 +21,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.topology_spreading import check_topology_spreading
 from nri_policy.foundation.wording import quoted
 
 NO_LEVEL = "topology level not specified"
@@ -132,6 +133,8 @@ def check_request(request: PlacementRequest, path: str) -> None:
         raise DocumentError(
             join(path, "maxPerHost"), f"{quoted(most)} is not from 1 to {MAX_COUNT}"
         )
+    if request.topology_spreading is not None:
+        check_topology_spreading(request.topology_spreading, join(path, "topologySpreading"))
     if request.slices and request.spread_over:
         raise DocumentError(join(path, "spreadOver"), "pods of slices cannot be spread")
     if request.leader_group is not None and request.leader_group.isdecimal():
@@ -260,6 +263,10 @@ def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
                 path,
                 f"leader group {quoted(name)} asks for {kind} {quoted(one)} and {quoted(other)}",
             )
+    if first.topology_spreading != second.topology_spreading:
+        raise DocumentError(
+            path, f"leader group {quoted(name)} has two pod sets of different topologySpreading"
+        )
 
 
 def implied(unit: Unit) -> bool:

@@ -291,7 +291,7 @@ class Simulation:
         queue = self._waiting.queue
         self._waiting.hold(self._now, self._groups.__getitem__)
         with self._waiting.round():
-            for key in queue.due():
+            for key in queue.all_due():
                 asked = msgspec.structs.replace(self._groups[key], status=Status())
                 found = self._waiting.place(key, asked)
                 if found.assignments:

@@ -1,0 +1,122 @@
+"""Which domains have too large a share of a service's groups: the rules of `TopologySpreading`.
+
+A domain D of a rule's level is *crowded* if it has more than the rule's share of the groups there
+are: 100 · count(D) > share · N, the new group not counted. Each pod set counts once in each domain
+that it is in, a leader with its workers as one. Crowded domains are closed by a required rule; by a
+preferred one they come last, the least crowded first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from nri_policy.cluster.engine.message import unknown_level
+from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.engine.usage import nodes_named
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.label_selector import selects
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.request import Unit, Unplaceable, units
+from nri_policy.cluster.objects.topology_spreading import TopologySpreading, selector_of
+
+
+class Crowded(Struct, frozen=True):
+    """A domain that has too many groups of a service."""
+
+    path: Path
+    level: str
+    groups: int
+    of: int
+    share: int  # percent, that it may have
+    closed: bool  # else only the last resort
+
+    def __str__(self) -> str:
+        level = self.level.rpartition("/")[2]
+        return f"{level} {self.path[-1]} has {self.groups} of {self.of}, more than {self.share}%"
+
+
+def crowded(
+    group: PlacementGroup,
+    unit: Unit,
+    tree: Tree,
+    groups: Iterable[PlacementGroup],
+    nodes: Mapping[str, ClusterNode],
+) -> list[Crowded]:
+    """Return the crowded domains for *unit* of *group*, among *groups*; the least crowded first.
+
+    Raises Unplaceable for a rule about what is no level.
+    """
+    spreading = spreading_of(unit)
+    if spreading is None:
+        return []
+    levels = tree.topology.levels
+    for rule in spreading.rules:
+        if rule.key not in levels:
+            raise Unplaceable(unknown_level(rule.key, tree.topology, nodes.values()))
+    selector = selector_of(spreading, unit.workers.template.labels)
+    if selector is None:
+        return []
+    own = (group.namespace, group.name)
+    alike = [
+        each
+        for each in groups
+        if each.status.assignments
+        and each.namespace == group.namespace
+        and (each.namespace, each.name) != own
+        and any(selects(selector, one.template.labels) for one in each.pod_sets)
+    ]
+    found = []
+    for rule in spreading.rules:
+        path = tuple(levels[: levels.index(rule.key) + 1])
+        counts = Counter(place for each in alike for place in _places(each, path, nodes))
+        total, share = counts.total(), rule.max_share_allowing_placement
+        found += [
+            Crowded(domain, rule.key, count, total, share, rule.enforcement_mode == "Required")
+            for domain, count in counts.items()
+            if 100 * count > share * total
+        ]
+    return sorted(found, key=lambda each: (each.groups / each.of, each.path))
+
+
+def spreading_of(unit: Unit) -> TopologySpreading | None:
+    """Return the rules of a pod set, and of its leader."""
+    request = unit.workers.request
+    return None if request is None else request.topology_spreading
+
+
+def nodes_of(domains: Iterable[Crowded], tree: Tree) -> frozenset[str]:
+    """Return the nodes of these domains."""
+    paths = {each.path for each in domains}
+    ranges = []
+    for length in {len(path) for path in paths}:
+        for domain in tree.domains.of_level(length - 1):
+            leaves = tree.domains.leaves_below(domain)
+            if tree.paths[leaves.start][:length] in paths:
+                ranges.append(leaves)
+    return frozenset(tree.nodes_in(ranges)) if ranges else frozenset()
+
+
+def _places(
+    group: PlacementGroup, levels: Path, nodes: Mapping[str, ClusterNode]
+) -> Iterator[Path]:
+    """Yield the domains of the last of *levels* in which each of a group's units is."""
+    given = {each.pod_set: each for each in group.status.assignments}
+    for unit in units(group):
+        own = [given[each.name] for each in unit.pod_sets if each.name in given]
+        yield from {path for each in own for path in _domains(each, levels, nodes)}
+
+
+def _domains(
+    assignment: Assignment, levels: Path, nodes: Mapping[str, ClusterNode]
+) -> Iterator[Path]:
+    named = tuple(assignment.levels[: len(levels)]) == levels
+    for each in assignment.domains:
+        if named:
+            yield tuple(each.values[: len(levels)])
+            continue
+        for name in nodes_named(assignment.levels, each.values, nodes)[:1]:
+            yield tuple(nodes[name].labels.get(level, "") for level in levels)
