@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.engine import cluster_state
+from nri_policy.cluster.engine.usage import in_use
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import read_pod
 from tests.unit.cluster.engine.test_preemption import RACK, engine
@@ -25,10 +25,9 @@ def test_a_group_that_cannot_be_counted_leaves_the_trees_as_they_were(
         calls.append(given)
         if len(calls) == 2:
             raise ZeroDivisionError
-        return count(*given)
+        return in_use(*given)
 
-    count = cluster_state.in_use
-    monkeypatch.setattr(cluster_state, "in_use", break_second)
+    monkeypatch.setattr("nri_policy.cluster.engine.cluster_state.in_use", break_second)
     with pytest.raises(ZeroDivisionError):
         made.set_group(
             read_group(
