@@ -15,11 +15,12 @@ import yaml
 from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.affinity import Affinity, affinities_of
 from nri_policy.workload.peers import Peers
-from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 from tests.support import affinity_twin, nodes
 
 MACHINE = "package:2 numa:4 l3:4 core:4 pu:2"

@@ -10,8 +10,8 @@ from benchmarks.table import ROUNDS, Section, Timing, best, number
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.supply import supply_of
-from nri_policy.workload.pod import QoS
 from tests.property import test_picker, test_supply
 from tests.support import busy_node, nodes
 from tests.support.busy_node import COUNTS

@@ -18,9 +18,10 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Level
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from tests.support import nodes
 
 MACHINES = {

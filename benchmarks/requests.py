@@ -20,8 +20,8 @@ from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.session import Session
 from nri_policy.simulation.embedded import EmbeddedRuntime

@@ -14,12 +14,12 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import State
 from nri_policy.engine.zone_hint import has_room
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import Offers
 from nri_policy.pools.supply import Column, Table
 from nri_policy.settings import FullCores, Packing
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
-from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request
 
 

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.quota import NO_QUOTA, as_granted, with_limit
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.amounts import resized_requirements
-from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+from nri_policy.workload.pod import Container, Resources, shares_of
 
 _PAGE = 1 << 16  # bytes; the largest page of any kernel
 NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none

@@ -5,10 +5,10 @@ from __future__ import annotations
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.units import format_cpu
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import Offer
 from nri_policy.pools.supply import Column, Table, width_cost
 from nri_policy.pools.tree import PoolTree
-from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request
 
 

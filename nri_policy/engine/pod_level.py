@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from nri_policy.engine.state import State
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.amounts import shows_pod_level
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.grant import Grant
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import ExclusiveQuota
-from nri_policy.workload.pod import Container, QoS, Resources
+from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Request, Sort
 
 NO_QUOTA = -1

@@ -7,9 +7,10 @@ from msgspec.structs import asdict, replace
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.zone_hint import zone_hint
 from nri_policy.foundation.refusal import Refused
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import ZONE, AnnotationError
-from nri_policy.workload.pod import Container, QoS, Resources
+from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, request_of
 

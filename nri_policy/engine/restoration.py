@@ -25,8 +25,9 @@ from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.engine.tenants import evict, is_tenant, restore_tenants
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
 _RequestOf = Callable[[Container], Request]

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import MemoryRequest, Offer, Rank
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
 _RANKS = {

@@ -10,6 +10,5 @@ Others import from these modules:
 | `events` | what `kubectl describe` shows of the pod or the Node that they are about |
 | `follow` | what there is, and then whatever becomes of it, with no gap in between |
 | `readiness` | what a Node says of the daemon on it: taint, condition, Lease |
-| `pod_fields` | mistyped fields of pods, pod templates and workloads |
 | `pod_reader` | the object of a pod on this node |
 """

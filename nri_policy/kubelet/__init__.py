@@ -5,7 +5,6 @@ Others import from these modules:
 | module | what it has |
 |---|---|
 | `hypothetical` | from manifests to the containers that a runtime would ask a plugin about |
-| `manifest` | Kubernetes Pod manifests, as far as they matter to a container runtime |
 | `pod_objects` | what the containers of a pod ask for, in its owner's words |
 | `podresources` | the kubelet's PodResources API: which devices it assigned to which container |
 | `resizing` | how a kubelet resizes a pod in place: what it asks the runtime for, step by step |

@@ -16,17 +16,12 @@ from msgspec import Struct
 
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.wording import quoted
-from nri_policy.kube.pod_fields import mistyped_workload
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.manifest import (
-    ContainerManifest,
-    ManifestError,
-    PodManifest,
-    PodSpec,
-    Resources,
-    read_pod,
-)
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.fields import mistyped_workload
+from nri_policy.manifests.pod import ContainerManifest, PodManifest, PodSpec, read_pod
+from nri_policy.manifests.resources import ManifestError, Resources, read_part
+from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, Workload
 from nri_policy.node import Start, Wanted
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.workload.amounts import described
@@ -35,16 +30,6 @@ from nri_policy.workload.requirements import PodRequirements, Requirements
 
 MAX_TEXT = 256 << 10  # characters
 MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
-
-# What holds a pod template, and the field of its spec that says how many there are of it; None: one
-# on each node.
-_TEMPLATED: dict[str, tuple[str, str | None]] = {
-    "Deployment": ("apps/v1", "replicas"),
-    "ReplicaSet": ("apps/v1", "replicas"),
-    "StatefulSet": ("apps/v1", "replicas"),
-    "DaemonSet": ("apps/v1", None),
-    "Job": ("batch/v1", "parallelism"),
-}
 
 
 class Making(Struct, frozen=True, kw_only=True):
@@ -92,24 +77,23 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
     if kind == "List":
         for item in _field(document, "items", list):
             yield from _manifests(item)
-    elif isinstance(kind, str) and kind in _TEMPLATED:
-        yield _expand_template(document, *_TEMPLATED[kind])
+    elif isinstance(kind, str) and kind in WORKLOADS:
+        yield _expand_template(document, WORKLOADS[kind])
     elif kind != "Pod":
-        known = ", ".join(["Pod", "List", *_TEMPLATED])
+        known = ", ".join(["Pod", "List", *WORKLOADS])
         raise ManifestError(f"kind: {quoted(kind)} does not create pods; these do: {known}")
     else:
         yield read_pod(document), 1
 
 
-def _expand_template(
-    document: Mapping[str, Any], version: str, field: str | None
-) -> tuple[PodManifest, int]:
+def _expand_template(document: Mapping[str, Any], workload: Workload) -> tuple[PodManifest, int]:
     """Return the pod of an object with a template, by that object's name, and how many there are.
 
     Names that a template gives are not its pods' own.
     """
-    if document.get("apiVersion") != version:
-        raise ManifestError(f"apiVersion: {quoted(document.get('apiVersion'))} is not {version}")
+    if document.get("apiVersion") != workload.version:
+        version = quoted(document.get("apiVersion"))
+        raise ManifestError(f"apiVersion: {version} is not {workload.version}")
     if problem := mistyped_workload(document):
         raise ManifestError(problem)
     owner, spec = _field(document, "metadata", dict), _field(document, "spec", dict)
@@ -119,10 +103,12 @@ def _expand_template(
         raise ManifestError(f"spec.template.metadata: {quoted(own)} is not a map")
     names = {key: owner[key] for key in ("name", "namespace") if key in owner}
     pod = {**template, "apiVersion": "v1", "kind": "Pod", "metadata": {**own, **names}}
-    count = 1 if field is None else spec.get(field, 1)
-    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-        raise ManifestError(f"spec.{field}: {quoted(count)} is not a number of pods")
-    return read_pod(pod), count
+    for field in ("replicas", "parallelism", "completions"):
+        count = spec.get(field)
+        if count is not None and (type(count) is not int or count < 0):
+            raise ManifestError(f"spec.{field}: {quoted(count)} is not a number of pods")
+    counted = read_part(spec, TemplatedSpec)
+    return read_pod(pod), 1 if workload.count is None else workload.count(counted)
 
 
 def pod_requirements(spec: PodSpec) -> PodRequirements:

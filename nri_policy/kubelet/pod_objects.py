@@ -21,7 +21,8 @@ from msgspec import Struct
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import PodReader
-from nri_policy.workload.pod import Pod, QoS
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.pod import Pod
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
 log = logging.getLogger(__name__)

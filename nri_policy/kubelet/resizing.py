@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.kubelet.manifest import Amounts, PodManifest, ResourceChange
 from nri_policy.kubelet.resources import Kubelet, cpu_shares
+from nri_policy.manifests.pod import PodManifest
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.proto import nri_pb2 as nri
 
 NO_QUOTA = -1

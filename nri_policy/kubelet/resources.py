@@ -15,13 +15,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from nri_policy.kubelet.manifest import (
-    Amounts,
-    ContainerManifest,
-    PodManifest,
-    QoS,
-    Volume,
-)
+from nri_policy.manifests.pod import ContainerManifest, PodManifest, Volume
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.manifests.resources import Amounts
 from nri_policy.proto import nri_pb2 as nri
 
 QUOTA_PERIOD = 100_000  # microseconds

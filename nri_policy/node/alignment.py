@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node.view import NodeView
-from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Sort
 
 

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.foundation.refusal import Refused
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node, NodeView, view_of
-from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+from nri_policy.workload.pod import Container, Resources, shares_of
 
 PodName = tuple[str, str]  # namespace and name
 

@@ -20,11 +20,11 @@ from itertools import pairwise
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import NodeView
 from nri_policy.nrt.coming import PodName
 from nri_policy.nrt.fingerprint import xxh64
 from nri_policy.nrt.zones import zone_cpus
-from nri_policy.workload.pod import QoS
 
 METADATA = "topology.node.k8s.io/numaplacement-metadata"  # an attribute of the object
 VECTOR = "topology.node.k8s.io/numaplacement-vector"  # one of each zone but the busiest

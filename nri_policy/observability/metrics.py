@@ -17,12 +17,12 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.requested import AmountsError
 from nri_policy.engine.shortage import Lack, PlacementError
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, Result
 from nri_policy.observability import families
 from nri_policy.observability.counting import Counter, Durations
 from nri_policy.observability.inventory import Shortcoming, shortcomings
-from nri_policy.workload.pod import QoS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 from nri_policy.classes import Classes, Scheduler
 from nri_policy.engine.grant import Placement
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
 from nri_policy.workload.hints import DeviceFile, Mount
-from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 
 # UNKNOWN is what a container is before the runtime has stored it (nri.md §2.5).
 _STATES = {

@@ -20,12 +20,13 @@ from typing import NoReturn, Protocol
 from msgspec import Struct
 
 from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING
 from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.settings import ExclusiveQuota
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 
 log = logging.getLogger(__name__)
 

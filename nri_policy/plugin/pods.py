@@ -18,6 +18,7 @@ from nri_policy.engine.quota import as_granted
 from nri_policy.engine.requested import overlay
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2
@@ -26,7 +27,7 @@ from nri_policy.workload.amounts import described
 from nri_policy.workload.annotation_table import POD_ROOM, warnings
 from nri_policy.workload.annotations import find
 from nri_policy.workload.hints import ClaimedDevice, Hint, candidates, claim_hints
-from nri_policy.workload.pod import Container, Pod, QoS, Resources, shares_of
+from nri_policy.workload.pod import Container, Pod, Resources, shares_of
 from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)

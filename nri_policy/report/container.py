@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Holding
 from nri_policy.report.classes import ClassesReport, classes_report
-from nri_policy.workload.pod import QoS, shares_of
+from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Sort
 
 

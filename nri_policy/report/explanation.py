@@ -13,6 +13,7 @@ from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_cpu
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
 from nri_policy.report.amount import cpu_amount
@@ -23,7 +24,6 @@ from nri_policy.workload.amounts import Source
 from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
-from nri_policy.workload.pod import QoS
 from nri_policy.workload.request import Isolation, Request, Sort
 
 _MOST_NAMED = 4  # pools in a sentence

@@ -15,7 +15,7 @@ from msgspec import Struct
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.wording import quoted
-from nri_policy.kubelet.manifest import PodManifest
+from nri_policy.manifests.pod import PodManifest
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import overlay

@@ -9,8 +9,8 @@ from itertools import count
 import msgspec
 
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.manifest import ContainerManifest, PodManifest
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.pod import ContainerManifest, PodManifest
 from nri_policy.nri.release import Release
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.containers import Container, Pod

@@ -17,7 +17,7 @@ import grpc
 import msgspec
 
 from nri_policy.hardware.synthetic_devices import MAJOR
-from nri_policy.kubelet.manifest import PodManifest
+from nri_policy.manifests.pod import PodManifest
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.proto import podresources_pb2 as pb
 from nri_policy.proto.podresources_pb2_grpc import (

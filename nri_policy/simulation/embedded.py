@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nri_policy.kubelet.manifest import ContainerManifest, PodManifest, ResourceChange
 from nri_policy.kubelet.resizing import ContainerStep, PodStep, resize_steps
+from nri_policy.manifests.pod import ContainerManifest, PodManifest
+from nri_policy.manifests.resources import ResourceChange
 from nri_policy.simulation.containers import Container, CRIError, Pod
 from nri_policy.simulation.cri import ContainerRuntime
 

@@ -25,7 +25,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import ManifestError, PodManifest
+from nri_policy.manifests.pod import PodManifest
+from nri_policy.manifests.resources import ManifestError
 from nri_policy.report import Containers, OccupiedPoolReport, plain, refused_report
 from nri_policy.simulation.containers import Container, CRIError, Pod
 from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError

@@ -19,13 +19,8 @@ from nri_policy.foundation import yamltext
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import did_you_mean, quoted
-from nri_policy.kubelet.manifest import (
-    ManifestError,
-    PodManifest,
-    ResourceChange,
-    read_part,
-    read_pod,
-)
+from nri_policy.manifests.pod import PodManifest, read_pod
+from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
 from nri_policy.simulation.device_manager import DriverDevice, PluginDevice
 
 # What can be expected of a container: the fields of a result.

@@ -14,8 +14,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.oom_score import memory_request
-from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+from nri_policy.workload.pod import Container, Resources, shares_of
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
 _MIN_QUOTA = 1000  # µs; the kubelet gives no limit less

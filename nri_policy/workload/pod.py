@@ -7,30 +7,13 @@ the wire that they came over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 from msgspec import Struct
 
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.requirements import Requirements
-
-
-class QoS(StrEnum):
-    """A pod's quality-of-service class."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
-
-    @staticmethod
-    def of_cgroup(parent: str) -> QoS:
-        """Return the class that the kubelet wrote into the cgroup parent's name (nri.md §7)."""
-        if "besteffort" in parent:
-            return QoS.BEST_EFFORT
-        if "burstable" in parent:
-            return QoS.BURSTABLE
-        return QoS.GUARANTEED
-
 
 #: What the kernel takes: shares (more count as so many), µs of a period, µs of quota in one.
 MOST_SHARES = 1 << 18

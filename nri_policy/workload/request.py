@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, PodRooms, Priority, Settings
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.amounts import Source, amounts_of
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import Asked
 from nri_policy.workload.hints import Hint, hints_of
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 
 # A thousand million CPUs: more is as much as this to every machine, and sums of it stay in 64 bits
 _MOST = 10**12

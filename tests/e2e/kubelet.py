@@ -17,15 +17,8 @@ import grpc
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import resources as model
-from nri_policy.kubelet.manifest import (
-    Amounts,
-    ContainerManifest,
-    Metadata,
-    PodManifest,
-    PodSpec,
-    Resources,
-    Texts,
-)
+from nri_policy.manifests.pod import ContainerManifest, Metadata, PodManifest, PodSpec
+from nri_policy.manifests.resources import Amounts, Resources, Texts
 from nri_policy.proto import nri_pb2 as nri
 from tests.e2e import cgroup, image
 from tests.e2e.waiting import eventually

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Resources
+from nri_policy.manifests.resources import Resources
 from tests.e2e.cgroup import CpusetFiles
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.manifests.resources import Amounts, ManifestError, ResourceChange
 from nri_policy.simulation.containers import Container, CRIError, RuntimeState
 from nri_policy.workload.request import Sort
 from tests.faults import books

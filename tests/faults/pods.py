@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from nri_policy.foundation.units import format_cpu
-from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.manifests.resources import Amounts, ManifestError, ResourceChange
 from nri_policy.simulation.containers import CRIError, Pod, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.affinity_scores import AffinityScorer
 from nri_policy.pools.tree import build
 from nri_policy.workload.affinity import MAX_WEIGHT, Affinity, affinities_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.expression import Operator
 from nri_policy.workload.peers import Peers
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from tests.support import affinity_twin
 from tests.support.containers import annotated, member
 from tests.support.nodes import machine, settings

@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nri_policy.kubelet.manifest import ManifestError, PodManifest
+from nri_policy.manifests.pod import PodManifest
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.manifests.resources import ManifestError
 from nri_policy.workload.amounts import Source, amounts_of, described, shows_pod_level
-from nri_policy.workload.pod import QoS
 from tests.support.pod_level import KUBELET, manifest, said, shown
 
 CAPACITY = KUBELET.memory_capacity

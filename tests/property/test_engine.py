@@ -27,11 +27,12 @@ from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.store.forms import decode_grant, encode
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort, request_of
 from tests.support import bookkeeping, nodes

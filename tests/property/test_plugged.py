@@ -18,8 +18,8 @@ from nri_policy.engine.event import Created, Reconfigured, Stopped
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.pod import QoS
 from tests.support import bookkeeping, nodes
 from tests.support.engine_driver import EngineDriver
 

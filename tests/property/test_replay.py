@@ -31,10 +31,11 @@ from nri_policy.engine.event import (
 )
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.store import compaction, writer
 from nri_policy.store.database import Link
-from nri_policy.workload.pod import Container, QoS, Resources
+from nri_policy.workload.pod import Container, Resources
 from tests.support import memory_maps, nodes, stores
 
 LIVES = 40

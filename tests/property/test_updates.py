@@ -34,12 +34,13 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import PodManifest
+from nri_policy.manifests.pod import PodManifest
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container, Pod, QoS
+from nri_policy.workload.pod import Container, Pod
 from tests.support import bookkeeping, nodes, pod_level, rooms
 
 MACHINES = (

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from nri_policy.kubelet.manifest import PodManifest, QoS
+from nri_policy.manifests.pod import PodManifest
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.report import plain

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 
 
 def member(

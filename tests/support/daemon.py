@@ -11,8 +11,8 @@ from typing import Any
 from nri_policy.daemon.build import ContainerCgroups, Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.events import Event
-from nri_policy.kubelet.manifest import PodManifest
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import Reload, Settings
 from nri_policy.simulation.adaptation import Timeouts

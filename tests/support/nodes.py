@@ -17,8 +17,9 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Cache, Distances, Machine, Package
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import Settings, from_spec
-from nri_policy.workload.pod import Container, ContainerState, Pod, QoS, Resources, shares_of
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources, shares_of
 
 # 2 sockets of 2 NUMA nodes of 2 cores of 2 threads: node k has CPUs 4k..4k+3, siblings are adjacent
 SMALL = "package:2 numa:2 core:2 pu:2"

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from nri_policy.engine.engine import Engine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.report import (
@@ -20,7 +21,7 @@ from nri_policy.report import (
     pool_reports,
 )
 from nri_policy.report.codec import convert
-from nri_policy.workload.pod import Container, Pod, QoS
+from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
 
 

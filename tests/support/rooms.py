@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container, Pod, QoS
+from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
 
 ROOM = {"pod-room.resource-policy.nri.io/pod": "true"}

@@ -18,13 +18,14 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.hardware.machine import Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Outcome, view_of
 from nri_policy.settings import Settings
 from nri_policy.store.database import open_for_reading, read_held
 from nri_policy.store.journal import Record, open_journal
 from nri_policy.store.replay import Recorded, handle
 from nri_policy.store.store import Store
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from tests.support import nodes
 
 AMOUNTS = (0, 100, 500, 1000, 1500, 2000, 3000)

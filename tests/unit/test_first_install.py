@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.settings import API_VERSION, KIND, load
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.embedded import EmbeddedRuntime

@@ -39,6 +39,7 @@ LAYERS = (
     ("classes",),
     ("workload", "pools"),
     ("hardware", "settings"),
+    ("manifests",),
     ("foundation", "proto"),
     ("native",),
 )
@@ -66,7 +67,7 @@ FACED = {"node", "report", "classes", "settings"}  # rooms whose face has names
 SOURCES = "settings.sources"  # where settings come from while the daemon runs
 
 CLUSTER_MAY_IMPORT = {
-    *("foundation", "native"),
+    *("foundation", "native", "manifests"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
     *("settings", "settings.sources"),  # what reads documents of settings, and follows their file
     "cluster",

@@ -19,7 +19,7 @@ import pytest
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.hardware import synthetic
-from nri_policy.kubelet.manifest import Amounts, ManifestError, ResourceChange
+from nri_policy.manifests.resources import Amounts, ManifestError, ResourceChange
 from nri_policy.nri.service import LATE
 from nri_policy.settings import Settings
 from nri_policy.simulation.adaptation import Timeouts

@@ -37,7 +37,8 @@ from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
 from nri_policy.cluster.objects.membership import Key, PodGroup, read_pod_group
 from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
 from nri_policy.foundation.wording import did_you_mean, quoted
-from nri_policy.kube.pod_fields import mistyped, mistyped_workload
+from nri_policy.manifests.fields import mistyped, mistyped_workload
+from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, count_parallel
 
 Object = dict[str, Any]
 
@@ -50,25 +51,9 @@ class _Meta(Struct):
     namespace: str | None = None
 
 
-class _Spec(Struct):
-    template: dict[str, Any]
-    replicas: int | None = None
-    parallelism: int | None = None
-    completions: int | None = None
-
-
 class _Workload(Struct):
     metadata: _Meta
-    spec: _Spec
-
-
-def _replicas(spec: _Spec) -> int:
-    return 1 if spec.replicas is None else spec.replicas
-
-
-def _parallel(spec: _Spec) -> int:
-    at_once = 1 if spec.parallelism is None else spec.parallelism
-    return at_once if spec.completions is None else min(at_once, spec.completions)
+    spec: TemplatedSpec
 
 
 class _Template(Struct):
@@ -77,7 +62,7 @@ class _Template(Struct):
 
 
 class _Job(Struct):
-    spec: _Spec
+    spec: TemplatedSpec
 
 
 class _ReplicatedJob(Struct):
@@ -111,12 +96,7 @@ class _LeaderWorkerSet(Struct):
     spec: _LeaderWorkerSpec
 
 
-_COUNTS: dict[str, Callable[[_Spec], int]] = {
-    "Deployment": _replicas,
-    "Job": _parallel,
-    "ReplicaSet": _replicas,
-    "StatefulSet": _replicas,
-}
+_COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is not None}
 _SETS = ("JobSet", "LeaderWorkerSet")
 _POD_GROUP = "PodGroup"
 _KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
@@ -216,7 +196,7 @@ def _each(documents: Iterable[object], path: str) -> Iterable[tuple[dict[str, An
             yield value, place
 
 
-def _workload(value: object, path: str, count: Callable[[_Spec], int]) -> PlacementGroup:
+def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:
     given = convert(value, _Workload, path)
     pod_set = _pod_set(_MAIN, count(given.spec), given.spec.template, join(path, "spec.template"))
     return _group(given.metadata, [pod_set], path)
@@ -227,7 +207,7 @@ def _job_set(value: object, path: str) -> PlacementGroup:
     pod_sets = []
     for number, each in enumerate(given.spec.replicated_jobs):
         place = join(join(path, "spec.replicatedJobs"), number)
-        count = each.replicas * _parallel(each.template.spec)
+        count = each.replicas * count_parallel(each.template.spec)
         template = each.template.spec.template
         pod_sets.append(_pod_set(each.name, count, template, join(place, "template.spec.template")))
     return _group(given.metadata, pod_sets, path)

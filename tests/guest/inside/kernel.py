@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Resources
+from nri_policy.manifests.resources import Resources
 from tests.e2e import cgroup
 from tests.e2e.kubelet import Container, Kubelet, Pod
 from tests.e2e.waiting import eventually

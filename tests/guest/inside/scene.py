@@ -9,7 +9,7 @@ from typing import Any
 
 from nri_policy.control.client import connected
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.kubelet.manifest import Resources
+from nri_policy.manifests.resources import Resources
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
 from nri_policy.workload.request import Sort
 from tests.e2e.containerd import Containerd

@@ -8,9 +8,10 @@ import pytest
 
 from nri_policy.classes import Equipment, IOPriority, Origin, Scheduler, desired
 from nri_policy.classes.membership import Classes
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy, Settings
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import request_of
 from tests.support import nodes

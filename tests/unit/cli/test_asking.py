@@ -21,7 +21,7 @@ from nri_policy.audit.cgroup import folder_of
 from nri_policy.cli import asking, main
 from nri_policy.cli.node.audit import _draw
 from nri_policy.control.client import connected
-from nri_policy.kubelet.manifest import PodManifest, read_pod
+from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.report import AuditReport
 from nri_policy.settings import Settings
 from tests.support import nodes, rooms

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.node import SimulatedNode
 from tests.support import nodes

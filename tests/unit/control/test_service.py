@@ -19,7 +19,7 @@ from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locality, Locator
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.node import Newcomer, WhatIf
 from nri_policy.plugin.sources import Sources
 from nri_policy.plugin.update_queue import MAX_TRIES

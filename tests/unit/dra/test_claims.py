@@ -15,7 +15,8 @@ from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
-from nri_policy.workload.pod import Pod, QoS
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.pod import Pod
 from tests.support import resources
 from tests.support.apiserver import Answer, APIServer
 from tests.support.patience import HANGS

@@ -22,9 +22,10 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.pod import Container, QoS, Resources
+from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, nodes
 from tests.support.engine_driver import EngineDriver
 

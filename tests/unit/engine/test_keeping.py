@@ -11,11 +11,12 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container, QoS
+from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 

@@ -17,8 +17,9 @@ from nri_policy.engine.event import (
 from nri_policy.engine.listing import has, in_force
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node.view import view_of
-from nri_policy.workload.pod import Container, QoS, Resources
+from nri_policy.workload.pod import Container, Resources
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 

@@ -21,11 +21,12 @@ from nri_policy.engine.event import (
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container, Pod, QoS
+from nri_policy.workload.pod import Container, Pod
 from tests.support import bookkeeping, nodes, rooms
 from tests.support.engine_driver import EngineDriver
 

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.plugin.convert import container_of
-from nri_policy.workload.pod import QoS
 from nri_policy.workload.requirements import Requirements
 from tests.support.daemon import pod
 
@@ -66,6 +66,7 @@ def test_a_pod_is_what_a_runtime_would_tell_a_plugin() -> None:
         ("ReplicaSet", "apps/v1", {"replicas": 2}, 2),
         ("DaemonSet", "apps/v1", {}, 1),
         ("Job", "batch/v1", {"parallelism": 4}, 4),
+        ("Job", "batch/v1", {"parallelism": 4, "completions": 2}, 2),
     ],
 )
 def test_what_has_a_template_makes_pods_of_its_own_name(

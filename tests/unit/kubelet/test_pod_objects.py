@@ -14,7 +14,8 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.pod_objects import PATIENCE, PodObjects, read_object
-from nri_policy.workload.pod import Pod, QoS
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.pod import Pod
 from nri_policy.workload.requirements import PodRequirements, Requirements
 from tests.support.apiserver import Answer, APIServer, Request
 from tests.support.patience import HANGS

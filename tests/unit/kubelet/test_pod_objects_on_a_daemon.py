@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
 from nri_policy.kubelet.pod_objects import PodObjects
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import PodSpecs, Settings
 from nri_policy.workload.amounts import Source

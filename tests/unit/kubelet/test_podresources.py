@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.podresources import BACKOFF, DEADLINE, PATIENCE, Assignments
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.proto.podresources_pb2 import DynamicResource, GetPodResourcesResponse
-from nri_policy.workload.pod import Pod, QoS
+from nri_policy.workload.pod import Pod
 
 from .kubelet import Kubelet, entry, resources, serving
 

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.manifest import Amounts, PodManifest, ResourceChange, read_pod
 from nri_policy.kubelet.resizing import ContainerStep, resize_steps
 from nri_policy.kubelet.resources import Kubelet, cpu_quota, cpu_shares
+from nri_policy.manifests.pod import PodManifest, read_pod
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.proto import nri_pb2 as nri
 
 UID = "11111111-2222-3333-4444-555555555555"

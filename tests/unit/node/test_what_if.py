@@ -6,9 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Start, Wanted, WhatIf
 from nri_policy.report import plain, tried_report, what_if_report
-from nri_policy.workload.pod import Container, Pod, QoS
+from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 

@@ -9,10 +9,11 @@ import pytest
 
 from nri_policy.engine.event import Created, Event, Resized, Stopped, Synchronized
 from nri_policy.foundation.refusal import Refused
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.nri.service import Result
 from nri_policy.observability.inventory import metrics_of, picture_of
-from nri_policy.workload.pod import QoS, Resources
+from nri_policy.workload.pod import Resources
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 from tests.support.metrics_client import counted

@@ -6,7 +6,7 @@ import pytest
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
-from nri_policy.workload.pod import QoS
+from nri_policy.manifests.quality_of_service import QoS
 from tests.support import nodes
 from tests.support.pictures import container
 

@@ -7,9 +7,9 @@ import pytest
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.picture.mark import COLOURS
 from nri_policy.picture.scene import CPUUse, Scene, Use
-from nri_policy.workload.pod import QoS
 from tests.support import nodes
 from tests.support.pictures import container, holding, made_up, scene_of
 

@@ -9,8 +9,8 @@ from rich.console import Console, Group
 from nri_policy.cli.node.occupants import occupants
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.picture.terminal import Drawing, Rows
-from nri_policy.workload.pod import QoS
 from tests.support import nodes
 from tests.support.pictures import container, printed, scene_of
 

@@ -19,7 +19,7 @@ from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.events import Event, Subject
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
 from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.proto import nri_pb2 as pb

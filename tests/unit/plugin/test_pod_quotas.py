@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.quota import NO_QUOTA
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin import pod_quotas
 from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.simulation.cgroups import SimulatedCgroups

@@ -13,7 +13,7 @@ from rich.console import Console
 from nri_policy.cli.node.criteria_table import explain
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin import pod_quotas
 from nri_policy.report import answer_report, explanation_report
 from nri_policy.simulation.cgroups import SimulatedCgroups

@@ -13,7 +13,7 @@ import pytest
 
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.units import parse_cpu
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.nri.errors import CallRefused
 from nri_policy.settings import OnExit
 from nri_policy.simulation.containers import CRIError

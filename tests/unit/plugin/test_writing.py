@@ -14,7 +14,7 @@ import pytest
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, telling, update_queue, writing
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.cpuset_files import Change, Confined

@@ -23,7 +23,7 @@ from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.daemon.build import Daemon
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import Amounts, ResourceChange
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.sources import Sources
 from nri_policy.report import encode
 from nri_policy.settings.sources.file import SettingsFile

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import ManifestError, ResourceChange, read_part
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.containers import CRIError, RuntimeState

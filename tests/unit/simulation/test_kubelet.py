@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.manifest import ResourceChange, read_part
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.resources import ResourceChange, read_part
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.nri_events import Event, described, of_pod
 from tests.unit.simulation.scripted import ScriptedPlugin

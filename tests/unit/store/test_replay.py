@@ -18,6 +18,7 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision, Moved
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Statistics, view_of
 from nri_policy.settings import Settings
 from nri_policy.store import writer
@@ -27,7 +28,7 @@ from nri_policy.store.journal import Record
 from nri_policy.store.replay import Alternative, Difference, Recorded
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import ContainerState, QoS
+from nri_policy.workload.pod import ContainerState
 from tests.support import memory_maps, nodes, stores
 
 # pmem that the kernel itself may use: containers can do with it alone

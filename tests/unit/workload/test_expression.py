@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import AnnotationError, ValuePath
 from nri_policy.workload.expression import Expression, Key, Operator, facts_of, read_expression
 from nri_policy.workload.peers import Peers
-from nri_policy.workload.pod import QoS
 from tests.support.containers import annotated, member
 from tests.support.nodes import settings
 

@@ -9,12 +9,13 @@ from msgspec.structs import asdict, replace
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_table import BY_NAME, LATER
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container, QoS, Resources, shares_of
+from nri_policy.workload.pod import Container, Resources, shares_of
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import (
     Entitlement,

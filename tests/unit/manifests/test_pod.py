@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.kubelet.manifest import ManifestError, QoS, ResourceChange, read_part, read_pod
+from nri_policy.manifests.pod import read_pod
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
 
 
 def manifest(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:

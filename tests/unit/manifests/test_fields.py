@@ -8,8 +8,9 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.workload import pod_document, read_groups
-from nri_policy.kube.pod_fields import mistyped, mistyped_workload
-from nri_policy.kubelet.manifest import ManifestError, read_pod
+from nri_policy.manifests.fields import mistyped, mistyped_workload
+from nri_policy.manifests.pod import read_pod
+from nri_policy.manifests.resources import ManifestError
 
 REQUEST = "spec.containers[0].resources.request: no such field; did you mean 'requests'?"
 
