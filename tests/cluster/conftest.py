@@ -16,9 +16,12 @@ from tests.cluster.control_plane import ControlPlane, require
 from tests.cluster.installation import install, register
 from tests.cluster.node import PROGRAMS, Node, one_node
 from tests.e2e import cgroup, image, packages
+from tests.e2e.asking import ready_commands
 from tests.e2e.daemon import Daemon
 from tools.control_plane import RELEASES
 from tools.debs import DebsError
+
+__all__ = ["ready_commands"]  # a fixture
 
 PATIENCE = 420.0  # seconds for an asynchronous test
 

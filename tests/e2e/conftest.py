@@ -17,6 +17,7 @@ import pytest
 
 from nri_policy.hardware import synthetic
 from tests.e2e import cgroup, image, packages
+from tests.e2e.asking import ready_commands
 from tests.e2e.containerd import Containerd
 from tests.e2e.crio import Crio
 from tests.e2e.daemon import Daemon
@@ -24,6 +25,8 @@ from tests.e2e.kubelet import Kubelet
 from tests.e2e.runtime import PATIENCE, Runtime
 from tools import runtimes
 from tools.debs import DebsError
+
+__all__ = ["ready_commands"]  # a fixture
 
 HERE = Path(__file__).parent
 NEWEST, CRIO = "newest", "cri-o"

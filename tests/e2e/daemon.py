@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.e2e.process import Process
 
@@ -22,6 +22,9 @@ PROGRAM = Path(sys.executable).with_name("nri-policy")
 
 class Daemon:
     """One daemon on one folder of its own; started again, it finds the state it left there."""
+
+    #: What asks a daemon that is this PROGRAM.
+    command: ClassVar[Path] = PROGRAM
 
     def __init__(
         self,
@@ -51,8 +54,8 @@ class Daemon:
             **{f"--{name.replace('_', '-')}": value for name, value in more.items()},
         }
         self._program = str(program)
-        self._command = [*inside, self._program, "run"]
-        self._command += [str(part) for option in options.items() for part in option]
+        self._run = [*inside, self._program, "run"]
+        self._run += [str(part) for option in options.items() for part in option]
         self._process: Process | None = None
         self._seen = 0  # lines of the log before the latest synchronization awaited
 
@@ -73,7 +76,7 @@ class Daemon:
 
     def launch(self) -> None:
         """Start it, and do not wait for anything."""
-        self._process = Process(self._command, os.environ)
+        self._process = Process(self._run, os.environ)
         self._seen = 0
 
     def await_synchronized(self) -> None:
@@ -83,8 +86,9 @@ class Daemon:
 
     def ask(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Return what a sub-command that asks the daemon prints, and how it ended."""
+        program = self.command if self._program == str(PROGRAM) else self._program
         return subprocess.run(
-            [self._program, command, "--control-socket", str(self.control), *arguments],
+            [program, command, "--control-socket", str(self.control), *arguments],
             capture_output=True,
             text=True,
             check=False,
@@ -105,9 +109,8 @@ class Daemon:
 
     def containers(self) -> dict[str, Any]:
         """Return what it says of its containers, by name."""
-        command = [self._program, "containers", "-o", "json"]
-        command += ["--control-socket", str(self.control)]
-        done = subprocess.run(command, check=True, capture_output=True)
+        done = self.ask("containers", "-o", "json")
+        done.check_returncode()
         shown: dict[str, Any] = json.loads(done.stdout)
         return shown
 
