@@ -137,12 +137,17 @@ class Ledger:
         self._fleeting = {each: None for each in self._fleeting if each in found}
 
     def compare(self, due: Iterable[Placement], now: float) -> None:
-        """Enter as untold those that are where they are to be, and listed elsewhere."""
+        """Enter as untold those that are where they are to be, and listed elsewhere.
+
+        An earlier daemon wrote them, and may have ended before systemd had heard of it.
+        """
         for each in due:
             in_force = self._in_force.get(each.container_id)
             known = self._known.get(each.container_id)
             if in_force is not None and in_force.has(each) and not (known and known.has(each)):
                 self.owe(each.container_id, now)
+                self._fleeting.setdefault(each.container_id)
+                self.fresh.set()
 
     def owe(self, container_id: str, now: float) -> None:
         """Enter that a container is where it is to be, and the runtime has something to hear."""

@@ -65,6 +65,15 @@ def test_a_list_shows_who_is_right_and_believed_elsewhere() -> None:
     assert ledger.untold == {"untold": 5.0}
 
 
+def test_what_an_earlier_daemon_wrote_may_not_last() -> None:
+    """It may have ended before systemd had heard of it."""
+    ledger = Ledger()
+    ledger.restart({"a": cpuset("1-3"), "b": cpuset("1")}, {"a": cpuset("1"), "b": cpuset("1")})
+    ledger.compare((placement(name, "1", "0") for name in "ab"), 5.0)
+    assert [*ledger.fleeting] == ["a"]
+    assert ledger.fresh.is_set()
+
+
 def test_whom_systemd_may_undo_is_told_first() -> None:
     ledger = Ledger()
     for name in ("a", "b", "c"):
