@@ -213,6 +213,8 @@ class Writing:
                 done = await asyncio.to_thread(
                     self._cgroups.confine, {cgroup: EMPTY}, Change.REWRITE
                 )
+            if done[cgroup].cpus is None:  # it has ended: that shows nothing
+                continue
             if done[cgroup].error:
                 self.trouble, self._probed = done[cgroup].error, self._clock.now()
                 log.warning("not-writable", extra={"cgroup": cgroup, "reason": self.trouble})

@@ -505,3 +505,23 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
         await it.daemon.parts.writing.settle()
         assert not it.daemon.parts.writing.trouble
         assert [*it.daemon.status.doubts()] == []
+
+
+async def test_a_container_that_has_just_ended_does_not_show_that_cgroups_can_be_written(
+    tmp_path: Path,
+) -> None:
+    class ReadOnly(SimulatedCgroups):
+        """A first container that is gone, and others that cannot be written."""
+
+        tried = 0
+
+        def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+            del change
+            self.tried += 1
+            gone = Confined(cpus=None)
+            failed = Confined(cpus=CPUSet.parse("1-7"), error="Read-only file system")
+            return dict.fromkeys(wanted, gone if self.tried == 1 else failed)
+
+    pods = [pod("first"), pod("second")]
+    async with served(tmp_path, ONE_POOL, cgroups=ReadOnly, before=pods) as it:
+        assert it.daemon.parts.writing.trouble == "Read-only file system"
