@@ -62,17 +62,21 @@ class Lasting:
         self.trouble = ""  # why systemd does not keep what is written, empty if it does
 
     async def run(self) -> NoReturn:
-        """Ask systemd whenever something was written that does not last."""
+        """Ask systemd whenever something was written, and again about what does not last yet."""
         while True:
-            await self._ledger.fresh.wait()
+            fresh = asyncio.ensure_future(self._ledger.fresh.wait())
+            try:
+                if self._ledger.fleeting:
+                    await self._clock.done_within(RETRY, fresh)
+                else:
+                    await fresh
+            finally:
+                fresh.cancel()
             self._ledger.fresh.clear()
             try:
                 await self.keep()
             except Exception:
                 log.exception("lasting-failed")
-            if self._ledger.fleeting:
-                await self._clock.sleep(RETRY)
-                self._ledger.fresh.set()
 
     async def keep(self) -> None:
         """Have all that was written kept, as far as systemd does that."""

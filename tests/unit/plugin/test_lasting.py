@@ -6,7 +6,10 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.plugin import lasting as lasting_module
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.lasting import Lasting
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -101,6 +104,28 @@ async def test_what_systemd_does_not_keep_is_said_and_stays_first(tmp_path: Path
         await keeping.keep()
         assert keeping.trouble == ""
         assert not ledger.fleeting
+
+
+async def test_what_systemd_does_not_keep_holds_up_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lasting_module, "RETRY", 1e6)
+    async with served(tmp_path, cgroups=ScopedCgroups) as it:
+        await written(it)
+        systemd, ledger = Systemd(refusal="Access denied"), it.daemon._update_queue.ledger
+        keeping = lasting(it, systemd)
+        running = asyncio.create_task(keeping.run())
+        while not keeping.trouble:
+            ledger.fresh.set()  # which the daemon's own hears of, too
+            await asyncio.sleep(0.001)
+        systemd.refusal = ""
+        shared = it.runtime.container("shared/main")
+        change = it.daemon.node.view.placement(shared.id)
+        assert change is not None
+        ledger.written(change, shared.cpus, 2.0)
+        while ledger.fleeting:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        running.cancel()
 
 
 async def test_a_cgroup_of_no_scope_lasts_by_itself(tmp_path: Path) -> None:
