@@ -1,6 +1,7 @@
 """Exposed resources: what containers see of what they hold, kept as the engine has it.
 
-A new container's are there before it is; a change is written later, by a thread.
+A new container's are there before it is; a change is written later, by a thread, which also
+prepares folders for containers to come.
 """
 
 from __future__ import annotations
@@ -41,11 +42,15 @@ class ExposedResources:
         except (OSError, ValueError) as error:
             log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
             return None
+        self._write_soon()
         return self._exposure.mount(container_id)
 
     def update(self, container_id: str) -> None:
         """Show a container its changed resources, without anyone waiting for the disk."""
         self._stale[container_id] = None
+        self._write_soon()
+
+    def _write_soon(self) -> None:
         if self._updating is None or self._updating.done():
             self._updating = asyncio.create_task(self._update_stale(), name="exposed resources")
 
@@ -60,7 +65,7 @@ class ExposedResources:
         self._exposure.remove(container_id)
 
     async def _update_stale(self) -> None:
-        while self._stale:
+        while True:
             await asyncio.sleep(REST)
             view = self._node.view
             batch = [*islice(self._stale, MOST_WRITTEN)]
@@ -68,9 +73,12 @@ class ExposedResources:
                 del self._stale[each]
             resources = {each: view.exposed(each) for each in batch if each in view.placed}
             await asyncio.to_thread(self._write, resources)
+            if not self._stale:
+                break
 
     def _write(self, resources: Mapping[str, Mapping[str, str]]) -> None:
         """Show containers that run what has changed for them; this can wait for the disk."""
+        self._exposure.prepare()
         for container_id, each in resources.items():
             try:
                 self._exposure.replace(container_id, each)

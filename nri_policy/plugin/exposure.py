@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from nri_policy.proto.nri_pb2 import Mount
@@ -24,6 +25,7 @@ FILE = "resources.sh"
 _NEW = f".{FILE}"  # until it is whole
 
 _MODE, _FILE_MODE = 0o755, 0o644
+PREPARED = 8  # folders for containers to come
 # Ids become folder names: nothing that leads elsewhere.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 
@@ -33,10 +35,42 @@ class Exposure:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
+        self._prepared: list[str] = []  # names of folders that have an empty file
+        self._numbers = count()
+
+    def prepare(self) -> None:
+        """Make folders for containers to come, if ours is there; for one thread at a time."""
+        with suppress(OSError), _closing(_open(self._folder)) as ours:
+            while len(self._prepared) < PREPARED:
+                name = f".{next(self._numbers)}"
+                if not _made(name, ours):  # by a daemon before this one
+                    continue
+                with _closing(_open(name, ours)) as folder:
+                    _open_to_all(folder)
+                    _write(FILE, b"", folder)
+                self._prepared.append(name)
 
     def add(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Make a folder for a container; raises OSError, and ValueError for an odd id."""
         name, text = _name(container_id), _text(resources)
+        if not (self._prepared and self._use_prepared(name, text)):
+            self._make(name, text)
+
+    def _use_prepared(self, name: str, text: bytes) -> bool:
+        """Make a prepared folder that of a container; return whether that worked."""
+        prepared = self._prepared.pop()
+        try:
+            with _closing(_open(self._folder)) as ours:
+                file = os.open(f"{prepared}/{FILE}", os.O_WRONLY | os.O_NOFOLLOW, dir_fd=ours)
+                with _closing(file):
+                    whole = os.write(file, text) == len(text)
+                if whole:
+                    os.rename(prepared, name, src_dir_fd=ours, dst_dir_fd=ours)
+        except OSError:  # it is gone, or the container has a folder
+            return False
+        return whole
+
+    def _make(self, name: str, text: bytes) -> None:
         try:
             ours = _open(self._folder)
         except FileNotFoundError:
@@ -77,7 +111,8 @@ class Exposure:
             shutil.rmtree(_name(container_id), ignore_errors=True, dir_fd=ours)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
-        """Forget all containers but these, as far as the disk lets us."""
+        """Forget all containers but these, and what is prepared, as far as the disk lets us."""
+        self._prepared.clear()
         with suppress(OSError), _closing(_open(self._folder)) as ours:
             for name in os.listdir(ours):  # noqa: PTH208 - a descriptor
                 if name not in container_ids:

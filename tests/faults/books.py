@@ -152,7 +152,7 @@ def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     aside = {name for name in found if name.startswith("store.aside-")}
     assert found - aside == _FILES
     assert len(aside) <= KEPT
-    shown = {entry.name for entry in (host.disk.folder / "containers").iterdir()} - {LOCK}
+    shown = {entry.name for entry in (host.disk.folder / "containers").glob("[!.]*")} - {LOCK}
     assert shown <= grants.keys(), "resources are shown to containers that are gone"
     descriptors = len([*Path(f"/proc/{host.process.pid}/fd").iterdir()])
     threads = len([*Path(f"/proc/{host.process.pid}/task").iterdir()])

@@ -107,6 +107,9 @@ async def lives(node: Served, count: int) -> None:
         await node.start(pod("large", "300"))
         for running in node.runtime.pods:
             await node.runtime.delete_pod(running)
+    updating = node.daemon.plugin._resources._updating
+    assert updating is not None
+    await updating  # folders for containers to come are made, however many there were
 
 
 async def growth(folder: Path) -> tuple[dict[str, int], dict[str, int]]:

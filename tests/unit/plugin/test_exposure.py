@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.plugin.exposure import FILE, Exposure
+from nri_policy.plugin.exposure import FILE, PREPARED, Exposure
 
 RESOURCES = {"SHARED_CPUS": "0-3", "ALL_MEMS": "0"}
 TEXT = 'SHARED_CPUS="0-3"\nALL_MEMS="0"\n'
@@ -154,3 +154,79 @@ def test_a_file_that_is_right_already_is_left_alone(tmp_path: Path) -> None:
     assert file.read_text() == TEXT.replace('"0"', '"01"')
     exposure.replace("c1", RESOURCES)
     assert file.read_text() == TEXT
+
+
+def prepared(folder: Path) -> set[int]:
+    """Return the files that wait for containers to come."""
+    return {path.stat().st_ino for path in folder.glob(f".*/{FILE}")}
+
+
+def test_a_container_gets_a_folder_that_was_made_before(tmp_path: Path) -> None:
+    folder = tmp_path / "containers"
+    exposure = Exposure(folder)
+    exposure.prepare()
+    assert not folder.exists(), "there was no container yet"
+    exposure.add("c1", RESOURCES)
+    before = os.umask(0o077)
+    try:
+        exposure.prepare()
+        exposure.prepare()
+    finally:
+        os.umask(before)
+    files = prepared(folder)
+    assert len(files) == PREPARED
+    exposure.add("c2", RESOURCES)
+    file = folder / "c2" / FILE
+    assert file.stat().st_ino in files
+    assert file.read_text() == TEXT
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o644, 0o755]
+    exposure.prepare()
+    assert len(prepared(folder)) == PREPARED
+    Exposure(folder).keep_only({"c2"})
+    assert [path.name for path in folder.iterdir()] == ["c2"]
+
+
+def test_a_container_that_has_a_folder_keeps_it(tmp_path: Path) -> None:
+    exposure = Exposure(tmp_path)
+    exposure.add("c1", {})
+    exposure.prepare()
+    exposure.add("c1", RESOURCES)
+    assert (tmp_path / "c1" / FILE).read_text() == TEXT
+
+
+def test_without_what_was_prepared_a_folder_is_made(tmp_path: Path) -> None:
+    """Of an earlier daemon's nothing is used, nor what anybody put into its place."""
+    exposure = Exposure(tmp_path)
+    Exposure(tmp_path).prepare()
+    exposure.prepare()
+    for number, each in enumerate(sorted(tmp_path.iterdir())):
+        (each / FILE).unlink()
+        if number % 2:
+            (each / FILE).symlink_to(tmp_path / "precious")
+    (tmp_path / "precious").write_text("precious")
+    for number in range(PREPARED + 1):
+        exposure.add(f"c{number}", RESOURCES)
+        assert (tmp_path / f"c{number}" / FILE).read_text() == TEXT
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_text_that_the_disk_has_no_room_for_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exposure = Exposure(tmp_path)
+    exposure.prepare()
+    monkeypatch.setattr(os, "write", lambda _file, text: len(text) - 1)
+    with pytest.raises(OSError, match="No space left"):
+        exposure.add("c1", RESOURCES)
+
+
+def test_a_link_in_the_place_of_the_folder_of_all_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "containers"
+    folder.mkdir()
+    exposure = Exposure(folder)
+    exposure.prepare()
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotADirectoryError):
+        exposure.add("c1", RESOURCES)
+    assert not (tmp_path / "elsewhere" / "c1").exists()
