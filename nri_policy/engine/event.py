@@ -42,7 +42,7 @@ class Elapsed(Struct, frozen=True, kw_only=True, tag="elapsed"):
 
 
 class Resized(Struct, frozen=True, kw_only=True, tag="resized"):
-    """A container is about to get other resources; 0 and "" in them mean: as before.
+    """A container, or a pod, is about to get other resources; 0 and "" in them mean: as before.
 
     Unless that is *certain*, ResizeEnded says what came of it.
     """

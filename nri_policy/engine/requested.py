@@ -46,15 +46,15 @@ def room_milli(container: Container) -> int:
 def _read_room(container: Container, layout: Layout) -> Request:
     """Return what the room of the pod that *container* stands for asks for (§3.3).
 
-    All CPUs of the pod, as a Guaranteed container gets its own, and memory up to its limit.
+    All CPUs of the pod, as a Guaranteed container gets its own, and memory up to its limit. A
+    fraction that it was resized to takes a CPU.
     """
     pod, limit = container.pod, container.resources.memory_limit
+    cpus = -(-room_milli(container) // 1000)
     alike = replace(
         container,
         pod=replace(pod, qos=QoS.GUARANTEED),
-        resources=Resources(
-            cpu_quota=100 * room_milli(container), cpu_period=100_000, memory_limit=limit
-        ),
+        resources=Resources(cpu_quota=100_000 * cpus, cpu_period=100_000, memory_limit=limit),
     )
     wishes = replace(
         preferences(pod.annotations, container.name),

@@ -1,6 +1,7 @@
 """Resizing: a running container asks for another amount, and the runtime confirms it or does not.
 
-Until it does, nobody gets what the container frees.
+Until it does, nobody gets what the container frees. The room of its pod grows with it, and shrinks
+once it is in force (§3.3.4).
 """
 
 from __future__ import annotations
@@ -11,30 +12,26 @@ from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.lifecycle import place_container
+from nri_policy.engine.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.quota import as_granted
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, read_request
 from nri_policy.engine.restoration import place_and_announce
-from nri_policy.engine.rooms import resize_room
+from nri_policy.engine.rooms import fit_room, grow_room, resize_room
 from nri_policy.engine.state import Resizing, State
 from nri_policy.engine.tenancy import settle
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.amounts import resized_requirements
+from nri_policy.workload.pod import Container, Resources
 
 
 def resize(state: State, event: Resized) -> Decision:
     """Give a container, or a pod's room, what it asks for from now on."""
     free, container_id = state.supply.free_cpus(), event.container_id
     placed = state.placed.get(container_id)
-    if container_id in state.rooms:
-        check_amounts(event.resources)
-        room = state.rooms[container_id]
-        resize_room(state, room, event.resources)
-        cause = f"the room of {room.container.full_name} was resized"
-        return Decision(changes=state.announce_since(free, cause))
     if placed is None:
-        return Decision(container_id=container_id)
+        return _resize_pod(state, container_id, event.resources)
     check_amounts(event.resources)
     resizing = None
     if not event.certain:
@@ -45,23 +42,31 @@ def resize(state: State, event: Resized) -> Decision:
     asked = as_granted(event.resources, container.resources, container.pod.qos)
     merged = overlay(container.resources, asked)
     if event.pod is not None:
-        container = replace(container, pod=replace(container.pod, amounts=event.pod))
+        container = _of_pod(container, event.pod)
     if merged != container.resources:
         requirements = resized_requirements(container, merged)
         container = replace(container, resources=merged, resized=True, requirements=requirements)
+    whole = amounts_with(state, placed.container, container)
+    container = _of_pod(container, whole)
+    grow_room(state, container.pod.id, whole)
+    placed = state.placed[container_id]  # what it shares of its room can be more by now
     request, warnings = read_request(container, state.layout)
     if request.pod_memory and request.pod_memory == placed.request.pod_memory:
         request = replace(request, memory=placed.request.memory)
     # one that was degraded asks for more than it has anyway, not now
     if request == placed.request or merged == placed.container.resources:
         state.enter(replace(placed, container=container))
+        share_amounts(state, container.pod.id, whole)
         if resizing is not None:
             state.resizing[container_id] = resizing
+        else:
+            fit_room(state, container.pod.id, whole)
         placement = state.announce(container_id, "asked for", with_shares=True)
         return Decision(
             container_id=container_id,
-            grant=placed.grant,
+            grant=state.placed[container_id].grant,
             placement=placement,
+            changes=state.announce_since(free, f"{container.full_name} was resized"),
             explanation=placed.explanation,
         )
     deadline = state.cold.get(container_id)
@@ -71,7 +76,31 @@ def resize(state: State, event: Resized) -> Decision:
     )
     if container_id in state.cold:
         state.cold[container_id] = deadline
+    share_amounts(state, container.pod.id, whole)
+    if resizing is None:
+        free = state.supply.free_cpus()
+        fit_room(state, container.pod.id, whole)
+        less = state.announce_since(free, f"{container.full_name} was resized")
+        decision = replace(decision, changes=(*decision.changes, *less))
     return decision
+
+
+def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:
+    """Take in what a pod asks for in all, and give it to its room, if it has one."""
+    free, room = state.supply.free_cpus(), state.rooms.get(pod_id)
+    if room is None:
+        share_amounts(state, pod_id, resources)
+        return Decision(container_id=pod_id)
+    check_amounts(resources)
+    resize_room(state, room, resources)
+    share_amounts(state, pod_id, state.rooms[pod_id].container.resources)
+    cause = f"the room of {room.container.full_name} was resized"
+    return Decision(changes=state.announce_since(free, cause))
+
+
+def _of_pod(container: Container, amounts: Resources | None) -> Container:
+    """Return *container* of a pod that asks for *amounts* in all."""
+    return replace(container, pod=replace(container.pod, amounts=amounts))
 
 
 def end_resize(state: State, event: ResizeEnded) -> Decision:
@@ -82,21 +111,28 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
         return Decision()
     before, name = resizing.before, resizing.before.container.full_name
     if not event.refused:
+        whole = state.placed[container_id].container.pod.amounts
         state.end_resize(container_id)
         settle(state, before.container.pod.id)
+        fit_room(state, before.container.pod.id, whole)
         if state.placed[container_id].request.milli < before.request.milli:
             bring_back(state, container_id)
         return Decision(changes=state.announce_since(free, f"{name} was resized"))
     asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
+    whole = amounts_with(state, asked, _of_pod(before.container, asked.pod.amounts))
     state.drop(container_id, settle=False)
     del state.sent[container_id]  # what it has now is not certain
     cpus, mems = resizing.sent
-    container = replace(before.container, state=asked.state)
+    container = _of_pod(replace(before.container, state=asked.state), whole)
     candidate = Candidate(
         container=container, request=before.request, cpus=cpus, mems=mems, held=before.grant
     )
     note = "the runtime refused its resize, so it keeps what it had"
     decision = place_and_announce(state, [candidate], [f"{name}: {note}"], note)
+    share_amounts(state, container.pod.id, whole)
+    free = state.supply.free_cpus()
+    fit_room(state, container.pod.id, whole)
+    decision = replace(decision, changes=(*decision.changes, *state.announce_since(free, note)))
     placed = state.placed[container_id]
     if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
         notes = [each for each in before.explanation.notes if each != note]

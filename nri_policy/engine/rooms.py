@@ -153,7 +153,8 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     """Give a room as many CPUs, and as much memory, as its pod has from now on (§3.3.4).
 
     It grows within its own pool, and nobody but preemptible containers moves; it shrinks by CPUs
-    that are in no slice. PlacementError where that cannot be: half of it may be done then.
+    that are in no slice, to whole ones. PlacementError where that cannot be: half of it may be done
+    then.
     """
     pod_id = room.container.id
     asked = overlay(room.container.resources, resources)
@@ -161,7 +162,8 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     known = replace(room.container, pod=pod, resources=asked, resized=True)
     request, _ = read_request(known, state.layout)
     request = replace(request, steering=_drawn(request, room.request))
-    if why := why_no_room(known):
+    had, has = room_milli(room.container), room_milli(known)
+    if (why := why_no_room(known)) and (has > had or not has):
         raise _refused(state, room, request, f"its room cannot be resized: {why}")
     kept, slices = room.grant.exclusive, slices_of(state, pod_id)
     if request.exclusive < len(kept):
@@ -169,13 +171,55 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     grant = room.grant
     state.drop(pod_id, settle=False)
     held = Held(grant=replace(grant, exclusive=kept), booked=room.request.memory, stays=True)
-    choice = place(state, known, request, held, last=False)
+    try:
+        choice = place(state, known, request, held, last=False)
+    except PlacementError as refusal:
+        raise _refused(state, room, request, _why_not(state, room, request, refusal)) from refusal
     if not kept <= choice.grant.exclusive:  # others of another kind, isolated or not
         text = "its room cannot grow: too few CPUs of its kind are left in its pool"
         raise _refused(state, room, request, text)
     resized = state.rooms[pod_id]
     state.enter(replace(resized, grant=replace(resized.grant, ended=grant.ended)))
     settle(state, pod_id)
+
+
+def grow_room(state: State, pod_id: str, whole: Resources | None) -> None:
+    """Give the room of a pod, if it has one, what *whole* has more than it; as `resize_room`."""
+    room = state.rooms.get(pod_id)
+    if room is None or whole is None:
+        return
+    known = room.container.resources
+    larger = replace(room.container, resources=whole)
+    if room_milli(larger) <= room_milli(room.container):
+        whole = replace(known, memory_limit=whole.memory_limit)
+    if whole.memory_limit < known.memory_limit:
+        whole = replace(whole, memory_limit=known.memory_limit)
+    if whole != known:
+        resize_room(state, room, whole)
+
+
+def fit_room(state: State, pod_id: str, whole: Resources | None) -> None:
+    """Leave the room of a pod, if it has one, no more than *whole*, as far as slices let it."""
+    room = state.rooms.get(pod_id)
+    if room is None or whole is None or room.container.resources == whole:
+        return
+    before = state.snapshot()
+    try:
+        resize_room(state, room, whole)
+    except PlacementError:  # nothing of it is in anybody's way
+        state.restore(before)
+
+
+def _why_not(state: State, room: Placed, request: Request, refusal: PlacementError) -> str:
+    """Return why a room cannot have what is requested now, in the words of a pod's owner."""
+    grant, table = room.grant, refusal.explanation and refusal.explanation.table
+    resized = f"its pod's room of {counted(len(grant.exclusive), 'CPU')} cannot"
+    short = table.missing(grant.pool) if table else 0
+    if not short:
+        return f"{resized} be resized to {request.exclusive}: {refusal}"
+    pool = state.layout.tree.pools[grant.pool].name
+    left = format_cpu(request.milli - short - 1000 * len(grant.exclusive))
+    return f"{resized} grow to {request.exclusive}: {pool} has {left} CPU left"
 
 
 def _refused(state: State, room: Placed, request: Request, text: str) -> PlacementError:

@@ -138,13 +138,12 @@ class PolicyPlugin:
         changed yet.
         """
         asked, pod_id = resources_of(request.linux_resources), request.pod.id
-        if pod_id in self._node.view.rooms:
-            whole = self._pods.asked(pod_id, asked)
-            self._decisions.decide(Resized(container_id=pod_id, resources=whole))
-            await self._writing.narrow()
-        elif announced := self._pods.announced(pod_id, asked):
-            self._resizes.foresee(*announced)
-        self._pods.resize(pod_id, asked)
+        whole = self._pods.asked(pod_id, asked)
+        if only := self._pods.only_container(pod_id):
+            self._resizes.foresee(only, whole)
+        self._decisions.decide(Resized(container_id=pod_id, resources=whole))
+        self._pods.resize(pod_id, whole)
+        await self._writing.narrow()
         self._quotas.expect([pod_id])
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:

@@ -206,12 +206,12 @@ class Pods:
         self._expect(pod)
         _warn_of(pod)
 
-    def resize(self, pod_id: str, change: Resources) -> None:
-        """Note what all containers of a pod ask for from now on; what *change* leaves out stays."""
+    def resize(self, pod_id: str, asked: Resources) -> None:
+        """Note what all containers of a pod ask for from now on."""
         self.resized(pod_id)
         if pod_id not in self._totals:
             return
-        self._totals[pod_id] = asked = self.asked(pod_id, change)
+        self._totals[pod_id] = asked
         if pod_id in self.guaranteed:
             known = self.guaranteed[pod_id]
             self.guaranteed[pod_id] = replace(known, resources=asked, resized=True)
@@ -223,20 +223,27 @@ class Pods:
             self._objects.forget(pod_id)
 
     def amounts(self, pod_id: str) -> Resources | None:
-        """Return what all containers of a pod ask for, by the latest that was heard."""
-        return self._totals.get(pod_id)
+        """Return what all containers of a pod ask for, by the latest that is known.
 
-    def announced(self, pod_id: str, change: Resources) -> tuple[str, Resources] | None:
-        """Return the container that a *change* of its pod is for, and what it will ask for.
-
-        None where that cannot be known: the pod's amounts were not those of one container alone.
+        The sandbox does not say that of a pod that was resized; the engine, and the store, know.
         """
-        total = self._totals.get(pod_id)
-        placed = self._node.view.placed
+        view = self._node.view
+        if pod_id in view.rooms:
+            return view.rooms[pod_id].container.resources
+        containers = (view.placed[each].container for each in self._node.of_pod(pod_id))
+        known = (each.pod.amounts for each in containers if not each.pod_level)
+        return next(filter(None, known), None) or self._totals.get(pod_id)
+
+    def only_container(self, pod_id: str) -> str | None:
+        """Return the container that a resize of its pod is for.
+
+        None where that cannot be known: the pod's amounts are not those of one container alone.
+        """
+        total, placed = self.amounts(pod_id), self._node.view.placed
         own = [placed[each].container for each in self._node.of_pod(pod_id)]
-        if total is None or len(own) != 1 or not _same(total, own[0].resources):
+        if pod_id in self._node.view.rooms or len(own) != 1 or total is None:
             return None
-        return own[0].id, self.asked(pod_id, change)
+        return own[0].id if _same(total, own[0].resources) else None
 
     def asked(self, pod_id: str, change: Resources) -> Resources:
         """Return what all containers of a pod will ask for after a *change* of its resources.
@@ -247,7 +254,7 @@ class Pods:
         """
         if not 0 < change.memory_limit < NO_LIMIT:
             change = replace(change, memory_limit=0)
-        total = self._totals.get(pod_id) or Resources()
+        total = self.amounts(pod_id) or Resources()
         if pod_id in self.guaranteed:
             change = as_granted(change, total, QoS.GUARANTEED)
         asked = overlay(total, change)
@@ -294,6 +301,8 @@ class Pods:
         The latter in its owner's words, where these are known.
         """
         plain = container_of(pod, container)
+        if (whole := self.amounts(pod.id)) is not None:
+            plain = replace(plain, pod=replace(plain.pod, amounts=whole))
         if near := self._hints_of_pod(plain.pod):
             plain = replace(plain, pod=replace(plain.pod, hints=near))
         if (objects := self._cluster) and (found := objects.of(plain.pod)):

@@ -180,6 +180,13 @@ class Pod:
     ready: bool = True  # until it is stopped
     calls: asyncio.Lock = field(default_factory=asyncio.Lock)  # the kubelet makes one at a time
     containers: list[Container] = field(default_factory=list)
+    # what it was resized to; its sandbox keeps saying what it was created with, as real ones do
+    resized: nri.LinuxResources | None = None
+
+    @property
+    def amounts(self) -> nri.LinuxResources:
+        """What its containers may use in all."""
+        return self.resized or self.message.linux.pod_resources
 
     @property
     def id(self) -> str:

@@ -207,6 +207,7 @@ class ContainerRuntime:
             container.message.pid = self._creation.process()
             self._creation.show_time(container, "started_at")
             await self._tell(nri.POST_START_CONTAINER, container.pod, container)
+            await self.after()
 
     async def update_container(self, container: Container, resources: nri.LinuxResources) -> None:
         """UpdateContainerResources; what is not set, or 0, stays as it is."""
@@ -237,13 +238,13 @@ class ContainerRuntime:
         async with self._call(pod):
             if not self.release.updates_pods:
                 raise CRIError("not implemented", code=Code.UNIMPLEMENTED)
-            linux = pod.message.linux
+            overhead = overhead or pod.message.linux.pod_overhead
             async with self._nri.lock:
-                await self._nri.update_pod(pod.message, overhead or linux.pod_overhead, resources)
-            linux.pod_resources.CopyFrom(resources)
-            if overhead is not None:
-                linux.pod_overhead.CopyFrom(overhead)
+                await self._nri.update_pod(pod.message, overhead, resources)
+            pod.resized = nri.LinuxResources()
+            pod.resized.CopyFrom(resources)
             await self._tell(nri.POST_UPDATE_POD_SANDBOX, pod)
+            await self.after()
 
     async def stop_container(self, container: Container) -> None:
         """StopContainer; does nothing to a container that is stopped."""

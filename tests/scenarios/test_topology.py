@@ -43,7 +43,7 @@ def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
             for update in each.updated_by
         ):
             continue
-        quota = pod.message.linux.pod_resources.cpu.quota.value
+        quota = pod.amounts.cpu.quota.value
         spec = pod.manifest.spec  # what is in force has lost its quota where its CPUs are its own
         limits = (spec.limit(pod.manifest.container(each.name), "cpu") for each in there)
         left = quota - 100 * sum(limits)

@@ -41,7 +41,7 @@ def started(whole: Pod) -> tuple[EngineDriver, Container, Container, Container]:
     """Return a driver with a pod of 4 CPUs: main has 2 of its own, log and mesh share the rest."""
     driver = EngineDriver()
     main = rooms.tenant(whole, "main", 2000)
-    log, mesh = (rooms.tenant(whole, name, 1000 - 100) for name in ("log", "mesh"))
+    log, mesh = (rooms.tenant(whole, name, 500) for name in ("log", "mesh"))
     for each in (main, log, mesh):
         driver.create(each)
     return driver, main, log, mesh
@@ -232,17 +232,69 @@ def test_a_room_ends_with_its_pod_and_not_with_its_containers() -> None:
 
 
 def test_a_resized_container_moves_cpus_between_its_slice_and_the_rest() -> None:
+    """A pod that asked for more than its containers, as for those to come, still does."""
     whole = rooms.pod(4000)
     driver, main, log, _ = started(whole)
+    driver.stop(log)
+    log = rooms.tenant(whole, "log", 100)
+    driver.create(log)
     cpus = room(driver, whole)
     grown = CPUSet.parse(driver.resize(main, nodes.resources(3000, 3000)))
     assert len(grown) == 3
     assert driver.cpus(log) == str(cpus - grown)
-    refusal = driver.refuse(Resized(container_id=main.id, resources=nodes.resources(5000, 5000)))
-    assert "room of 4 CPUs has 4 left for its 5" in refusal
     small = CPUSet.parse(driver.resize(main, nodes.resources(1000, 1000)))
     assert small < grown
     assert driver.cpus(log) == str(cpus - small)
+    assert room(driver, whole) == cpus
+
+
+def test_a_room_follows_its_containers_where_the_runtime_says_nothing_of_the_pod() -> None:
+    whole = rooms.pod(3000, memory=GIB)
+    driver, main, log, _ = started(whole)
+    own = driver.cpus(main)
+    grown = CPUSet.parse(driver.resize(main, nodes.resources(3000, 3000)))
+    assert CPUSet.parse(own) < grown
+    cpus = room(driver, whole)
+    assert len(cpus) == 4
+    assert driver.cpus(log) == str(cpus - grown)
+    assert driver.engine.state.placed[log.id].container.pod.amounts == replace(
+        nodes.resources(4000, 4000), memory_limit=GIB
+    )
+    refusal = driver.refuse(Resized(container_id=main.id, resources=nodes.resources(5000, 5000)))
+    assert refusal == "its pod's room of 4 CPUs cannot grow to 6: NUMA node #1 has 0 CPU left"
+    refusal = driver.refuse(Resized(container_id=log.id, resources=nodes.resources(700, 700)))
+    assert refusal.endswith("the pod asks for 4200m CPU, and a room is whole CPUs")
+    assert room(driver, whole) == cpus
+    driver.resize(log, nodes.resources(250, 250))  # a fraction less: the room keeps the CPU
+    assert room(driver, whole) == cpus
+    asked = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=main.id, resources=asked, certain=False))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert room(driver, whole) == cpus
+    driver.handle(ResizeEnded(container_id=main.id))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert len(room(driver, whole)) == 2
+    driver.resize(log, nodes.resources(500, 500))
+    asked = nodes.resources(2000, 2000)
+    driver.handle(Resized(container_id=main.id, resources=asked, certain=False))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert len(room(driver, whole)) == 3
+    driver.runtime.forget(main.id)
+    driver.handle(ResizeEnded(container_id=main.id, refused=True))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert len(room(driver, whole)) == 2
+
+
+def test_a_room_of_a_pod_with_resources_as_a_whole_follows_the_pod_alone() -> None:
+    whole = rooms.pod(4000)
+    driver, main, _log, _ = started(whole)
+    extra = replace(rooms.tenant(whole, "extra", 4000), pod_level=True)  # the pod's, shown as its
+    driver.create(extra)
+    cpus = room(driver, whole)
+    driver.handle(
+        Resized(container_id=main.id, resources=nodes.resources(3000, 3000), certain=True)
+    )
+    assert room(driver, whole) == cpus
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -281,7 +333,7 @@ def test_a_pod_s_resize_grows_and_shrinks_its_room_beside_its_slices() -> None:
     assert driver.engine.state.rooms[whole.id].grant.pool == pool
     assert driver.cpus(main) == own
     text = driver.refuse(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
-    assert "no pool has room" in text
+    assert text == "its pod's room of 4 CPUs cannot grow to 6: NUMA node #1 has 0 CPU left"
 
 
 def listed(driver: EngineDriver, *containers: Container) -> tuple[Container, ...]:

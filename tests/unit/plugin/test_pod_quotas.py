@@ -45,7 +45,7 @@ class PodCgroups(SimulatedCgroups):
     def of(self, folder: str) -> int:
         """Return the quota of the pod of that cgroup."""
         (its,) = [each for each in self._pods.pods if each.message.linux.cgroup_parent == folder]
-        return self.quotas.get(folder, its.message.linux.pod_resources.cpu.quota.value)
+        return self.quotas.get(folder, its.amounts.cpu.quota.value)
 
 
 class Host:

@@ -34,7 +34,7 @@ def pair(name: str) -> dict[str, Any]:
 
 def quota(runtime: EmbeddedRuntime, name: str) -> int:
     """Return the CPU time that the pod as a whole is to have, in µs of each 100 ms."""
-    value: int = runtime.pod(name).message.linux.pod_resources.cpu.quota.value
+    value: int = runtime.pod(name).amounts.cpu.quota.value
     return value
 
 

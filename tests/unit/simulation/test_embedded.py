@@ -604,7 +604,7 @@ async def test_a_plugin_can_refuse_the_resize_of_a_pod(start: Start) -> None:
         running = await runtime.start_pod(pod("pod0", requests={"cpu": 1}))
         with pytest.raises(CRIError, match="too large"):
             await runtime.resize(running, "c0", read_part({"requests": {"cpu": 3}}, ResourceChange))
-        assert running.message.linux.pod_resources.cpu.shares.value == 1024
+        assert running.amounts.cpu.shares.value == 1024
 
 
 async def test_a_release_without_pod_updates_says_so(start: Start) -> None:

@@ -1,0 +1,74 @@
+"""Amounts of pods: what the containers of a pod ask for in all, as they are resized; §3.1, §3.3.
+
+A sandbox says it once. Of a later resize of the pod runtimes tell before or after those of its
+containers, and older ones never. So it also follows from its containers: Rule 1: a pod that asked
+for what its containers did still does. Rule 2: one that asked for more, as for containers that have
+ended or are still to come, asks for no less than its containers. Rule 3: what a pod with resources
+as a whole asks for follows from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from nri_policy.engine.requested import read_admitted
+from nri_policy.engine.state import State
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.pod import Container, Resources, shares_of
+
+_PERIOD = 100_000  # µs; the kubelet's
+
+
+def amounts_with(state: State, before: Container, after: Container) -> Resources | None:
+    """Return what the pod of *after*, which was *before* until now, asks for in all; None: unknown.
+
+    `after.pod.amounts` is what it asked for until now.
+    """
+    pod, amounts = after.pod, after.pod.amounts
+    if amounts is None or after.pod_level:
+        return amounts
+    others = [state.placed[each].container for each in state.of_pod(pod.id) if each != after.id]
+    had, has = ([each.resources for each in (one, *others)] for one in (before, after))
+    limit = _follow(amounts.cpu_limit or 0, had, has, lambda each: each.cpu_limit or 0)
+    memory = _follow(amounts.memory_limit, had, has, lambda each: each.memory_limit)
+    if pod.qos is QoS.GUARANTEED:
+        shares = shares_of(limit) if limit else amounts.cpu_shares
+    else:
+        asked = _follow(amounts.cpu_request, had, has, lambda each: each.cpu_request)
+        shares = amounts.cpu_shares if asked == amounts.cpu_request else shares_of(asked)
+    if limit != (amounts.cpu_limit or 0):
+        amounts = replace(amounts, cpu_quota=limit * _PERIOD // 1000, cpu_period=_PERIOD)
+    return replace(amounts, cpu_shares=shares, memory_limit=memory)
+
+
+def _follow(
+    whole: int,
+    had: Sequence[Resources],
+    has: Sequence[Resources],
+    amount: Callable[[Resources], int],
+) -> int:
+    """Return a pod's amount, once its containers *has* what they *had*; 0 is none, and stays."""
+    before, now = (sum(map(amount, each)) for each in (had, has))
+    if not whole:
+        return 0
+    return whole + now - before if whole <= before else max(whole, now)
+
+
+def share_amounts(state: State, pod_id: str, whole: Resources | None) -> None:
+    """Let the containers of a pod know what it asks for in all, where that is *whole*.
+
+    One that would be taken to ask for something else by that is still to be resized, too.
+    """
+    if whole is None:
+        return
+    for each in [*state.of_pod(pod_id)]:
+        placed = state.placed[each]
+        if placed.container.pod.amounts == whole:
+            continue
+        container = replace(placed.container, pod=replace(placed.container.pod, amounts=whole))
+        _, before, _ = read_admitted(placed.container, state.layout)
+        _, after, _ = read_admitted(container, state.layout)
+        if before.entitlement == after.entitlement:
+            state.enter(replace(placed, container=container))
