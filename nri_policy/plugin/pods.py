@@ -27,7 +27,7 @@ from nri_policy.workload.amounts import described
 from nri_policy.workload.annotation_table import POD_ROOM, warnings
 from nri_policy.workload.annotations import find
 from nri_policy.workload.hints import ClaimedDevice, Hint, candidates, claim_hints
-from nri_policy.workload.pod import Container, Pod, Resources, shares_of
+from nri_policy.workload.pod import Container, Pod, Resources, rounded_shares, shares_of
 from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)
@@ -257,6 +257,8 @@ class Pods:
         total = self.amounts(pod_id) or Resources()
         if pod_id in self.guaranteed:
             change = as_granted(change, total, QoS.GUARANTEED)
+        elif change.cpu_shares in rounded_shares(total.cpu_shares):
+            change = replace(change, cpu_shares=0)
         asked = overlay(total, change)
         if pod_id in self.guaranteed and asked.cpu_limit is not None:
             asked = replace(asked, cpu_shares=shares_of(asked.cpu_limit))

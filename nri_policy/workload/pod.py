@@ -6,6 +6,7 @@ the wire that they came over.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import IntEnum
 
@@ -110,3 +111,15 @@ class Container(Struct, frozen=True, kw_only=True):
 def shares_of(milli: int) -> int:
     """Return the cgroup's cpu.shares for *milli* milli-CPU (as the kubelet does: 2…262144)."""
     return max(2, min(MOST_SHARES, milli * 1024 // 1000))
+
+
+def rounded_shares(shares: int) -> frozenset[int]:
+    """Return what a kubelet can read of *shares* from a cgroup of version 2, where it is a weight.
+
+    It writes it by a line through 1 for 2 shares and 10,000 for 262,144, or, as runc from 1.3.2 on,
+    by a parabola of logarithms; it reads it by the line.
+    """
+    bits = math.log2(max(2, shares))
+    line = 1 + (shares - 2) * 9999 // 262_142
+    parabola = math.ceil(10 ** ((bits * bits + 125 * bits) / 612 - 7 / 34))
+    return frozenset(2 + (weight - 1) * 262_142 // 9999 for weight in (line, parabola))

@@ -136,3 +136,21 @@ async def test_a_resized_pod_gets_the_quota_back_that_the_kubelet_wrote_last(
             daemon.parts.quotas.expect_all()
             await until(lambda: host.quota("own") > 0)
             assert host.quota("own") == 200_000
+
+
+@pytest.mark.parametrize("rounded", [3069, 6267])
+async def test_requests_that_a_weight_has_rounded_are_those_of_before(
+    tmp_path: Path, rounded: int
+) -> None:
+    """On cgroup v2 the kubelet reads a pod's shares back from the weight of its cgroup."""
+    host = Host(tmp_path, NEW)
+    async with host.runtime as runtime, host.daemon() as daemon:
+        await runtime.start_pod(pod("web", "3", shared=True, annotations=rooms.ROOM))
+        assert sizes(daemon)[0] == 3
+        asked = nri.LinuxResources()
+        asked.cpu.shares.value, asked.memory.limit.value = rounded, 8 << 20
+        await runtime.update_pod(runtime.pod("web"), asked)
+        assert sizes(daemon)[0] == 3
+        asked.cpu.shares.value = 4096
+        await runtime.update_pod(runtime.pod("web"), asked)
+        assert sizes(daemon)[0] == 4
