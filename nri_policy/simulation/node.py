@@ -37,7 +37,7 @@ from nri_policy.simulation.playback import COMES_BACK, NodeError, Snapshot
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
 
-RUNTIME = "2.2.7"  # containerd's: the oldest minor release with all that a daemon can ask for
+RUNTIME = "2.3.1"  # containerd's: the oldest minor release with all that a daemon can ask for
 # the cause of what changes by no event, whether it is written or told at a registration
 OUTSIDE = "Synchronize"
 
@@ -112,9 +112,15 @@ class SimulatedNode:
             self._daemon = Daemon(machine, self._settings, host)
         except CapacityError as error:
             raise NodeError(str(error)) from error
-        self.runtime.after = self._daemon.parts.writing.settle  # by no clock of this machine
+        self.runtime.after = self._put_in_force
         self._running.push_async_callback(self._daemon.close)
         await self._running.enter_async_context(self._daemon.serving(self.runtime.socket_path))
+
+    async def _put_in_force(self) -> None:
+        """Have the daemon see and write now what it would soon, by no clock of this machine."""
+        if self._daemon is not None:
+            await self._daemon.parts.enforcement.look()
+            await self._daemon.parts.writing.settle()
 
     async def settings(self, spec: Mapping[str, Any]) -> None:
         """Give settings, to the running daemon or for its start; raises NodeError."""
