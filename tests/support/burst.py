@@ -89,10 +89,10 @@ def daemons(node: str) -> Iterator[BurstPod]:
 class BurstNode:
     """A node with its daemon."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, machine: str = MACHINE) -> None:
         self.name = name
         settings = nodes.settings(alignment="numa", reservedResources={"cpu": 1})
-        self._engine = Engine(nodes.machine(MACHINE), settings)
+        self._engine = Engine(nodes.machine(machine), settings)
         self._coming: dict[str, Container] = {}  # pods that have a sandbox
         self._running: dict[str, Container] = {}
 

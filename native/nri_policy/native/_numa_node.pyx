@@ -141,6 +141,16 @@ cdef class NumaNode:
                         node._limit(ids, wanted, left)
         return node
 
+    def most(self, amounts):
+        """Return the zone that has room for {resource: amount}, and most of it.
+
+        None if none has, or if zones have nothing of what is asked.
+        """
+        cdef int column, row
+        cdef list wanted = [amounts.get(self.columns.names[column], 0) for column in range(self.width)]
+        row = self._most(wanted) if any(wanted) else -1
+        return None if row < 0 else self.zones[row]
+
     cdef int _limit(self, ids, list taken, dict left) except -1:
         """Leave the zones with *ids* no more than they have *left* together without what was *taken*."""
         cdef int row, column, at

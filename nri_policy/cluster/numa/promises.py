@@ -14,7 +14,8 @@ It is taken off the zone that our binding named, else off the zone that has most
 node chooses, no other would leave less for the next container. Zones keep no more than the zone
 above them has left: what its pods share is in none of them. A report that lists its
 pods is of our daemon, whose zones lack the CPUs that other pods share as well: of a pod that our
-binding sent to a zone, these are promised, too.
+binding sent to a zone, these are promised, too. Such a pod is sent where it has room: in a full zone
+it would get CPUs of another one, which are promised to others.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -182,12 +183,24 @@ class LiveZones:
         self._put(node, least=_size(request))
         slot = self.fits.slots.get(node)
         verdict = FITS if slot is None else self.fits.ask(request).verdicts[slot]
-        zone = common_zone(self.fits.zones(node, request))
+        zone = self._zone(node, request)
         self._put(node)
         if verdict != FITS:
             raise NoRoomError(f"node {node}: {reason(verdict)}")
         self._make((pod.namespace, pod.name), node, request, zone, bound=False)
         return None if zone is None else zone_name(zone)
+
+    def _zone(self, name: str, request: NumaRequest) -> int | None:
+        """Return the zone that a pod is sent to; None if none holds all of it.
+
+        It is the filter's, the lowest that fits. Where that finds one for each container, or does
+        not judge CPUs because they are shared, it is the one that has most.
+        """
+        node, steps = self.fits.get(name), self.fits.zones(name, request)
+        zone = common_zone(steps)
+        if node is None or steps is None or (zone is not None and not self._shares(name, request)):
+            return zone
+        return node.most(sum(map(Counter, self._amounts(name, request, sent=True)), Counter()))
 
     def withdraw(self, pod: Key) -> None:
         """Take back what was promised to a pod that is not bound: it asks again, or in vain."""
@@ -227,7 +240,7 @@ class LiveZones:
         self, key: Key, node: str, request: NumaRequest, zone: int | None, *, bound: bool
     ) -> None:
         promise = Promise(key, node, request, zone, self._now(), bound)
-        if not any(self._amounts(promise)):
+        if not self._amounts(node, request, sent=zone is not None):
             return
         self.promises[key] = self._promised.setdefault(node, {})[key] = promise
         self._next = min(self._next, promise.expires)
@@ -268,7 +281,7 @@ class LiveZones:
             (promise.zone, amounts)
             for promise in promises
             if promise.zone is not None or _size(promise.request) >= least
-            for amounts in self._amounts(promise)
+            for amounts in self._amounts(name, promise.request, sent=promise.zone is not None)
         ]
         if takes and node.single:
             node = node.less(takes, self._above(name))
@@ -286,22 +299,33 @@ class LiveZones:
             if len(zone.nodes) > 1
         ]
 
-    def _amounts(self, promise: Promise) -> list[dict[int, int]]:
-        """Return what a pod takes from zones, by resource: in all, or for each container."""
-        node, request = self._reported.get(promise.node), promise.request
+    def _shares(self, name: str, request: NumaRequest) -> bool:
+        """Whether a pod shares CPUs of zones, and the node's report takes these off its zones."""
+        report = self._zones.get(name)
+        return request.qos != GUARANTEED and report is not None and lists_pods(report)
+
+    def _amounts(self, name: str, request: NumaRequest, *, sent: bool) -> list[dict[int, int]]:
+        """Return what a pod takes from zones, by resource: in all, or for each container.
+
+        Shared CPUs count only if it is *sent* to a zone: else nobody knows where it takes them.
+        """
+        node = self._reported.get(name)
         if node is not None and node.by_pod:
             steps = request.steps[:1]
         else:
             steps = tuple(each for each in request.steps if each.verdict in (CONTAINER, SIDECAR))
         find = self.fits.reader.resources.find
-        report = self._zones.get(promise.node)
-        shares = promise.zone is not None and report is not None and lists_pods(report)
+        shares = sent and self._shares(name, request)
         found = [
             {
-                find(name): amount
-                for name, amount in step.amounts
+                find(resource): amount
+                for resource, amount in step.amounts
                 if amount
-                and (request.qos == GUARANTEED or not is_shared(name) or (shares and name == CPU))
+                and (
+                    request.qos == GUARANTEED
+                    or not is_shared(resource)
+                    or (shares and resource == CPU)
+                )
             }
             for step in steps
         ]

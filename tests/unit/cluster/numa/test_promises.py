@@ -199,6 +199,29 @@ def test_a_pod_of_several_zones_has_none_by_name() -> None:
     assert world.room() == (1, 1)
 
 
+def test_a_pod_that_one_zone_holds_whole_is_sent_there() -> None:
+    """Its second container alone would not fit beside the first one, in the lowest zone."""
+    world = World()
+    world.report(free=(3, 4))
+    assert world.zones.bind(pod("p", 2, 2), "n") == "node-1"
+    assert world.room()[0] == 3
+
+
+def test_a_pod_that_shares_is_sent_to_the_zone_that_has_most_if_that_has_room() -> None:
+    """In a full zone it would get CPUs of another one, which others are promised."""
+    world = World()
+    world.report(free=(1, 4), listed=("others",))
+    assert world.zones.bind(shared("p", "1500m"), "n") == "node-1"
+    assert world.room()[0] == 2
+    assert world.zones.bind(shared("q", "2600m"), "n") is None
+    assert world.zones.bind(shared("r", "0"), "n") is None, "it takes nothing of a zone"
+    world.devices = ("a.com/gpu",)
+    world.report(free=(4, 1), listed=("others",))
+    assert world.zones.bind(shared("with-a-device", "2", device="a.com/gpu"), "n") == "node-0"
+    world.report(free=(1, 4), method=EXCLUSIVE)
+    assert world.zones.bind(shared("on-another-node", "3"), "n") == "node-0"
+
+
 def test_what_is_asked_again_is_taken_back_first() -> None:
     world = World()
     choose(world, pod("p", 3))
