@@ -184,7 +184,7 @@ def values_schema() -> Schema:
         **_object(
             affinity=table,
             alerts=switch,
-            cluster=_object(enabled=flag, bind=flag, groups=flag),
+            cluster=_object(enabled=flag, bind=flag, groups=flag, kueue=flag),
             clusterSettings=flag,
             config=spec_schema(),
             image={

@@ -209,6 +209,13 @@ def test_the_chart_makes_the_cluster_side_where_it_is_asked_to() -> None:
     assert added == documents((CONFIGS / "cluster" / "bind.yaml").read_text())
 
 
+def test_the_chart_answers_kueue_where_it_is_asked_to(tmp_path: Path) -> None:
+    base, switched = documents(rendered()), rendered(cluster={"enabled": True, "kueue": True})
+    added = {name: each for name, each in documents(switched).items() if name not in base}
+    given = with_components(tmp_path, "cluster", "kustomize/cluster-kueue")
+    assert added == documents(given)
+
+
 def test_the_chart_gives_the_rights_for_readiness_where_it_is_asked_to(tmp_path: Path) -> None:
     nodes, both = tmp_path / "nodes", tmp_path / "both"
     nodes.mkdir()

@@ -71,6 +71,12 @@ def _lease_name(
     " (readiness.whileAway).",
 )
 @click.option(
+    "--kueue",
+    is_flag=True,
+    help="Also answer Kueue's AdmissionChecks of the controller placement.nri/numa-fit: a Workload"
+    " is admitted if its pods fit the nodes' NUMA zones.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([form.value for form in Form]),
     default=Form.TEXT.value,
@@ -88,6 +94,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     lease: LeaseName | None,
     groups: bool,
     readiness: bool,
+    kueue: bool,
     log_format: str,
 ) -> None:
     """Run the cluster service, which answers kube-scheduler.
@@ -122,6 +129,7 @@ def run(  # noqa: PLR0913, PLR0917 - click names them; one for each option
                 lease=lease,
                 groups=groups,
                 readiness=readiness,
+                kueue=kueue,
             )
         )
     except (KubeconfigError, OSError) as error:

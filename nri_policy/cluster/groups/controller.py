@@ -42,6 +42,7 @@ from nri_policy.cluster.groups.writes import (
     with_status,
 )
 from nri_policy.cluster.objects.group import Condition, PlacementGroup, Status, disagreement
+from nri_policy.cluster.objects.kueue import GROUP_PREFIX
 from nri_policy.cluster.objects.membership import Job, Key, PodGroup
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -175,10 +176,7 @@ class Controller:
             and self.problems.say(key, joined.problem)
         ):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
-        if joined.group is None:
-            self.engine.set_pod(pod)
-        else:
-            self._occupancy.count(joined.group, pod)
+        self._occupancy.count(joined.group, pod)
         if ended:
             self.queue.changed()
 
@@ -227,6 +225,23 @@ class Controller:
         self._occupancy.recount(key, None)
         self.queue.changed()
         self._dirty[key] = None
+
+    def set_assigned(self, group: PlacementGroup) -> None:
+        """Take in where Kueue has assigned the pods of a Workload: nobody else gets these places.
+
+        Its pods are Kueue's; they count where it has assigned them.
+        """
+        key = (group.namespace, group.name)
+        if group.status.assignments:
+            self.engine.set_group(group)
+        elif key in self.engine.groups:
+            self.engine.remove_group(*key)
+            self.queue.changed()
+
+    def remove_assigned(self, workload: Key) -> None:
+        """Take in that a Workload of Kueue went."""
+        self.engine.remove_group(workload[0], GROUP_PREFIX + workload[1])
+        self.queue.changed()
 
     def failed(self, write: Write, reason: str = "", wait: float = 0.0) -> None:
         """Take in that a write did not come to be: it is decided anew.

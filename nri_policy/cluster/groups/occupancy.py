@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.group import (
     hosts_of,
     places_by_pod_set,
 )
+from nri_policy.cluster.objects.kueue import GROUP_PREFIX, workload_of
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -50,10 +51,20 @@ class Occupancy:
         pods = [each.pod for each in self._members.of(group)]
         return Counter(pod.phase for pod in pods if (pod.namespace, pod.name) not in elsewhere)
 
-    def count(self, group: Key, pod: Pod) -> None:
-        """Have the engine count a pod of a group; one that ended leaves its place to the group."""
+    def count(self, group: Key | None, pod: Pod) -> None:
+        """Have the engine count a pod of a group, or of none.
+
+        One that ended leaves its place to the group. Pods of Kueue's Workloads that were not let go
+        by us count where Kueue has assigned them, if it has.
+        """
         key = (pod.namespace, pod.name)
-        if pod.finished:
+        workload = None if GROUP_LABEL in pod.annotations else workload_of(pod)
+        if workload is not None:
+            labels = {**pod.labels, GROUP_LABEL: GROUP_PREFIX + workload[1]}
+            self._engine.set_pod(replace(pod, labels=labels))
+        elif group is None:
+            self._engine.set_pod(pod)
+        elif pod.finished:
             self._engine.remove_pod(*key)
         elif key in self._elsewhere.get(group, ()):
             labels, annotations = dict(pod.labels), dict(pod.annotations)

@@ -51,14 +51,19 @@ class Verbs:
         *,
         choose: bool,
         closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
+        come: Callable[[Pod], None] = lambda _pod: None,
     ) -> None:
-        """Nodes are *closed to* a pod that are set aside for a group before it."""
+        """Nodes are *closed to* a pod that are set aside for a group before it.
+
+        *come* is told of a pod before it is judged: what was kept for it is free from then on.
+        """
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
         self._zones = zones
         self.choose = choose
         self._spread = spread
         self._closed_to = closed_to
+        self._come = come
 
     def filter(self, body: bytes) -> bytes:
         """Return which of the nodes can hold the pod, and why the others cannot."""
@@ -66,6 +71,7 @@ class Verbs:
         self._zones.expire()
         self._spread.expire()
         self._spread.withdraw(pod.namespace, pod.name)
+        self._come(pod)
         if self.choose:
             self._zones.withdraw((pod.namespace, pod.name))
         request = self._zones.fits.request(pod)

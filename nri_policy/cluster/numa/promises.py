@@ -8,6 +8,7 @@ away twice. It does no I/O; the clock is the caller's.
 |---|---|
 | when one node is chosen for a pod (`choose`), or by our own binding | bound elsewhere, deleted, asked again, or CHOSEN_SECONDS without a binding |
 | when a pod is seen bound that is not running yet | |
+| when a place is kept for a pod that is to come (`keep`) | that pod asks, or is bound; taken back; MOST_SECONDS at the latest |
 | and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest |
 
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
@@ -58,11 +59,12 @@ class Promise:
     zone: int | None  # None: any that could be it
     since: float  # when it was made; when the pod was bound, once it is
     bound: bool
+    kept: bool = False  # for a pod that is to come
 
     @property
     def expires(self) -> float:
         """The time from which on it is void."""
-        return self.since + (MOST_SECONDS if self.bound else CHOSEN_SECONDS)
+        return self.since + (MOST_SECONDS if self.bound or self.kept else CHOSEN_SECONDS)
 
 
 class LiveZones:
@@ -159,7 +161,8 @@ class LiveZones:
 
     def pods(self) -> Collection[Key]:
         """Return the pods that are bound or have been promised a place."""
-        return self._node_of.keys() | self.promises.keys()
+        promised = {key for key, each in self.promises.items() if not each.kept}
+        return self._node_of.keys() | promised
 
     def choose(self, pod: Pod, request: NumaRequest, names: Iterable[str]) -> str | None:
         """Promise *pod* the best of the nodes that hold it; None if none does."""
@@ -171,6 +174,16 @@ class LiveZones:
         best = min(fitting, key=lambda name: (-answer.scores[slots[name]], name))
         self._make((pod.namespace, pod.name), best, request, None, bound=False)
         return best
+
+    def keep(self, key: Key, node: str, request: NumaRequest) -> bool:
+        """Promise a place on a node to a pod that is to come; False if there is none.
+
+        *key* is a name that no object has. A node that does not align pods has any number.
+        """
+        if self.fits.ask(request).verdicts[self.fits.slots[node]] != FITS:
+            return False
+        self._make(key, node, request, None, bound=False, kept=True)
+        return True
 
     def bind(self, pod: Pod, node: str) -> str | None:
         """Promise *pod* its place where it is about to be bound; return the zone's name, if one.
@@ -236,10 +249,17 @@ class LiveZones:
         for pod in found:
             self._end(self.promises[pod], "reported")
 
-    def _make(
-        self, key: Key, node: str, request: NumaRequest, zone: int | None, *, bound: bool
+    def _make(  # noqa: PLR0913 - what is promised
+        self,
+        key: Key,
+        node: str,
+        request: NumaRequest,
+        zone: int | None,
+        *,
+        bound: bool,
+        kept: bool = False,
     ) -> None:
-        promise = Promise(key, node, request, zone, self._now(), bound)
+        promise = Promise(key, node, request, zone, self._now(), bound, kept)
         if not self._amounts(node, request, sent=zone is not None):
             return
         self.promises[key] = self._promised.setdefault(node, {})[key] = promise

@@ -16,12 +16,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.groups.silence import Silence
+from nri_policy.cluster.numa.admission import NumaAdmission
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
 from nri_policy.cluster.numa.promises import LiveZones, NoRoomError
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.service.kueue import OF_KUEUE, AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.questions import answer_explain, answer_place
@@ -50,11 +52,13 @@ class Service:
         *,
         groups: bool = False,
         readiness: bool = False,
+        kueue: bool = False,
         file: PlacementFile | None = None,
     ) -> None:
         """Without a *lease* it is the only replica; with *groups* it places groups, too.
 
-        With *readiness* it marks Nodes whose daemon is silent.
+        With *readiness* it marks Nodes whose daemon is silent, with *kueue* it answers admission
+        checks of Kueue.
 
         The *settings* are those of the *file*, if there is one.
         """
@@ -63,13 +67,17 @@ class Service:
         self.settings = LiveSettings(settings, file, self._configure)
         self.controller = Controller(settings, now) if groups else None
         self.silence = Silence(client, self._leads, now) if readiness else None
+        self.admission = NumaAdmission(self.zones) if kueue else None
         self.writer: Writer | None = None
+        self.admission_writer: AdmissionWriter | None = None
         spread = ServiceSpread(now)
-        wake: Callable[[], object] = int
         if self.controller is not None:
             self.writer = Writer(client, self.controller, self._may_write)
-            wake = self.writer.wake
-        followed = sources(self.settings, self.zones, spread, self.controller, wake)
+        if self.admission is not None:
+            self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit)
+        followed = sources(
+            self.settings, self.zones, spread, self.controller, self.admission, self._wake
+        )
         self.watch = Watch(client, followed, now)
         self.verbs = Verbs(
             self.zones,
@@ -78,6 +86,7 @@ class Service:
             closed_to=None
             if self.controller is None
             else self.controller.attempts.waiting.closed_to,
+            **({} if self.admission is None else {"come": self.admission.places.come}),
         )
         self._file = file
         self._client = client
@@ -148,6 +157,8 @@ class Service:
                     group.create_task(self.lease.run())
                 if self.writer is not None:
                     group.create_task(self.writer.run())
+                if self.admission_writer is not None:
+                    group.create_task(self.admission_writer.run())
                 if self.silence is not None:
                     group.create_task(self.silence.run())
         finally:
@@ -218,6 +229,13 @@ class Service:
             "Whether the latest settings were wrong, and older ones are in force.",
             int(bool(self.settings.rejected)),
         )
+        if self.admission_writer is not None:
+            yield _counted(
+                f"{name}admission_checks",
+                "Answers to Kueue's admission checks.",
+                "state",
+                self.admission_writer.answers,
+            )
         if self.lease is not None:
             yield GaugeMetricFamily(
                 f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
@@ -249,6 +267,15 @@ class Service:
         """Whether groups may be placed: we lead, and know all that there is."""
         return self._leads() and not self.watch.problem(*OF_GROUPS)
 
+    def _may_admit(self) -> bool:
+        """Whether admission checks may be answered: we lead, and know all that there is."""
+        return self._leads() and not self.watch.problem(*OF_EXTENDER, *OF_KUEUE)
+
+    def _wake(self) -> None:
+        for writer in (self.writer, self.admission_writer):
+            if writer is not None:
+                writer.wake()
+
     def _leads(self) -> bool:
         return self.lease is None or self.lease.leading
 
@@ -272,12 +299,15 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     lease: LeaseName | None,
     groups: bool,
     readiness: bool,
+    kueue: bool,
 ) -> None:
     """Serve until SIGTERM or SIGINT; raises ValueError and OSError where it cannot listen.
 
     Other settings in the *file* count at once, and are looked for at SIGHUP.
     """
-    service = Service(settings, client, lease, groups=groups, readiness=readiness, file=file)
+    service = Service(
+        settings, client, lease, groups=groups, readiness=readiness, kueue=kueue, file=file
+    )
     http = server(listen, service.answers())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -9,14 +9,17 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.numa.admission import NumaAdmission
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.numa.workload_places import WorkloadPlaces
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.membership import POD_GROUP_API, read_job, read_pod_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.service.watch import PODS, ZONES, Key, Source
 from nri_policy.kube.client import NODES, Kind, decode
@@ -42,24 +45,35 @@ class _Group(Struct):
     metadata: _GroupMetadata
 
 
-def sources(
+def sources(  # noqa: PLR0913, PLR0917 - who is told
     settings: LiveSettings,
     zones: LiveZones,
     spread: ServiceSpread,
     controller: Controller | None,
+    admission: NumaAdmission | None,
     wake: Callable[[], object],
 ) -> list[Source]:
-    """Return what is followed: for the extender, and for groups where there is a *controller*.
+    """Return what is followed: for the extender, for groups where there is a *controller*.
 
-    *wake* is called after each change.
+    For Kueue where there is its *admission* check. *wake* is called after each change.
     """
     also = [] if controller is None else [controller]
+    kueue = [] if admission is None else [admission.places]
     found = [
         *_of_settings(settings),
         _nodes(zones, spread, *also),
-        _pods(zones, [spread, *also], [zones.pods, *(each.members.pods for each in also)]),
+        _pods(
+            zones,
+            [spread, *also, *kueue],
+            [
+                zones.pods,
+                *(each.members.pods for each in also),
+                *(each.pods for each in kueue),
+            ],
+        ),
         _reports(zones, *also),
         *(source for each in also for source in _of_groups(each)),
+        *([] if admission is None else kueue_sources(admission, controller)),
     ]
     return [_waking(each, wake) for each in found]
 
@@ -103,7 +117,7 @@ def _nodes(zones: LiveZones, *others: ServiceSpread | Controller) -> Source:
 
 def _pods(
     zones: LiveZones,
-    others: Sequence[ServiceSpread | Controller],
+    others: Sequence[ServiceSpread | Controller | WorkloadPlaces],
     known: Sequence[Callable[[], Collection[Key]]],
 ) -> Source:
     def take(item: Raw) -> None:

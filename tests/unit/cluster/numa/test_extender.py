@@ -136,6 +136,7 @@ async def replica(
     lease: LeaseName | None = None,
     now: Callable[[], float] = time.monotonic,
     groups: bool = False,
+    kueue: bool = False,
     **extender: Any,
 ) -> AsyncIterator[Replica]:
     connect = access(api.kubeconfig)
@@ -144,9 +145,11 @@ async def replica(
     settings = ClusterSettings(
         topologies=[Topology(levels=[HOSTNAME])], extender=Extender(**extender)
     )
-    service = Service(settings, client, lease, now, groups=groups)
+    service = Service(settings, client, lease, now, groups=groups, kueue=kueue)
     if service.writer is not None:
         service.writer._sleep = lambda _seconds: asyncio.sleep(0.01)
+    if service.admission_writer is not None:
+        service.admission_writer._sleep = lambda _seconds: asyncio.sleep(0.01)
     if service.lease is not None:
         service.lease._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     service.settings._sleep = lambda _seconds: asyncio.sleep(0.01)

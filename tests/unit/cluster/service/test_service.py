@@ -44,6 +44,7 @@ async def running(api: ClusterAPI, folder: Path) -> None:
         file=file,
         lease=lease,
         readiness=False,
+        kueue=False,
         groups=False,
     )
 

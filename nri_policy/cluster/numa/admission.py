@@ -1,0 +1,216 @@
+"""The admission check `numa-fit`: a Workload of Kueue is admitted if its pods fit the zones now.
+
+Answers AdmissionChecks whose controller is CONTROLLER. What follows from a Workload's state:
+
+| the Workload | its check |
+|---|---|
+| has its quota, the check is Pending, all pods find a zone | Ready; their places are kept until they come, MOST_SECONDS at the latest |
+| has its quota, the check is Pending, a pod finds none | Retry, with a message; Kueue gives its quota to others, and asks again after a time that doubles |
+| has no quota, is over, or has another answer | what was kept is given back |
+| is Ready, and nothing is kept: another replica answered | places are kept for the pods that have not come, if there are any left |
+
+It does no I/O. What it wants written is refused if the object has changed meanwhile.
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.workload_places import WorkloadPlaces
+from nri_policy.cluster.objects.kueue import (
+    AdmissionCheck,
+    KueueWorkload,
+    Object,
+    ResourceFlavor,
+)
+from nri_policy.cluster.objects.membership import Key
+
+CONTROLLER = "placement.nri/numa-fit"
+RETRY_LEAST, RETRY_MOST = 15, 300  # seconds until Kueue tries again
+_PENDING, _READY, _RETRY = "Pending", "Ready", "Retry"
+_MAX_MESSAGE = 1024  # of a condition and of a check; Kueue takes 32 KiB
+
+
+class WriteCheck(Struct, frozen=True):
+    """The state of checks in the status of a Workload as it was at *revision*."""
+
+    key: Key
+    revision: str
+    checks: tuple[Object, ...]
+    answer: str  # Ready or Retry
+
+    def patch(self) -> Object:
+        """Return the merge patch of the Workload's status."""
+        metadata = {"resourceVersion": self.revision}
+        return {"metadata": metadata, "status": {"admissionChecks": [*self.checks]}}
+
+
+class WriteActive(Struct, frozen=True):
+    """Whether an AdmissionCheck is answered, in the status of it as it was at *revision*."""
+
+    name: str
+    revision: str
+    conditions: tuple[Object, ...]
+
+    def patch(self) -> Object:
+        """Return the merge patch of the AdmissionCheck's status."""
+        metadata = {"resourceVersion": self.revision}
+        return {"metadata": metadata, "status": {"conditions": [*self.conditions]}}
+
+
+class NumaAdmission:
+    """The Workloads, checks and flavors of Kueue, and what is to be written of them."""
+
+    def __init__(
+        self,
+        zones: LiveZones,
+        *,
+        date: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.places = WorkloadPlaces(zones)
+        self.workloads: dict[Key, KueueWorkload] = {}
+        self.checks: dict[str, AdmissionCheck] = {}
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self._zones = zones
+        self._date = date
+        self._dirty: dict[Key, None] = {}  # Workloads to look at
+        self._asked: dict[Key | str, str] = {}  # the revision that a write rests on, by object
+
+    def set_workload(self, workload: KueueWorkload) -> None:
+        """Take in that a Workload came or changed."""
+        self.workloads[workload.key] = workload
+        self._dirty[workload.key] = None
+
+    def remove_workload(self, key: Key) -> None:
+        """Take in that a Workload went."""
+        self.workloads.pop(key, None)
+        self._dirty.pop(key, None)
+        self._asked.pop(key, None)
+        self.places.forget(key)
+
+    def set_check(self, check: AdmissionCheck) -> None:
+        """Take in that an AdmissionCheck came or changed."""
+        self.checks[check.name] = check
+        self.begin()
+
+    def remove_check(self, name: str) -> None:
+        """Take in that an AdmissionCheck went."""
+        self.checks.pop(name, None)
+        self._asked.pop(name, None)
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        """Take in that a ResourceFlavor came or changed."""
+        self.flavors[flavor.name] = flavor
+        self.begin()
+
+    def remove_flavor(self, name: str) -> None:
+        """Take in that a ResourceFlavor went."""
+        self.flavors.pop(name, None)
+
+    def begin(self) -> None:
+        """Look at all Workloads anew: we lead from now on, or something that they rest on came."""
+        self._dirty |= dict.fromkeys(self.workloads)
+
+    def failed(self, write: WriteCheck | WriteActive) -> None:
+        """Take in that a write did not come to be: it is decided anew."""
+        if isinstance(write, WriteCheck):
+            self._asked.pop(write.key, None)
+            if write.key in self.workloads:
+                self._dirty[write.key] = None
+        else:
+            self._asked.pop(write.name, None)
+
+    def step(self) -> list[WriteCheck | WriteActive]:
+        """Return what is to be written now."""
+        self._zones.expire()
+        writes: list[WriteCheck | WriteActive] = [
+            active
+            for check in self.checks.values()
+            if check.controller == CONTROLLER and (active := self._active(check)) is not None
+        ]
+        looked_at = [self.workloads[key] for key in self._dirty]
+        self._dirty.clear()
+        # First those that give places back, then by Kueue's order.
+        for workload in sorted(
+            looked_at,
+            key=lambda one: (one.reserved and not one.over, -one.priority, one.created, one.key),
+        ):
+            write = self._decide(workload)
+            if write is not None:
+                writes.append(write)
+        for each in writes:
+            self._asked[each.key if isinstance(each, WriteCheck) else each.name] = each.revision
+        return writes
+
+    def _active(self, check: AdmissionCheck) -> WriteActive | None:
+        """Return the condition of a check, None where it says so already."""
+        wanted = {
+            "type": "Active",
+            "status": "False" if check.has_parameters else "True",
+            "reason": "Parameters" if check.has_parameters else "Active",
+            "message": "it takes no parameters" if check.has_parameters else "it is answered",
+            "observedGeneration": check.generation,
+        }
+        others = [each for each in check.conditions if each.get("type") != "Active"]
+        for each in check.conditions:
+            if wanted.items() <= each.items():
+                return None
+        if self._asked.get(check.name) == check.revision:
+            return None
+        return WriteActive(
+            check.name, check.revision, (*others, {**wanted, "lastTransitionTime": self._now()})
+        )
+
+    def _decide(self, workload: KueueWorkload) -> WriteCheck | None:
+        ours = {
+            each.name
+            for each in workload.checks
+            if (check := self.checks.get(each.name)) is not None
+            and check.controller == CONTROLLER
+            and not check.has_parameters
+        }
+        states = {each.state for each in workload.checks if each.name in ours}
+        if not ours or not workload.reserved or workload.over or states & {_RETRY, "Rejected"}:
+            self.places.give_back(workload.key)
+            return None
+        if self._asked.get(workload.key) == workload.revision:
+            return None  # the answer is on its way
+        if any(name not in self.flavors for each in workload.pod_sets for name in each.flavors):
+            return None  # it will be looked at when the flavor comes
+        if states == {_READY}:
+            if not self.places.keeps(workload.key):
+                self.places.keep(workload, self.flavors, again=True)
+            return None
+        problem = self.places.keep(workload, self.flavors)
+        answered = self._answered(workload, ours, problem)
+        return WriteCheck(workload.key, workload.revision, answered, _RETRY if problem else _READY)
+
+    def _answered(
+        self, workload: KueueWorkload, ours: set[str], problem: str
+    ) -> tuple[Object, ...]:
+        """Return the checks of a Workload with our answer."""
+        found = []
+        for check, stored in zip(workload.checks, workload.stored_checks, strict=True):
+            if check.name not in ours or check.state not in (_PENDING, _READY):
+                found.append(stored)
+                continue
+            answer: Object = {
+                "name": check.name,
+                "state": _RETRY if problem else _READY,
+                "lastTransitionTime": self._now(),
+                "message": problem[:_MAX_MESSAGE] or "all pods fit the zones of the nodes",
+            }
+            if problem:
+                wait = RETRY_LEAST * 2 ** min(check.retries, 10)
+                answer["requeueAfterSeconds"] = min(wait, RETRY_MOST)
+            if check.retries:
+                answer["retryCount"] = check.retries
+            found.append(answer)
+        return tuple(found)
+
+    def _now(self) -> str:
+        return self._date().strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,189 @@
+"""Places in zones that are kept for the pods of Kueue's Workloads until these pods come.
+
+Whether a Workload's pods fit is decided all at once, pod by pod, each seeing those before: where
+one finds no room, none is kept. What is kept is a promise like those to pods (`promises`); each pod
+of the Workload that asks, or is bound, takes one of them over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.document import CPU, PODS
+from nri_policy.cluster.objects.kueue import (
+    POD_SET,
+    AdmittedPodSet,
+    KueueWorkload,
+    ResourceFlavor,
+    with_flavors,
+    workload_of,
+)
+from nri_policy.cluster.objects.matching import selected
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.pod import Pod, PodSpec
+from nri_policy.foundation.wording import counted, quoted
+
+_MOST_REASONS = 5  # that a refusal names
+
+
+class WorkloadPlaces:
+    """What is kept in zones, by Workload."""
+
+    def __init__(self, zones: LiveZones) -> None:
+        self._zones = zones
+        self._kept: dict[Key, list[tuple[str, Key]]] = {}  # pod set, and key of the promise
+        self._came: defaultdict[Key, set[Key]] = defaultdict(set)  # by Workload: its pods
+        self._workload_of: dict[Key, Key] = {}  # of these pods
+
+    def pods(self) -> Collection[Key]:
+        """Return the pods of Workloads that have come."""
+        return self._workload_of.keys()
+
+    def keeps(self, workload: Key) -> bool:
+        """Whether places were found for a Workload, and not given back."""
+        return workload in self._kept
+
+    def keep(
+        self, workload: KueueWorkload, flavors: Mapping[str, ResourceFlavor], *, again: bool = False
+    ) -> str:
+        """Keep places for all pods; return why that cannot be, or nothing.
+
+        *again*: for those that have not come yet. Raises KeyError for a flavor that is not known.
+        """
+        self.give_back(workload.key)
+        if not again:
+            self._came.pop(workload.key, None)
+        kept = self._kept[workload.key] = []
+        came = len(self._came[workload.key])
+        pod_sets = [(each, with_flavors(each, flavors).spec) for each in workload.pod_sets]
+        # Large pods first: small ones would break up the zones that they need.
+        for pod_set, spec in sorted(pod_sets, key=lambda each: -each[1].effective().get(CPU, 0)):
+            count = max(0, pod_set.count - came)
+            came = max(0, came - pod_set.count)
+            left, why = self._keep(workload, pod_set, spec, count, kept)
+            if left:
+                self.give_back(workload.key)
+                name = quoted(pod_set.name)
+                return (
+                    f"{left} of {counted(count, 'pod')} of pod set {name} find no NUMA zone now"
+                    f"{_texts(why)}"
+                )
+        return ""
+
+    def give_back(self, workload: Key) -> None:
+        """Keep nothing for a Workload any more."""
+        for _, promise in self._kept.pop(workload, ()):
+            self._zones.withdraw(promise)
+
+    def forget(self, workload: Key) -> None:
+        """Take in that a Workload went."""
+        self.give_back(workload)
+        self._came.pop(workload, None)
+
+    def set_pod(self, pod: Pod) -> None:
+        """Take in that a pod came or changed: one that is bound, or ended, needs no place."""
+        if (pod.node or pod.finished) and not pod.deleted:
+            self.come(pod)
+
+    def remove_pod(self, namespace: str, name: str) -> None:
+        """Take in that a pod went."""
+        workload = self._workload_of.pop((namespace, name), None)
+        if workload is not None:
+            self._came[workload].discard((namespace, name))
+
+    def come(self, pod: Pod) -> None:
+        """Have a pod take over a place of its Workload, once."""
+        workload = workload_of(pod)
+        key = (pod.namespace, pod.name)
+        if workload is None or key in self._came[workload]:
+            return
+        self._came[workload].add(key)
+        self._workload_of[key] = workload
+        kept = self._kept.get(workload)
+        if not kept:
+            return
+        name = pod.labels.get(POD_SET)
+        at = next((at for at, (own, _) in enumerate(kept) if name in (None, own)), None)
+        if at is not None:
+            self._zones.withdraw(kept.pop(at)[1])
+
+    def _keep(
+        self,
+        workload: KueueWorkload,
+        pod_set: AdmittedPodSet,
+        spec: PodSpec,
+        count: int,
+        kept: list[tuple[str, Key]],
+    ) -> tuple[int, Counter[str]]:
+        """Keep places for *count* pods; return how many find none, and why by number of nodes."""
+        pod = Pod(namespace=workload.namespace, name="", spec=spec)
+        request = self._zones.fits.request(pod)
+        why: Counter[str] = Counter()
+        left = count
+        for nodes, wanted in self._ranges(pod_set.assignment, count):
+            missing = wanted
+            for node in self._usable(nodes, spec, pod, why):
+                for _ in range(min(missing, _most(node, spec))):
+                    name = f"{workload.name}/{pod_set.name}/{len(kept)}"
+                    if not self._zones.keep((workload.namespace, name), node.name, request):
+                        break
+                    kept.append((pod_set.name, (workload.namespace, name)))
+                    missing -= 1
+                if not missing:
+                    break
+            left -= wanted - missing
+        return left, why
+
+    def _ranges(
+        self, assignment: Assignment | None, count: int
+    ) -> Iterator[tuple[Sequence[ClusterNode], int]]:
+        """Yield nodes, and how many of the pods go there: all, or where Kueue has assigned them."""
+        nodes = [self._zones.node(name) for name in self._zones.nodes()]
+        if assignment is None:
+            yield nodes, count
+            return
+        by_host: defaultdict[str, list[ClusterNode]] = defaultdict(list)
+        for node in nodes:
+            by_host[node.labels.get(HOSTNAME, "")].append(node)
+        for each in assignment.domains:
+            named = dict(zip(assignment.levels, each.values, strict=True))
+            own = by_host.get(named[HOSTNAME], []) if HOSTNAME in named else nodes
+            taken = min(each.count, count)
+            count -= taken
+            yield [node for node in own if selected(node.labels, named)], taken
+
+    def _usable(
+        self, nodes: Sequence[ClusterNode], spec: PodSpec, pod: Pod, why: Counter[str]
+    ) -> list[ClusterNode]:
+        """Return the nodes that take a pod, the best first; count *why* others do not."""
+        fits = self._zones.fits
+        answer = fits.ask(fits.request(pod))
+        found = []
+        for node in nodes:
+            slot = fits.slots.get(node.name)
+            problem = host_reason(node, {}, spec)
+            if not problem and slot is not None:
+                problem = reason(answer.verdicts[slot])
+            if problem:
+                why[problem] += 1
+            elif slot is not None:
+                found.append((-answer.scores[slot], node.name, node))
+        return [node for *_, node in sorted(found, key=lambda each: each[:2])]
+
+
+def _most(node: ClusterNode, spec: PodSpec) -> int:
+    """Return how many such pods a node takes at most, if it were empty."""
+    asked = spec.effective() | {PODS: 1}
+    return min(node.allocatable.get(name, 0) // each for name, each in asked.items() if each)
+
+
+def _texts(why: Counter[str]) -> str:
+    found = [f"{text} on {counted(number, 'node')}" for text, number in why.most_common()]
+    more = [f"{len(found) - _MOST_REASONS} more"] if len(found) > _MOST_REASONS else []
+    return f": {', '.join(found[:_MOST_REASONS] + more)}" if found else ""

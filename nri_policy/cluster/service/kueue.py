@@ -1,0 +1,140 @@
+"""Kueue's objects: which are followed, and writing what the check `numa-fit` answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from http.client import CONFLICT, NOT_FOUND
+from typing import NoReturn
+
+from msgspec import Raw
+
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.numa.admission import NumaAdmission, WriteActive, WriteCheck
+from nri_policy.cluster.objects.kueue import (
+    API,
+    group_of,
+    read_check,
+    read_flavor,
+    read_workload,
+)
+from nri_policy.cluster.service.watch import Key, Source
+from nri_policy.foundation.backoff import backoff
+from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.errors import APIError
+
+log = logging.getLogger(__name__)
+
+WORKLOADS, CHECKS, FLAVORS = (
+    Kind(group=API[0], version=API[1], plural=plural)
+    for plural in ("workloads", "admissionchecks", "resourceflavors")
+)
+OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)
+IDLE = 1.0  # seconds after which it looks again without news: whether we lead
+_BACKOFF = partial(backoff, least=0.5, most=30.0)
+
+
+def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> list[Source]:
+    """Return what is followed of Kueue; its topology assignments count as groups, if there are any.
+
+    Where Kueue is not installed, there is nothing.
+    """
+
+    def take_workload(item: Raw) -> None:
+        workload = read_workload(item, "")
+        admission.set_workload(workload)
+        if controller is not None:
+            controller.set_assigned(group_of(workload))
+
+    def remove_workload(key: Key) -> None:
+        admission.remove_workload(key)
+        if controller is not None:
+            controller.remove_assigned(key)
+
+    return [
+        Source(
+            kind=WORKLOADS,
+            take=take_workload,
+            remove=remove_workload,
+            known=admission.workloads.keys,
+            optional=(NOT_FOUND,),
+        ),
+        Source(
+            kind=CHECKS,
+            take=lambda item: admission.set_check(read_check(item, "")),
+            remove=lambda key: admission.remove_check(key[1]),
+            known=lambda: [("", name) for name in admission.checks],
+            optional=(NOT_FOUND,),
+        ),
+        Source(
+            kind=FLAVORS,
+            take=lambda item: admission.set_flavor(read_flavor(item, "")),
+            remove=lambda key: admission.remove_flavor(key[1]),
+            known=lambda: [("", name) for name in admission.flavors],
+            optional=(NOT_FOUND,),
+        ),
+    ]
+
+
+class AdmissionWriter:
+    """Writes what an admission check answers, while we lead and know what there is."""
+
+    def __init__(
+        self,
+        client: Client,
+        admission: NumaAdmission,
+        may_write: Callable[[], bool],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.answers: dict[str, int] = {"Ready": 0, "Retry": 0}
+        self._client = client
+        self._admission = admission
+        self._may_write = may_write
+        self._sleep = sleep
+        self._woken = asyncio.Event()
+        self._leads = False
+
+    def wake(self) -> None:
+        """Have it look: something has changed."""
+        self._woken.set()
+
+    async def run(self) -> NoReturn:
+        """Write until cancelled."""
+        failures = 0  # in a row
+        while True:
+            if not self._may_write():
+                self._leads = False
+            else:
+                if not self._leads:
+                    self._admission.begin()
+                    self._leads = True
+                failed = [not await self._write(each) for each in self._admission.step()]
+                failures = failures + 1 if any(failed) else 0
+                if failures:
+                    await self._sleep(_BACKOFF(failures))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE):
+                    await self._woken.wait()
+            self._woken.clear()
+
+    async def _write(self, write: WriteCheck | WriteActive) -> bool:
+        """Write one answer; return whether there is nothing to repeat."""
+        patch = write.patch()
+        try:
+            if isinstance(write, WriteActive):
+                await self._client.merge(CHECKS, write.name, patch, part="status")
+            else:
+                namespace, name = write.key
+                await self._client.merge(WORKLOADS, name, patch, namespace=namespace, part="status")
+                self.answers[write.answer] += 1
+        except APIError as error:
+            self._admission.failed(write)
+            if error.code in (CONFLICT, NOT_FOUND):
+                return True  # it is another one by now: we shall see
+            log.warning("admission-not-written", extra={"reason": str(error)})
+            return False
+        return True

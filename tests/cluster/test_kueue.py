@@ -1,0 +1,182 @@
+"""Kueue's admission check on a real API server with Kueue's own kinds; Kueue itself is played."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.service.service import Service
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from tests.cluster.control_plane import ControlPlane, require
+from tests.cluster.installation import CONFIGS, KINDS, register
+from tests.support.exchanges import MERGE, NRT
+from tools.kueue import kinds
+
+Object = dict[str, Any]
+
+ROOT = "/apis/kueue.x-k8s.io/v1beta2"
+WORKLOADS = f"{ROOT}/namespaces/default/workloads"
+CHECKS = f"{ROOT}/admissionchecks"
+ACCOUNT = "/api/v1/namespaces/kube-system/serviceaccounts/nri-policy-cluster/token"
+HOSTNAME = "kubernetes.io/hostname"
+NOW = "2026-01-01T00:00:00Z"
+
+
+def prepare(plane: ControlPlane, folder: Path) -> None:
+    """Two nodes that align pods, each with one zone of 4 CPUs; Kueue's kinds, and our rights."""
+    try:
+        files = kinds()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"Kueue's module cannot be had: {error}")
+    for each in (*map(str, files), KINDS[0]):
+        plane.kubectl("apply", "--server-side", "-f", each)
+        plane.kubectl("wait", "--for=condition=Established", "-f", each)
+    component = folder / "kueue"
+    component.mkdir()
+    (component / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "resources": [_below(component, "cluster")],
+                "components": [_below(component, "kustomize/cluster-kueue")],
+            }
+        )
+    )
+    for kind in ("placement-groups-crd.yaml", "settings-crd.yaml"):
+        plane.kubectl("apply", "-f", str(CONFIGS / "cluster" / kind))
+    plane.kubectl("apply", "-k", str(component))
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    for name in ("a", "b"):
+        register(plane, name, capacity=amounts, allocatable=amounts)
+        zone = {"name": "node-0", "type": "Node", "resources": _resources(4)}
+        report = {
+            "apiVersion": "topology.node.k8s.io/v1alpha2",
+            "kind": "NodeResourceTopology",
+            "metadata": {"name": name},
+            "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
+            "zones": [zone],
+        }
+        plane.asked("POST", NRT, report)
+
+
+def _below(folder: Path, name: str) -> str:
+    return os.path.relpath(CONFIGS / name, folder.resolve())
+
+
+def _resources(cpus: int) -> list[Object]:
+    return [
+        {"name": name, "capacity": amount, "allocatable": amount, "available": amount}
+        for name, amount in (("cpu", str(cpus)), ("memory", "8Gi"))
+    ]
+
+
+def submit(plane: ControlPlane, name: str, pods: int, cpus: int) -> None:
+    """A Workload for which Kueue has reserved quota, as Kueue writes it."""
+    amounts = {"cpu": str(cpus), "memory": "1Gi"}
+    container = {
+        "name": "c",
+        "image": "x",
+        "resources": {"requests": amounts, "limits": amounts},
+    }
+    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+    pod_set = {"name": "main", "count": pods, "template": template}
+    plane.asked("POST", WORKLOADS, {"metadata": {"name": name}, "spec": {"podSets": [pod_set]}})
+    reserve(plane, name, pods)
+
+
+def reserve(plane: ControlPlane, name: str, pods: int, **check: Any) -> None:
+    condition = {
+        "type": "QuotaReserved",
+        "status": "True",
+        "reason": "QuotaReserved",
+        "message": "",
+        "lastTransitionTime": NOW,
+    }
+    pending = {"name": "numa-fit", "state": "Pending", "message": "", "lastTransitionTime": NOW}
+    status = {
+        "conditions": [condition],
+        "admission": {
+            "clusterQueue": "q",
+            "podSetAssignments": [{"name": "main", "count": pods}],
+        },
+        "admissionChecks": [pending | check],
+    }
+    plane.asked("PATCH", f"{WORKLOADS}/{name}/status", {"status": status}, content=MERGE)
+
+
+def state(plane: ControlPlane, name: str) -> Object:
+    (check,) = plane.asked("GET", f"{WORKLOADS}/{name}")["status"]["admissionChecks"]
+    assert isinstance(check, dict)
+    return check
+
+
+async def answer(plane: ControlPlane) -> None:
+    """Run the service with its own account's token while Workloads come."""
+    token = str(
+        plane.asked("POST", ACCOUNT, {"spec": {"audiences": ["https://test"]}})["status"]["token"]
+    )
+    connect = access(plane.kubeconfig(token))
+    assert connect is not None
+    client = Client(connect)
+    settings = ClusterSettings(topologies=[Topology(levels=[HOSTNAME])])
+    service = Service(settings, client, None, kueue=True)
+    running = asyncio.create_task(service.run())
+
+    async def until(name: str, wanted: str) -> None:
+        await asyncio.to_thread(
+            plane.until, lambda: state(plane, name)["state"] == wanted, f"{name} is {wanted}"
+        )
+
+    try:
+        await asyncio.to_thread(submit, plane, "first", 2, 3)
+        await until("first", "Ready")
+        await asyncio.to_thread(submit, plane, "second", 1, 3)
+        await until("second", "Retry")
+        assert state(plane, "second")["requeueAfterSeconds"] == 15
+        over = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": ""}
+        conditions = plane.asked("GET", f"{WORKLOADS}/first")["status"]["conditions"]
+        status = {"conditions": [*conditions, over | {"lastTransitionTime": NOW}]}
+        await asyncio.to_thread(
+            plane.asked,
+            "PATCH",
+            f"{WORKLOADS}/first/status",
+            {"status": status},
+            content=MERGE,
+        )
+        await asyncio.to_thread(reserve, plane, "second", 1, retryCount=1)
+        await until("second", "Ready")
+        condition = plane.asked("GET", f"{CHECKS}/numa-fit")["status"]["conditions"][0]
+        assert (condition["type"], condition["status"]) == ("Active", "True")
+        refused = await asyncio.to_thread(write_more, plane, token)
+        assert {*refused} <= {403, 422}, refused
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await client.close()
+
+
+def write_more(plane: ControlPlane, token: str) -> list[int]:
+    """Try to write with the service's token what it has no business with; return the answers."""
+    patches: tuple[Object, ...] = (
+        {"status": {"conditions": []}},
+        {"status": {"admissionChecks": []}},
+        {"status": {"admission": None}},
+    )
+    return [
+        plane.ask("PATCH", f"{WORKLOADS}/second/status", patch, content=MERGE, token=token).status
+        for patch in patches
+    ]
+
+
+def test_workloads_are_admitted_by_the_zones_of_the_nodes(tmp_path: Path) -> None:
+    require("kube-apiserver", "kubectl")
+    with ControlPlane(tmp_path, nodes="ab") as plane:
+        prepare(plane, tmp_path)
+        asyncio.run(answer(plane))
