@@ -102,7 +102,7 @@ class DecisionLog:
         if isinstance(outcome, Decision):
             self._fill_decision(event, outcome, view)
             explanation = outcome.explanation
-        elif not isinstance(event, Reconfigured):
+        elif isinstance(event, Created | Resized):
             explanation = self._explain_refusal(event, outcome, view)
         if not self._watchers:
             return
@@ -135,7 +135,9 @@ class DecisionLog:
                 if gone in (None, refusal.container.pod.id):
                     self.refusals[name] = replace(refusal, pod_exists=False)
 
-    def _explain_refusal(self, event: Event, error: Exception, view: NodeView) -> Explanation:
+    def _explain_refusal(
+        self, event: Created | Resized, error: Exception, view: NodeView
+    ) -> Explanation:
         container = _container_of(event, view)
         explanation = error.explanation if isinstance(error, PlacementError) else None
         explanation = explanation or Explanation(
@@ -156,11 +158,10 @@ class DecisionLog:
         return explanation
 
 
-def _container_of(event: Event, view: NodeView) -> Container:
+def _container_of(event: Created | Resized, view: NodeView) -> Container:
     """Return the container that *event*, which was refused, is about."""
     if isinstance(event, Created):
         return event.container
-    assert isinstance(event, Resized), "no other event is refused to a container"
     return view.held_by(event.container_id).container
 
 

@@ -16,6 +16,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.claims import hold_again, prepare, unprepare
 from nri_policy.engine.classification import update_limits, with_limits
 from nri_policy.engine.correction import describe
 from nri_policy.engine.event import (
@@ -26,12 +27,14 @@ from nri_policy.engine.event import (
     Equipped,
     Event,
     PodStopped,
+    Prepared,
     Reconfigured,
     Resized,
     ResizeEnded,
     Started,
     Stopped,
     Synchronized,
+    Unprepared,
 )
 from nri_policy.engine.grant import Decision, Moved, Placement
 from nri_policy.engine.interim import interim_placement
@@ -148,6 +151,10 @@ class Engine:
                     decision = self._reconfigured(event)
                 case Described():
                     decision = describe(state, event)
+                case Prepared():
+                    decision = prepare(state, event)
+                case Unprepared():
+                    decision = unprepare(state, event)
                 case Drifted():
                     decision = resend(state, event.container_ids)
                 case Equipped():
@@ -181,6 +188,7 @@ class Engine:
         old = self._state
         change = reconfigure(old, event, self._unheard)
         self._state = new = change.state
+        hold_again(new, change.claims)
         decision = place_and_announce(
             new,
             change.candidates,

@@ -15,6 +15,7 @@ from nri_policy.classes import Classes, Equipment
 from nri_policy.engine.grant import Grant
 from nri_policy.hardware.machine import Machine
 from nri_policy.settings import Settings
+from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, Pod, Resources
 from nri_policy.workload.request import Entitlement
 from nri_policy.workload.requirements import PodRequirements, Requirements
@@ -79,11 +80,23 @@ class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
     pod_id: str
 
 
+class Prepared(Struct, frozen=True, kw_only=True, tag="prepared"):
+    """The kubelet wants what a resource claim was allocated of our devices: all, or none."""
+
+    parts: tuple[ClaimPart, ...]  # of one claim
+
+
+class Unprepared(Struct, frozen=True, kw_only=True, tag="unprepared"):
+    """The kubelet wants a claim to be given back."""
+
+    claim: str  # uid
+
+
 class StoredGrant(Struct, frozen=True, kw_only=True):
-    """What an earlier engine granted, and enough of the container, or pod, to know it again."""
+    """What an earlier engine granted, and enough of who held it to know that again."""
 
     pod_uid: str
-    full_name: str  # namespace/pod/container, or namespace/pod of a room
+    full_name: str  # namespace/pod/container, namespace/pod of a room, or a claim's
     resized: bool  # its resources are newer than its pod's annotations
     entitlement: Entitlement = field(name="request")  # what the grant is for
     pool: str  # name: ids are another tree's
@@ -96,11 +109,17 @@ class StoredGrant(Struct, frozen=True, kw_only=True):
     requirements: Requirements | None = None  # by its pod's object
     pod_level: bool | None = None  # whether its pod has resources as a whole
     pod_amounts: Resources | None = None
+    part: ClaimPart | None = None  # of a claim
 
     @property
     def of_room(self) -> bool:
         """Whether it is the grant of a room."""
-        return self.full_name.count("/") == 1
+        return self.part is None and self.full_name.count("/") == 1
+
+    @property
+    def of_container(self) -> bool:
+        """Whether it is the grant of a container."""
+        return self.part is None and not self.of_room
 
 
 class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):
@@ -149,6 +168,8 @@ Event = (
     | Drifted
     | Equipped
     | Described
+    | Prepared
+    | Unprepared
 )
 
 

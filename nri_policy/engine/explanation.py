@@ -26,6 +26,7 @@ class DecisionKind(StrEnum):
     PRESERVED = "left as it is"
     KEPT = "kept what it ran on"
     TENANT = "in its pod's room"
+    CLAIMED = "where its claim is allocated"
     RESIZED = "resized where it was"
     REFUSED = "refused"
 

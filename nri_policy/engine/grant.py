@@ -17,7 +17,7 @@ from nri_policy.workload.request import Request, Sort
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What one container, or a room, holds."""
+    """What one container, a room, or a part of a claim, holds."""
 
     pool: int  # id in the tree
     sort: Sort
@@ -32,8 +32,15 @@ class Grant(Struct, frozen=True, kw_only=True):
     returned: bool = False  # it has been back, and stays wherever it is moved now
     tenant: bool = False  # its CPUs are its pod's room's, which are booked for the room (§3.3)
     rest: CPUSet = EMPTY  # what a tenant shares with others of its room
+    claimed: CPUSet = EMPTY  # CPUs of the claims that it uses, which hold them (dra.md §2.3)
     # of a room: slices that containers had when they ended, by name; they come back to them
     ended: Mapping[str, CPUSet] = {}
+    ending: bool = False  # of a claim: it is held until the last container that uses it ends
+
+    @property
+    def own(self) -> CPUSet:
+        """The CPUs that nobody else uses but those who hold them with it: its own and claimed."""
+        return self.exclusive | self.claimed
 
 
 class Moved(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.engine.claimants import with_held_claims
+from nri_policy.engine.claims import end_claims
 from nri_policy.engine.classification import (
     add_classes,
     check_supported,
@@ -38,6 +40,7 @@ def create(state: State, event: Created) -> Decision:
     if container.pod_level is None:
         container = known_by_others(state, container)
     if event.admitted:
+        container = with_held_claims(container, state.claims)
         container, request, warnings = read_admitted(container, state.layout)
     else:
         check_amounts(container.resources)
@@ -158,6 +161,7 @@ def stop(state: State, event: Stopped | PodStopped) -> Decision:
         state.forget(placed.container.id)
     if isinstance(event, PodStopped) and event.pod_id in state.rooms:
         freed.append(state.drop(event.pod_id))
+    freed += end_claims(state)
     for placed in gone:
         settle(state, placed.container.pod.id)
     if state.layout.settings.shrink_memory:

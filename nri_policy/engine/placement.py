@@ -12,6 +12,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.claimants import claimed_grant
 from nri_policy.engine.comparison import Comparison, Found
 from nri_policy.engine.exclusive_cpus import cut
 from nri_policy.engine.explanation import DecisionKind, Explanation
@@ -82,6 +83,8 @@ def place(
     What the container *held* until now, its pool and its CPUs, is kept as far as possible (§4,
     resize). Sharers are re-booked as a *last* resort, if allowed.
     """
+    if container.claims:
+        return _book_claimant(state, container, request)
     if (room := room_of(state, container, request)) is not None:
         return _book_tenant(state, room, container, request, held)
     try:
@@ -108,6 +111,27 @@ def place(
         except PlacementError:
             state.restore(before)
             raise refusal from None
+
+
+def _book_claimant(state: State, container: Container, request: Request) -> Choice:
+    """Book what a container has by its claims, and memory as near to these as there is."""
+    try:
+        claimed = claimed_grant(state, container, request)
+    except PlacementError as refusal:
+        raise _explain(state, container, Findings(), refusal) from None
+    grant, pool = claimed.grant, state.layout.tree.pools[claimed.grant.pool]
+    memory, offer = memory_request(container, request, aligned=False), None
+    if memory is not None:
+        try:
+            offer = state.memory.offer(pool.id, memory)
+        except MemoryShortageError as error:
+            short = memory_shortage(request, pool, error.shortage)
+            raise _explain(state, container, Findings(), short) from error
+        grant = replace(grant, mems=offer.zone)
+    findings = Findings(notes=claimed.notes)
+    choice = Choice(grant=grant, kind=DecisionKind.CLAIMED, offer=offer, findings=findings)
+    book(state, container, request, choice)
+    return choice
 
 
 def _book_tenant(
@@ -245,7 +269,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
             *choice.findings.notes,
             *(
                 ()
-                if choice.grant.tenant
+                if choice.grant.tenant or container.claims
                 else zone_note(state, request, choice.grant, choice.findings.table)
             ),
         ),

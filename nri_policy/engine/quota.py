@@ -32,7 +32,8 @@ def quota_of(
         return told
     if (
         pinned
-        and grant.exclusive
+        and grant.own
+        and (grant.exclusive or container.pod.qos is QoS.GUARANTEED)
         and not grant.shares
         and not grant.rest
         and grant.sort is Sort.NORMAL

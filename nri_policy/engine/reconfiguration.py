@@ -25,6 +25,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
     state: State
     candidates: list[Candidate]
+    claims: list[Placed]  # parts of resource claims, which come first
     forced: bool  # the machine is another one, whoever finds no place
     cause: str  # why, for people
 
@@ -38,7 +39,8 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     forced = event.machine is not None and event.settings is None
     settings = event.settings or old.layout.settings
     holders = [*old.placed.values(), *old.rooms.values()]
-    owned = CPUSet.union(each.grant.exclusive for each in holders)
+    claims = [*old.claims.values()]
+    owned = CPUSet.union(each.grant.exclusive for each in (*holders, *claims))
     layout = layout_of(
         event.machine or old.layout.machine,
         settings,
@@ -53,6 +55,7 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     return Change(
         state=new,
         candidates=[_candidate(each, old, layout, places, forced=forced) for each in holders],
+        claims=[_claim(each, layout, places) for each in claims],
         forced=forced,
         cause="the machine changed" if forced else "the settings changed",
     )
@@ -85,6 +88,20 @@ def _candidate(
         degraded=degraded,
         there=layout.capacity.reserved == old.layout.capacity.reserved,
     )
+
+
+def _claim(placed: Placed, layout: Layout, places: list[int | None]) -> Placed:
+    """Return a part of a claim with its pool on the new *layout*: that of its device, if any.
+
+    Where nothing of its pool is left it holds nothing.
+    """
+    assert placed.container.part is not None, "it stands for a part of a claim"
+    named = (each.id for each in layout.tree.pools if each.name == placed.container.part.pool)
+    pool, grant = next(named, places[placed.grant.pool]), placed.grant
+    if pool is None:
+        pool, grant = layout.tree.top.id, replace(grant, exclusive=EMPTY, shared=0, shares=False)
+    request, _ = read_request(placed.container, layout)
+    return replace(placed, request=request, grant=replace(grant, pool=pool))
 
 
 def _asks_no_more(settings: Settings, layout: Layout) -> bool:

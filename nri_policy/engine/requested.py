@@ -10,9 +10,10 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.affinity import affinities_of
 from nri_policy.workload.annotations import ZONE, AnnotationError
+from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.preferences import preferences
-from nri_policy.workload.request import Request, request_of
+from nri_policy.workload.request import Isolation, Request, Sort, Steering, request_of
 
 
 class AmountsError(Refused):
@@ -23,6 +24,8 @@ def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[s
     """Return what *container* asks for, and what is odd about that; raises AnnotationError."""
     if container.stands_for_pod:
         return _read_room(container, layout), ()
+    if container.part is not None:
+        return claim_request(container.part, layout), ()
     settings = layout.settings
     wishes = preferences(container.pod.annotations, container.name)
     if container.resized:
@@ -68,6 +71,36 @@ def _read_room(container: Container, layout: Layout) -> Request:
     request = request_of(alike, wishes, layout.settings, layout.memory_bytes)
     zone, _ = zone_hint(pod.annotations.get(ZONE), layout)
     return replace(request, steering=replace(request.steering, zone=zone))
+
+
+def claim_request(part: ClaimPart, layout: Layout) -> Request:
+    """Return what a part of a claim asks for: whole CPUs of its own, and a shared fraction."""
+    exclusive, shared = divmod(part.milli, 1000)
+    settings = layout.settings
+    return Request(
+        sort=Sort.NORMAL,
+        qos=QoS.GUARANTEED,
+        exclusive=exclusive,
+        shared=shared,
+        cpu_limit=None,
+        hide_hyperthreads=False,
+        movable=False,
+        memory=0,
+        memory_limit=None,
+        memory_kinds=frozenset(),
+        memory_preserve=True,
+        cold_start=None,
+        steering=Steering(
+            isolated=Isolation.NO,
+            burst_level=settings.unlimited_burstable,
+            priority=settings.default_cpu_priority,
+            hints=(),
+            strict_hints=False,
+            pick_by_hints=False,
+            affinities=(),
+            full_cores=settings.full_cores,
+        ),
+    )
 
 
 def read_admitted(

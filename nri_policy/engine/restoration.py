@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
+from nri_policy.engine.claims import complete, end_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import Decision, Grant, Held
@@ -47,6 +48,7 @@ def place_and_announce(  # noqa: PLR0913 - who is placed, and what is refused
     Refuse it all if one is lost or more than *missing* bytes of memory are short; None: never.
     """
     restored = restore(state, candidates, forced=forced, strict=missing is not None)
+    end_claims(state)
     settle_memory(state, state.pod_memory)
     if missing is not None:
         shorter = restored.short if state.memory.missing > missing else []
@@ -101,7 +103,7 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         )
         grant = _recalled_grant(stored, pools)
         keep(state, container, candidate.request, grant)
-        if container.stands_for_pod:  # the runtime knows nothing of rooms
+        if container.stands_in:  # the runtime knows nothing of it
             continue
         state.sent[container.id] = candidate.cpus, candidate.mems
         pinned = layout.settings.pin_cpu
@@ -124,7 +126,7 @@ def restore(
     forced: bool = False,
     strict: bool = False,
 ) -> Restored:
-    """Place all *candidates*, first those that can stay as they are.
+    """Place all *candidates*, first those that can stay as they are; claims are held already.
 
     They run already: who fits nowhere gets what the others leave, unless the change is *strict*,
     and can be refused for it. In a *forced* one CPUs are gone: who has lost some goes on with what
@@ -134,9 +136,14 @@ def restore(
     rooms = state.rooms.keys() | {
         each.container.id for each in candidates if each.container.stands_for_pod
     }
+    claimants = [each for each in candidates if each.container.claims]
     tenants = [each for each in candidates if is_tenant(each, rooms)]
-    others = [evict(each) for each in candidates if not is_tenant(each, rooms)]
+    others = [
+        evict(each) for each in candidates if not (each.container.claims or is_tenant(each, rooms))
+    ]
     _restore(state, others, result, forced=forced, strict=strict)
+    (result.refused if strict else result.flagged).extend(complete(state))
+    _restore_claimants(state, claimants, result)
     if tenants:
         orphans = [each for each in tenants if each.container.pod.id not in state.rooms]
         _restore(state, [*map(evict, orphans)], result, forced=forced, strict=strict)
@@ -144,6 +151,17 @@ def restore(
         restore_tenants(state, sorted(staying, key=_order), result, strict=strict)
     make_room(state, "other containers keep the last CPUs there")
     return result
+
+
+def _restore_claimants(state: State, candidates: Iterable[Candidate], result: Restored) -> None:
+    """Place containers that use claims, which hold what they have."""
+    for candidate in sorted(candidates, key=_order):
+        container, request = candidate.container, candidate.request
+        try:
+            place(state, container, request)
+        except PlacementError as refusal:
+            texts = admit_degraded(state, container, request, refusal)
+            result.flagged += [f"{container.full_name}: {text}" for text in texts]
 
 
 def _restore(

@@ -58,7 +58,7 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
     A pod whose containers have other CPUs by now gets none. PlacementError where no room is left.
     """
     pod = first.pod
-    if not request.steering.room or pod.id in state.rooms:
+    if not request.steering.room or pod.id in state.rooms or first.claims:
         return ()
     if Sort.NORMAL in (state.placed[each].grant.sort for each in state.of_pod(pod.id)):
         return ()

@@ -26,6 +26,7 @@ class Lack(StrEnum):
     MEMORY = "memory"
     FULL_CORES = "full-cores"  # whole idle cores
     ALIGNED_MEMORY = "aligned-memory"  # beside its CPUs
+    CLAIM = "claim"  # what a resource claim was allocated, or the claim itself
     HINTS = "hints"  # CPUs or memory as near as its strict hints want them
 
 
@@ -67,6 +68,8 @@ class PlacementError(Refused):
                 return f"no pool near to all strict hints ({names}) has room for {asked}"
             case Lack.FULL_CORES:
                 return f"no pool has enough whole idle cores for {asked}"
+            case Lack.CLAIM:
+                return f"no room for {asked} of its claim"
             case Lack.MEMORY | Lack.ALIGNED_MEMORY:
                 return (
                     f"no pool within a NUMA node has room for {format_bytes(request.memory)} of"

@@ -59,6 +59,7 @@ class Snapshot(Struct, frozen=True):
 
     placed: dict[str, Placed]
     rooms: dict[str, Placed]
+    claims: dict[str, Placed]
     sent: dict[str, tuple[CPUSet, CPUSet]]
     quotas: dict[str, int]
     supply: bytes
@@ -88,6 +89,8 @@ class State:
         self.placed: dict[str, Placed] = {}
         # by pod id, in the order of placement: of the pods that have their CPUs as one (§3.3)
         self.rooms: dict[str, Placed] = {}
+        # by id of the part: of resource claims, in the order in which they were prepared
+        self.claims: dict[str, Placed] = {}
         self.touched: dict[str, None] = {}  # ids that these two were called with in this event
         self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
         # CFS quotas that the runtime was told of, µs a period, NO_QUOTA for none
@@ -116,6 +119,7 @@ class State:
         snapshot = Snapshot(
             self.placed,
             self.rooms,
+            self.claims,
             self.sent,
             self.quotas,
             self.supply.snapshot(),
@@ -144,6 +148,7 @@ class State:
     def _copy(self, snapshot: Snapshot) -> None:
         self.placed = snapshot.placed.copy()
         self.rooms = snapshot.rooms.copy()
+        self.claims = snapshot.claims.copy()
         self.sent = snapshot.sent.copy()
         self.quotas = snapshot.quotas.copy()
         self.cold = snapshot.cold.copy()
@@ -158,7 +163,7 @@ class State:
             self.reserved_milli += grant.shared
         if grant.shares:
             self._sharing[grant.pool][container.id] = self._mems_of_sharer(placed)
-            stays = grant.exclusive or not grant.shared or not request.movable
+            stays = grant.exclusive or not grant.shared or not request.movable or container.claims
             if not (stays or (request.steering.strict_hints and request.steering.hints)):
                 mover = grant.shared, container.created, container.id, grant.pool
                 self.movers[container.id] = mover
@@ -182,7 +187,7 @@ class State:
         return twin
 
     def put(self, placed: Placed, offer: Offer | None = None) -> None:
-        """Book a grant for a container, or a room, that holds none, and the memory offered to it.
+        """Book a grant for a holder that has none, and the memory offered to it.
 
         A tenant's CPUs are booked for its room.
         """
@@ -194,7 +199,7 @@ class State:
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
         self.enter(placed)
         self.latest = max(self.latest, placed.container.created)
-        if not placed.container.stands_for_pod:
+        if not placed.container.stands_in:
             self.peers.add(placed.container, grant.pool)
             self._index(placed)
         if offer is not None:
@@ -204,14 +209,19 @@ class State:
                 self.cold[container_id] = None
 
     def enter(self, placed: Placed) -> None:
-        """Replace what is known of a container, or a room, by *placed*; bookings stay."""
-        table = self.rooms if placed.container.stands_for_pod else self.placed
-        table[placed.container.id] = placed
+        """Replace what is known of a holder by *placed*; bookings stay."""
+        container, table = placed.container, self.placed
+        if container.stands_in:
+            table = self.rooms if container.stands_for_pod else self.claims
+        table[container.id] = placed
         self.touched[placed.container.id] = None
 
     def holder(self, holder_id: str) -> Placed | None:
-        """Return the container, or the room of the pod, of that id, None if it holds no grant."""
-        return self.placed.get(holder_id) or self.rooms.get(holder_id)
+        """Return the container, room or part of a claim of that id, None if it holds no grant."""
+        for table in (self.placed, self.rooms, self.claims):
+            if (held := table.get(holder_id)) is not None:
+                return held
+        return None
 
     def shrink_memory(self) -> None:
         """Let widened zones shrink back as far as they fit."""
@@ -291,14 +301,14 @@ class State:
             self.resizing[container_id] = replace(resizing, before=before)
 
     def drop(self, container_id: str, *, settle: bool = True) -> Placed:
-        """Take the grant of a container, or a room, back; what the runtime was told of it stays.
+        """Take the grant of a holder back; what the runtime was told of it stays.
 
         Others who miss memory get of its only if it is to *settle*, and not come back resized.
         """
         if container_id in self.resizing:
             self.end_resize(container_id)
-        table = self.rooms if container_id in self.rooms else self.placed
-        placed = table.pop(container_id)
+        tables = self.placed, self.rooms, self.claims
+        placed = next(table for table in tables if container_id in table).pop(container_id)
         self.touched[container_id] = None
         container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
@@ -306,7 +316,7 @@ class State:
             self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.preemptible)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
-        if grant.shares:
+        if grant.shares and not container.stands_in:
             _remove(self._sharing, grant.pool, container_id)
         if container_id in self.movers:
             del self.movers[container_id]
@@ -314,7 +324,7 @@ class State:
             del self.away[container_id]
         if container_id in self.memory.bookings:
             self.memory.release(container_id, settle=settle)
-        if container.stands_for_pod:
+        if container.stands_in:
             return placed
         if _shares_memory(placed):
             _remove(self.pod_memory, container.pod.id, container_id)
@@ -380,7 +390,7 @@ class State:
 
     def _mems_of_sharer(self, placed: Placed) -> CPUSet | None:
         """Return the same where its cpuset is just its pool's free CPUs, None where it is not."""
-        own = placed.grant.exclusive or placed.request.hide_hyperthreads
+        own = placed.grant.own or placed.request.hide_hyperthreads
         return None if own else self._mems(placed)
 
     def announce(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from nri_policy.engine.claimants import with_held_claims
+from nri_policy.engine.claims import hold_again, restored_claims
 from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
@@ -40,7 +42,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     left = [
         each.full_name
         for key, each in event.held.items()
-        if key not in listed_now and not each.of_room
+        if key not in listed_now and each.of_container
     ]
     gone = [
         each
@@ -54,7 +56,8 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     drop_rooms(state, pods)
     candidates, warnings, deadlines, unread = [], [], {}, {}
     pools = {pool.name: pool.id for pool in state.layout.tree.pools}
-    recalled = _recall_all(present, event.held)
+    hold_again(state, restored_claims(state, event.held.values()))
+    recalled = _recall_all(state, present, event.held)
     for listed, (known, stored) in recalled:
         cpus, mems = parse_cpus(listed.resources.cpus), parse_cpus(listed.resources.mems)
         placed = state.placed.get(listed.id)
@@ -94,14 +97,14 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
 
 
 def _recall_all(
-    present: Iterable[Container], held: Mapping[str, StoredGrant]
+    state: State, present: Iterable[Container], held: Mapping[str, StoredGrant]
 ) -> list[tuple[Container, tuple[Container, StoredGrant | None]]]:
     """Return listed containers, each as it was known, with its stored grant, if any."""
     listed = [*present]
     recalled = [recall(each, held) for each in listed]
     together = known_together(container for container, _ in recalled)
     return [
-        (each, (container, stored))
+        (each, (with_held_claims(container, state.claims), stored))
         for each, container, (_, stored) in zip(listed, together, recalled, strict=True)
     ]
 

@@ -27,9 +27,9 @@ from nri_policy.workload.request import Request, Sort
 def room_of(state: State, container: Container, request: Request) -> Placed | None:
     """Return the room that *container* is a tenant of, None if it is of none.
 
-    Reserved and preserved containers are never tenants.
+    Reserved and preserved containers are never tenants, nor are those that use claims.
     """
-    if request.sort is not Sort.NORMAL or container.stands_for_pod:
+    if request.sort is not Sort.NORMAL or container.stands_in or container.claims:
         return None
     return state.rooms.get(container.pod.id)
 

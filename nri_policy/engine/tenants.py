@@ -24,7 +24,7 @@ from nri_policy.workload.request import Sort
 def is_tenant(candidate: Candidate, rooms: Collection[str]) -> bool:
     """Whether *candidate* is to have its place in one of *rooms*, by the ids of their pods."""
     container = candidate.container
-    if container.stands_for_pod or candidate.request.sort is not Sort.NORMAL:
+    if container.stands_in or container.claims or candidate.request.sort is not Sort.NORMAL:
         return False
     return container.pod.id in rooms
 

@@ -44,6 +44,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     layout: Layout
     placed: Mapping[str, Placed]  # by container id, in the order of placement
     rooms: Mapping[str, Placed]  # by pod id: pods that have their CPUs as one
+    claims: Mapping[str, Placed]  # by id: parts of resource claims, which hold CPUs of their own
     sent: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
     quotas: Mapping[str, int]  # CFS quotas that it was told of, µs a period, NO_QUOTA for none
     resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
@@ -76,9 +77,15 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     @property
     def exclusive(self) -> CPUSet:
-        """The CPUs that containers, and rooms, hold for themselves."""
-        holders = (*self.placed.values(), *self.rooms.values())
-        return CPUSet.union(each.grant.exclusive for each in holders)
+        """The CPUs that containers, rooms and claims hold for themselves."""
+        return CPUSet.union(self.held_by(each).grant.exclusive for each in self.holders)
+
+    @property
+    def holders(self) -> Iterator[str]:
+        """The ids of all that hold a grant: rooms and claims before the containers in them."""
+        yield from self.rooms
+        yield from self.claims
+        yield from self.placed
 
     @property
     def bookings(self) -> Mapping[str, Booking]:
@@ -91,8 +98,11 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return min((at for at in self.cold.values() if at is not None), default=None)
 
     def held_by(self, holder_id: str) -> Placed:
-        """Return what the container, or the room of the pod, of that id holds; KeyError."""
-        return self.rooms[holder_id] if holder_id in self.rooms else self.placed[holder_id]
+        """Return what the container, room or part of a claim of that id holds; KeyError."""
+        for table in (self.placed, self.rooms):
+            if holder_id in table:
+                return table[holder_id]
+        return self.claims[holder_id]
 
     def by_name(self) -> dict[str, Placed]:
         """Return the containers by namespace/pod/name."""
@@ -157,9 +167,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
         placed = self.placed[container_id]
         grant, resources = placed.grant, dict[str, CPUSet]()
         if grant.shares or grant.rest or grant.sort is Sort.RESERVED:
-            resources["SHARED_CPUS"] = self.cpus(placed) - grant.exclusive
-        if grant.exclusive:
-            resources["ISOLATED_CPUS" if grant.isolated else "EXCLUSIVE_CPUS"] = grant.exclusive
+            resources["SHARED_CPUS"] = self.cpus(placed) - grant.own
+        if grant.own:
+            resources["ISOLATED_CPUS" if grant.isolated else "EXCLUSIVE_CPUS"] = grant.own
         resources["ALL_MEMS"] = grant.mems
         for kind, nodes in self.layout.tree.top.memory.items():
             if grant.mems & nodes:
@@ -167,10 +177,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {name: str(ids) for name, ids in resources.items()}
 
     def to_store(self, container_id: str) -> StoredGrant:
-        """Return what has to be remembered of a container, or a room, for it to get its grant back.
-
-        By the id of the container, or of the pod.
-        """
+        """Return what has to be remembered of a holder for it to get its grant back."""
         placed, pools = self.held_by(container_id), self.layout.tree.pools
         home = placed.grant.home
         return StoredGrant(
@@ -188,6 +195,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             requirements=placed.container.requirements,
             pod_level=placed.container.pod_level,
             pod_amounts=placed.container.pod.amounts,
+            part=placed.container.part,
         )
 
 
@@ -198,6 +206,7 @@ def view_of(engine: Engine) -> NodeView:
         layout=state.layout,
         placed=tables.placed,
         rooms=tables.rooms,
+        claims=tables.claims,
         sent=tables.sent,
         quotas=tables.quotas,
         resizing=tables.resizing,

@@ -234,7 +234,7 @@ class Enforcement:
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
-        takes = starts and placed.grant.exclusive and len(self._confirmations.sent) > 1
+        takes = starts and placed.grant.own and len(self._confirmations.sent) > 1
         unsent = self._is_unsent(container_id)
         if not (unsent or self._confirmations.may_be_lost(container_id) or takes):
             return
@@ -282,7 +282,7 @@ class Enforcement:
         return Case(
             placement=placement,
             cgroup=placed.container.cgroup,
-            own=placed.grant.exclusive | (resizing.kept if resizing else EMPTY),
+            own=placed.grant.own | (resizing.kept if resizing else EMPTY),
             lost=self._confirmations.may_be_lost(container_id)
             or (
                 self._is_unsent(container_id)
@@ -349,7 +349,7 @@ class Enforcement:
                 owners=tuple(
                     each.container.full_name
                     for each in placed.values()
-                    if each.grant.exclusive & case.overlap
+                    if each.grant.own & case.overlap
                 ),
                 error=case.error,
             )

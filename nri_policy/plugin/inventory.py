@@ -104,7 +104,7 @@ class Inventory:
                 cgroup=cgroup_of(by_uid[stored.pod_uid].linux.cgroup_parent, each, runtime),
             )
             for each, stored in held.items()
-            if each not in view.placed and stored.pod_uid in by_uid and not stored.of_room
+            if each not in view.placed and stored.pod_uid in by_uid and stored.of_container
             if there.isdisjoint((each, stored.full_name))
         }
         paths = {each: container.cgroup for each, container in earlier.items()}
@@ -188,5 +188,5 @@ class Inventory:
         if stored is None:
             return None, 0, EMPTY
         grant, hidden = stored.grant, stored.entitlement.hide_hyperthreads
-        own = view.layout.cpus_of(grant, EMPTY, hidden) if grant.exclusive else EMPTY
+        own = view.layout.cpus_of(grant, EMPTY, hidden) if grant.own else EMPTY
         return stored.resources, stored.entitlement.milli, own

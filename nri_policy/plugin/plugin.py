@@ -202,7 +202,7 @@ class PolicyPlugin:
         self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
         self._confirmations.enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
-        if placed is not None and (own := placed.grant.exclusive | placed.grant.rest):
+        if placed is not None and (own := placed.grant.own | placed.grant.rest):
             await self._writing.cleared(own)
         await self._quotas.start(pod.id)
         await self._enforcement.settle(container.id)

@@ -30,6 +30,7 @@ from nri_policy.settings.values import (
     JournalSync,
     Level,
     Listed,
+    MakeRoom,
     OnExit,
     Packing,
     PodEvents,
@@ -162,9 +163,12 @@ class Journal(Section, frozen=True, kw_only=True):
 
 
 class DRA(Section, frozen=True, kw_only=True):
-    """Dynamic resource allocation, which nri-plugins have since August 2026."""
+    """Dynamic resource allocation: the daemon as a driver that hands out CPUs by claims."""
 
     enabled: Flag = False
+    make_room: Annotated[MakeRoom, values.choice(MakeRoom)] = field(
+        name="makeRoom", default=MakeRoom.SHARED
+    )
 
 
 class Settings(Section, frozen=True, kw_only=True):

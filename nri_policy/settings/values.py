@@ -96,6 +96,14 @@ class PodRooms(StrEnum):
     GUARANTEED = "guaranteed"
 
 
+class MakeRoom(StrEnum):
+    """Who makes room for a resource claim that the scheduler has allocated; spec dra.md §2.3."""
+
+    NONE = "none"  # only containers that request no CPU
+    SHARED = "shared"  # and those that share CPUs: they go to wider pools
+    EXCLUSIVE = "exclusive"  # and those with CPUs of their own: they go to other pools
+
+
 class Audit(StrEnum):
     """What is done about a running container whose cgroup is not as decided."""
 

@@ -9,6 +9,8 @@ the recorded order, as if the circumstances had been so all along.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +21,7 @@ from nri_policy.engine.event import (
     Elapsed,
     Equipped,
     Event,
+    Prepared,
     Reconfigured,
     Started,
     Stopped,
@@ -70,7 +73,7 @@ class Recorded:
     def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
         if self.engine is not None:
             view = view_of(self.engine)
-            held = {each: view.to_store(each) for each in (*view.rooms, *view.placed)}
+            held = {each: view.to_store(each) for each in view.holders}
             if held == picture.held:
                 return
             yield _difference(record, "all grants", picture.held, held)
@@ -137,9 +140,12 @@ class Alternative:
         if picture.equipment not in {None, view_of(self._engine).equipment}:
             self._handle(Equipped(equipment=picture.equipment))
         # rooms are cut again, with the first tenants
-        containers = {each.id: each for each in picture.containers if not each.stands_for_pod}
+        containers = {each.id: each for each in picture.containers if not each.stands_in}
         for gone in [each for each in view_of(self._engine).placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
+        parts = (each.part for each in picture.containers if each.part is not None)
+        for _, claim in groupby(parts, key=attrgetter("claim")):
+            self._handle(Prepared(parts=tuple(claim)))
         for container in containers.values():
             fate = self.statistics.fates.get(container.full_name)
             refused = fate is not None and fate.refusal is not None

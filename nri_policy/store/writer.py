@@ -83,13 +83,13 @@ class Writer:
         """Return the grants that are others than in the database, None for one that is no more."""
         changed = view.changed_since(self._mark)
         if changed is None:
-            changed = self._stored | view.placed.keys() | view.rooms.keys()
+            changed = self._stored.union(view.holders)
         if view.cold != self._cold:
             changed = {*changed, *dict(view.cold.items() ^ self._cold.items())}
             self._cold = view.cold
         held: dict[str, StoredGrant | None] = {}
         for each in changed:
-            if each in view.placed or each in view.rooms:
+            if each in view.placed or each in view.rooms or each in view.claims:
                 held[each] = view.to_store(each)
                 self._stored.add(each)
             elif each in self._stored:
@@ -146,12 +146,13 @@ class Writer:
 
     def _write_base(self, view: NodeView, now: float) -> int:
         """Add a record of everything there is, unless it is too much."""
-        containers = [room.container for room in view.rooms.values()]
+        others = *view.rooms.values(), *view.claims.values()
+        containers = [each.container for each in others]
         for container_id, placed in view.placed.items():
             cpus, mems = view.sent[container_id]
             resources = replace(placed.container.resources, cpus=str(cpus), mems=str(mems))
             containers.append(replace(placed.container, resources=resources))
-        held = {each: view.to_store(each) for each in (*view.rooms, *view.placed)}
+        held = {each: view.to_store(each) for each in view.holders}
         picture = Synchronized(
             containers=tuple(containers),
             held=held,

@@ -9,6 +9,7 @@ Others import from these modules:
 | `annotation_table` | each key, what it accepts, what it steers, and what is said of it |
 | `annotation_values` | what each kind accepts, and what it means |
 | `annotations` | the forms of annotation keys, and which is in force for a container |
+| `claim` | what a resource claim was allocated of our own devices |
 | `hints` | which CPUs and NUMA nodes a container had better be near to |
 | `peers` | the containers that hold a grant, found by what is known of them |
 | `pod` | what the runtime said of them, as the engine sees it |

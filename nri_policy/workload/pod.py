@@ -13,6 +13,7 @@ from enum import IntEnum
 from msgspec import Struct
 
 from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.requirements import Requirements
 
@@ -85,11 +86,14 @@ class Pod(Struct, frozen=True, kw_only=True):
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """A container of a pod, or what stands for the pod as a whole and has the pod's id."""
+    """A container of a pod, or what stands for another holder of CPUs and has its id.
+
+    That is the pod as a whole, or a part of a resource claim.
+    """
 
     id: str
     pod: Pod
-    name: str  # empty where it stands for the pod
+    name: str  # empty where it stands for something else
     state: ContainerState
     created: int  # ns since the epoch, 0 where the runtime does not say
     labels: Mapping[str, str]
@@ -100,10 +104,19 @@ class Container(Struct, frozen=True, kw_only=True):
     pod_level: bool | None = None  # whether its pod has resources as a whole; None: not known
     cgroup: str = ""  # the runtime's name for it (OCI's cgroupsPath)
     stands_for_pod: bool = False  # it is none, and holds the room of its pod (§3.3)
+    part: ClaimPart | None = None  # it is none, and holds this part of a claim (dra.md §2.3)
+    claims: tuple[str, ...] = ()  # ids of the parts of claims that it uses
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether it is no container, and the runtime knows nothing of it."""
+        return self.stands_for_pod or self.part is not None
 
     @property
     def full_name(self) -> str:
         """`namespace/pod/container`, as people and messages name it; `namespace/pod` of a pod."""
+        if self.part is not None:
+            return self.part.full_name
         pod = f"{self.pod.namespace}/{self.pod.name}"
         return pod if self.stands_for_pod else f"{pod}/{self.name}"
 

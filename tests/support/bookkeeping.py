@@ -60,17 +60,21 @@ class Runtime:
 
 
 def check(engine: Engine, runtime: Runtime) -> None:
-    """Assert I1 to I5 of placement.md §2 and I7 of §3.3, and what the runtime has."""
+    """Assert I1 to I5 of placement.md §2 and I7 of §3.3, with claims, and what the runtime has."""
     state = engine.state
     holders = {
         container_id: (placed.grant, placed.request)
         for container_id, placed in state.placed.items()
     }
     check_rooms(engine, runtime)
-    rooms = [room.grant for room in state.rooms.values()]
-    free = check_grants(engine.layout, holders, runtime, rooms)
+    check_claims(engine)
+    claims = {each: (held.grant, held.request) for each, held in state.claims.items()}
+    others = [room.grant for room in state.rooms.values()]
+    others += [grant for grant, _ in claims.values()]
+    free = check_grants(engine.layout, holders, runtime, others)
     for pool in engine.layout.tree.pools:
-        booked = shared_milli(engine.layout, holders, pool)
+        booked = shared_milli(engine.layout, {**holders, **claims}, pool)
+        assert booked <= 1000 * len(free & set(pool.cpus)), f"I2: {pool.name} with its claims"
         assert state.supply.shared_milli_in(pool.id) == booked, "I5: bookings"
     assert set(state.supply.free_cpus()) == free, "I5: free CPUs"
     assert state.reserved_milli == sum(
@@ -109,20 +113,30 @@ def check_rooms(engine: Engine, runtime: Runtime) -> None:
                 assert not whole & set(runtime.cpus[container_id]), "I7: another's cpuset"
 
 
+def check_claims(engine: Engine) -> None:
+    """Assert I4 of parts of claims, and that whoever uses them has all their CPUs."""
+    state, pools = engine.state, engine.layout.tree.pools
+    for part in state.claims.values():
+        assert part.grant.exclusive <= pools[part.grant.pool].cpus & engine.layout.capacity.sharable
+    for each in state.placed.values():
+        used = CPUSet.union(state.claims[part].grant.exclusive for part in each.container.claims)
+        assert each.grant.claimed == used
+
+
 def check_grants(
     layout: Layout,
     holders: Mapping[str, tuple[Grant, Entitlement]],
     runtime: Runtime,
-    rooms: Iterable[Grant] = (),
+    others: Iterable[Grant] = (),
 ) -> set[int]:
     """Assert I1 to I4 of *holders*, by container id, on *layout*; return the free CPUs.
 
-    *rooms* are what pods hold; their tenants hold parts of it.
+    *others* are what pods and claims hold; tenants hold parts of it, claimants use all of it.
     """
     pools = layout.tree.pools
     taken: set[int] = set()
-    for grant in rooms:
-        assert not set(grant.exclusive) & taken, "I1: a CPU is in two rooms"
+    for grant in others:
+        assert not set(grant.exclusive) & taken, "I1: a CPU is in two rooms or claims"
         taken |= set(grant.exclusive)
     for grant, request in holders.values():
         own = set(grant.exclusive)
@@ -139,7 +153,7 @@ def check_grants(
         if grant.sort is Sort.PRESERVE:
             assert not runtime.cpus[container_id]
             continue
-        wanted = reserved if grant.sort is Sort.RESERVED else set(grant.exclusive | grant.rest)
+        wanted = reserved if grant.sort is Sort.RESERVED else set(grant.own | grant.rest)
         if grant.shares:
             shared = free & set(pools[grant.pool].cpus)
             assert shared or (grant.preemptible and pools[grant.pool] is layout.tree.top), (
@@ -157,8 +171,8 @@ def check_grants(
         assert told == wanted, f"the runtime was not told: {container_id} has {told}, not {wanted}"
         assert runtime.mems[container_id] == grant.mems, "the runtime was not told of its memory"
         if grant.sort is not Sort.RESERVED:
-            others = taken - set(grant.exclusive | grant.rest)
-            assert not wanted & others, "I1: another's exclusive CPU"
+            foreign = taken - set(grant.own | grant.rest)
+            assert not wanted & foreign, "I1: another's exclusive CPU"
     for pool in pools:
         booked = shared_milli(layout, holders, pool)
         assert booked <= 1000 * len(free & set(pool.cpus)), f"I2: {pool.name} is overbooked"
@@ -174,13 +188,13 @@ def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
     layout, state = engine.layout, engine.state
     settings, capacity = layout.settings, layout.capacity
     kept = {each: resizing.kept for each, resizing in state.resizing.items()}
-    holders = [*state.placed.values(), *state.rooms.values()]
+    holders = [*state.placed.values(), *state.rooms.values(), *state.claims.values()]
     taken = CPUSet.union(placed.grant.exclusive for placed in holders)
     free = capacity.sharable - taken - CPUSet.union(kept.values())
     result = {}
     for container_id, placed in state.placed.items():
         grant, request = placed.grant, placed.request
-        own = grant.exclusive | grant.rest
+        own = grant.own | grant.rest
         cpus = capacity.reserved if grant.sort is Sort.RESERVED else own
         if grant.shares:
             shared = free | (kept.get(container_id, CPUSet()) & capacity.sharable)

@@ -1,0 +1,109 @@
+"""Claimants: what a container has that uses resource claims; spec dra.md §2.3, §2.4.
+
+A part of a claim holds its CPUs, exclusive and shared, whoever uses it. A claimant books no CPU of
+its own but what it requests beyond its claims, which it shares with others in their pool: what it
+requests is taken to name the same CPUs once more, as schedulers want it to. So its grant follows
+from its claims, and is made anew whenever these change; no annotation moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.shortage import Lack, PlacementError
+from nri_policy.engine.state import Placed, State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import format_cpu
+from nri_policy.pools.tree import Pool
+from nri_policy.workload.pod import Container
+from nri_policy.workload.request import Request, Sort
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """What the claims of a container come to."""
+
+    grant: Grant
+    notes: tuple[str, ...]
+
+
+def claimed_grant(state: State, container: Container, request: Request) -> Claimed:
+    """Return the grant of a container that uses claims, without memory nodes.
+
+    PlacementError for a claim that is not held, or where nothing is left of what it requests beyond
+    its claims.
+    """
+    parts = [*_parts(state, container, request)]
+    tree, amount = state.layout.tree, sum(each.request.milli for each in parts)
+    own = CPUSet.union(each.grant.exclusive for each in parts)
+    pools = [tree.pools[each.grant.pool] for each in parts]
+    pool = tree.around(CPUSet.union(each.cpus for each in pools))
+    more = max(0, request.milli - amount)
+    shares = more > 0 or any(each.grant.shares for each in parts)
+    notes = [*_notes(container, request, amount)]
+    if more:
+        pool = _pool_with(state, request, pool, more)
+        notes.append(
+            f"it shares {format_cpu(more)} CPU of {pool.name}, which it requests beyond its claims"
+        )
+    lost = not own and not shares
+    if lost:
+        notes.append("the CPUs of its claims are offline: it shares others")
+        free = state.supply.free_cpus()
+        pool = next((each for each in tree.path(pool) if each.cpus & free), tree.top)
+    grant = Grant(
+        pool=pool.id,
+        sort=Sort.NORMAL,
+        exclusive=EMPTY,
+        isolated=False,
+        shared=more,
+        shares=shares or lost,
+        preemptible=lost,
+        mems=EMPTY,
+        claimed=own,
+    )
+    return Claimed(grant=grant, notes=tuple(notes))
+
+
+def _parts(state: State, container: Container, request: Request) -> Iterator[Placed]:
+    """Yield the parts of claims that a container uses."""
+    for each in container.claims:
+        if each not in state.claims:
+            text = f"{each} is not prepared on this node"
+            top = state.layout.tree.top.name
+            raise PlacementError(Lack.CLAIM, request, pool=top, available=0, detail=text)
+        yield state.claims[each]
+
+
+def _pool_with(state: State, request: Request, pool: Pool, milli: int) -> Pool:
+    """Return the nearest pool from *pool* upward in which *milli* can be shared."""
+    for each in state.layout.tree.path(pool):
+        if milli <= state.supply.allocatable_shared(each.id):
+            return each
+    text = f"no pool has {format_cpu(milli)} CPU to share beside the CPUs of its claims"
+    available = max(0, state.supply.allocatable_shared(pool.id))
+    raise PlacementError(Lack.CPU, request, pool=pool.name, available=available, detail=text)
+
+
+def _notes(container: Container, request: Request, amount: int) -> Iterator[str]:
+    """Yield what is odd about the requests of a container with claims of *amount* milli-CPU."""
+    if request.milli < amount:
+        yield (
+            f"it requests {format_cpu(request.milli)} CPU, and its claims have"
+            f" {format_cpu(amount)}: schedulers count the difference as free on this node"
+        )
+    limit = container.resources.cpu_limit
+    if limit is not None and limit < amount:
+        yield f"its limit of {format_cpu(limit)} CPU is below its claims' {format_cpu(amount)}"
+    if request.sort is not Sort.NORMAL:
+        yield "it uses claims: annotations and namespaces do not place it elsewhere"
+
+
+def with_held_claims(container: Container, held: Collection[str]) -> Container:
+    """Return a container that runs already without the claims that are not *held*."""
+    if not container.claims:
+        return container
+    return replace(container, claims=tuple(each for each in container.claims if each in held))

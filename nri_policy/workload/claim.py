@@ -1,0 +1,37 @@
+"""Claims: what a resource claim (DRA) was allocated of our own devices; spec dra.md §2.3.
+
+Values only. A claim's CPUs belong to the claim: containers that name it use them while they live.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class ClaimPart(Struct, frozen=True, kw_only=True):
+    """What a claim was allocated of one device."""
+
+    claim: str  # uid
+    namespace: str
+    name: str
+    request: str  # in the claim; with a subrequest: `request/subrequest`
+    device: str  # as it is published
+    pool: str  # name of the pool that the device stands for
+    milli: int  # whole CPUs are its own, a fraction is shared
+    share: str = ""  # the scheduler's id of this share of the device
+    pods: tuple[str, ...] = ()  # uids of those that the claim is reserved for
+
+    @property
+    def id(self) -> str:
+        """What it is held by: no container and no pod has such an id."""
+        return f"claim:{self.claim}:{self.request}:{self.device}"
+
+    @property
+    def full_name(self) -> str:
+        """`claim namespace/name (request)`, as people and messages name it."""
+        return f"claim {self.namespace}/{self.name} ({self.request})"
+
+    @property
+    def allocated(self) -> tuple[str, str, str, int, str]:
+        """What the scheduler has allocated: two that are equal here are the same part."""
+        return self.claim, self.request, self.device, self.milli, self.share
