@@ -187,6 +187,7 @@ def values_schema() -> Schema:
             cluster=_object(enabled=flag, bind=flag, groups=flag, kueue=flag),
             clusterSettings=flag,
             config=spec_schema(),
+            dra=switch,
             image={
                 **_object(pullPolicy=text, repository={**text, "minLength": 1}, tag=text),
                 "required": ["repository"],

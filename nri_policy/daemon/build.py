@@ -28,10 +28,13 @@ from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
 from nri_policy.control.reflection import Reflection
 from nri_policy.control.service import SERVICE, Control
+from nri_policy.daemon.dra import ClaimDriver
 from nri_policy.daemon.readiness import Readiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status
 from nri_policy.daemon.trials import Hypotheses
+from nri_policy.dra.cdi import FOLDER
+from nri_policy.dra.endpoint import KUBELET
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
@@ -97,6 +100,8 @@ class Environment(Struct, frozen=True, kw_only=True):
     devices: Callable[[], Left] = dict  # those of each NUMA node
     unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
     sources: Sources = field(default_factory=Sources)
+    kubelet_dir: Path = KUBELET  # where it looks for drivers
+    cdi_dir: Path = FOLDER  # where the runtime looks for CDI devices
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
@@ -181,6 +186,17 @@ class Daemon:
             wanted=lambda: self.node.view.layout.settings.readiness,
             missing=self._not_ready,
         )
+        self.claim_driver = ClaimDriver(
+            self.node,
+            self.parts.claims,
+            host.client,
+            name=host.node_name,
+            synchronized=self.synchronized,
+            kubelet=host.kubelet_dir,
+            cdi=host.cdi_dir,
+            observe=self.metrics.claimed,
+            count=self.metrics.slice_written,
+        )
         self.status = Status(
             self.node,
             self.parts,
@@ -191,7 +207,7 @@ class Daemon:
             synchronized=self.synchronized,
             not_taken=self._update_queue.refused,
             notes=host.notes,
-            more=self.readiness.problems,
+            more=lambda: (*self.readiness.problems(), *self.claim_driver.problems()),
         )
         self._decision_log = DecisionLog()
         self._control = Control(
@@ -210,6 +226,7 @@ class Daemon:
         self.node.observe(self.topology.feed.decided)
         self.node.observe(self.metrics.decided)
         self.node.observe(self.readiness.decided)
+        self.node.observe(self.claim_driver.decided)
         self.node.observe(self._note_deadlines)
         self.node.observe(self._keep)
 

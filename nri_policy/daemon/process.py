@@ -120,6 +120,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "hotplug": partial(_follow_hardware, daemon, options),
             "disks": partial(equipment.run, daemon.events.equip),
             "readiness": daemon.readiness.run,
+            "claim driver": daemon.claim_driver.run,
         }
         if events is not None:
             beside["events"] = events.run

@@ -6,4 +6,9 @@ Others import from these modules:
 |---|---|
 | `claims` | which devices the containers of a pod were allocated |
 | `slices` | the devices that drivers publish of this node, and where these are |
+| `devices` | our own devices: NUMA nodes, and what claims can have of them |
+| `driver` | what the kubelet asks of us as a driver, for claims of our own devices |
+| `endpoint` | the sockets at which it asks |
+| `publisher` | the slice with our own devices |
+| `cdi` | the files by which a runtime shows a container's claims |
 """

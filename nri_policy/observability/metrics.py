@@ -141,6 +141,23 @@ class Metrics:
             LAG_BOUNDS,
         )
 
+        self._claims = Counter(
+            "nri_policy_dra_claims",
+            "Resource claims that the kubelet had prepared or given back.",
+            method=("prepare", "unprepare"),
+            result=("done", "refused"),
+        )
+        self._claim_seconds = Durations(
+            "nri_policy_dra_prepare_duration_seconds",
+            "From a claim in the kubelet's request to its answer, the API server's part included.",
+            REQUEST_BOUNDS,
+        )
+        self._slice_writes = Counter(
+            "nri_policy_dra_slice_writes",
+            "Writes of the node's ResourceSlice; dropped: the API server left fields out.",
+            result=("written", "failed", "dropped"),
+        )
+
     def requested(self, event: str, result: str, seconds: float) -> None:
         """Count a request of the runtime: *event* is the method, *result* a service.Result."""
         self._requests.add(event, result)
@@ -179,6 +196,16 @@ class Metrics:
             case _:
                 reason = _ANNOTATION
         self._allocations.add(qos, "refused", reason)
+
+    def claimed(self, method: str, result: str, seconds: float) -> None:
+        """Count a claim that was prepared or given back, `done` or `refused`."""
+        self._claims.add(method, result)
+        if method == "prepare":
+            self._claim_seconds.add(seconds=seconds)
+
+    def slice_written(self, result: str) -> None:
+        """Count a write of the node's slice: `written`, `failed` or `dropped`."""
+        self._slice_writes.add(result)
 
     def drifted(self, what: str) -> None:
         """Count a container found to run differently: its cpus, mems, threads, class or io."""
@@ -232,6 +259,9 @@ class Metrics:
             self._store_errors,
             self._reloads,
             self._lag,
+            self._claims,
+            self._claim_seconds,
+            self._slice_writes,
         )
         return (*(each.taken() for each in counted), *self._single())
 

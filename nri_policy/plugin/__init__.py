@@ -4,6 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `claims` | claims of our own devices: holding them, and which containers use them |
 | `convert` | NRI messages to the engine's values and back |
 | `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
 | `daemon_events` | what happens to a node without the runtime: time, settings, hardware |

@@ -93,7 +93,7 @@ class DaemonEvents:
         async with self._node.turn:
             if instead_of is not None and self._node.view.layout.machine is not instead_of:
                 return False
-            self._decisions.reconfigure(Reconfigured(settings=settings, machine=machine))
+            self._decisions.take(Reconfigured(settings=settings, machine=machine))
             self._quotas.expect_all()
             if machine is not None and self._pods.locator is not None:
                 self._pods.locator.renew(machine)

@@ -9,7 +9,14 @@ import asyncio
 import logging
 from functools import partial
 
-from nri_policy.engine.event import Created, Event, Reconfigured, Resized
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    Prepared,
+    Reconfigured,
+    Resized,
+    Unprepared,
+)
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node
@@ -60,8 +67,8 @@ class Decisions:
         self._follow(decision)
         return decision
 
-    def reconfigure(self, event: Reconfigured) -> None:
-        """Change what the decisions rest on.
+    def take(self, event: Reconfigured | Prepared | Unprepared) -> None:
+        """Have an event handled that no request of the runtime has brought.
 
         Refused: nothing has changed.
         """

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nri_policy.classes import Equipment
 from nri_policy.node import Node
 from nri_policy.nri.versions import Runtime
+from nri_policy.plugin.claims import Claims
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.enforcement import Enforcement, Overlap
 from nri_policy.plugin.exposed_resources import ExposedResources
@@ -81,6 +82,8 @@ class Parts:
             pods_changed,
             objects=sources.objects,
         )
+        self.claims = Claims(node, self.decisions, self.writing)
+        self.pods.claimed = self.claims.of
         self.quotas = PodQuotas(node, self.pods, update_queue, sources.cgroups)
         self.inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
         # containers that have ended before the runtime said that they had started

@@ -164,6 +164,7 @@ class PolicyPlugin:
     ) -> nri_pb2.CreateContainerResponse:
         """Return where a container to be must run, and who has to move for it."""
         await self._pods.ready(pod)
+        await self._parts.claims.check(pod, container)
         self._parts.hear()
         self._confirmations.enter(container.id, Phase.CREATING)
         admitted = overdue() or self._decisions.pins_nothing

@@ -65,7 +65,7 @@ class Assignments(Protocol):
         """Forget a pod that is gone."""
 
 
-class Claims(Protocol):
+class ClaimedDevices(Protocol):
     """Which devices containers have by resource claims; `dra.claims.Claims`."""
 
     def ask(self, pod: Pod) -> None:
@@ -122,7 +122,7 @@ class Pods:
         node: Node,
         locator: Locator | None,
         assignments: Assignments | None,
-        claims: Claims | None,
+        claims: ClaimedDevices | None,
         changed: Callable[[], None],
         *,
         objects: PodObjects | None = None,
@@ -142,6 +142,8 @@ class Pods:
         self.overheads: dict[str, int] = {}
         self._totals: dict[str, Resources] = {}  # sandbox -> what its containers ask for in all
         self.locator = locator
+        # the parts of claims of our own devices that a container uses
+        self.claimed: Callable[[nri_pb2.PodSandbox, nri_pb2.Container], tuple[str, ...]] = _no_claim
         self._node = node
         self._assignments = assignments
         self._claims = claims
@@ -305,6 +307,8 @@ class Pods:
         plain = container_of(pod, container)
         if (whole := self.amounts(pod.id)) is not None:
             plain = replace(plain, pod=replace(plain.pod, amounts=whole))
+        if used := self.claimed(pod, container):
+            plain = replace(plain, claims=used)
         if near := self._hints_of_pod(plain.pod):
             plain = replace(plain, pod=replace(plain.pod, hints=near))
         if (objects := self._cluster) and (found := objects.of(plain.pod)):
@@ -383,6 +387,10 @@ class Pods:
         """What the kubelet has assigned, if the settings say that it is asked."""
         asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
+
+
+def _no_claim(_pod: nri_pb2.PodSandbox, _container: nri_pb2.Container) -> tuple[str, ...]:
+    return ()
 
 
 def _same(some: Resources, others: Resources) -> bool:

@@ -14,7 +14,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.plugin.enforcement import Cgroups
 from nri_policy.plugin.lasting import Scopes
 from nri_policy.plugin.pod_quotas import QuotaFiles
-from nri_policy.plugin.pods import Assignments, Claims, PodObjects
+from nri_policy.plugin.pods import Assignments, ClaimedDevices, PodObjects
 
 
 class HostCgroups(Cgroups, QuotaFiles, Protocol):
@@ -26,7 +26,7 @@ class Sources(Struct, frozen=True, kw_only=True):
 
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: Assignments | None = None  # None: the kubelet is not asked
-    claims: Claims | None = None  # None: the cluster is not asked about resource claims
+    claims: ClaimedDevices | None = None  # None: the cluster is not asked about resource claims
     objects: PodObjects | None = None  # None: nor about what containers ask for
     scopes: Scopes | None = None  # None: systemd cannot be asked to keep what is written
     cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force

@@ -83,14 +83,15 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
     if grant.sort is Sort.RESERVED:
         return f"reserved, {_shared_with(view, placed, cpus)}"
     kind = "isolated" if grant.isolated else "exclusive"
-    own = f"{kind}, {_place(view.layout, grant.exclusive)}"
+    kind = "of its claims" if grant.claimed else kind
+    own = f"{kind}, {_place(view.layout, grant.own)}"
     if not (grant.shares or grant.rest):
         return own
-    shared = cpus - grant.exclusive
+    shared = cpus - grant.own
     others = _shared_with(view, placed, shared)
-    if not grant.exclusive:
+    if not grant.own:
         return f"{others}, {_place(view.layout, shared)}"
-    return f"{grant.exclusive} {own}; {shared} {others}"
+    return f"{grant.own} {own}; {shared} {others}"
 
 
 def _shared_with(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
@@ -161,6 +162,8 @@ def _got(placed: Placed, seen: CPUSet) -> str:
     own = len(grant.exclusive)
     kind = "isolated" if grant.isolated else "exclusive"
     parts = [f"{own} {kind}"] * bool(own)
+    if placed.container.claims:
+        parts.append(f"{len(grant.claimed)} of its claims")
     if grant.rest:
         parts.append(f"a share of {counted(len(grant.rest), 'CPU')} of its pod's room")
     if grant.shares:
@@ -170,11 +173,13 @@ def _got(placed: Placed, seen: CPUSet) -> str:
         text = f"{text}: whole cores"
     if own and seen and len(seen & grant.exclusive) < own:
         text = f"{text}, sees {len(seen & grant.exclusive)}: hide-hyperthreads"
-    return text if own or grant.tenant else f"{text}{because}"
+    return text if own or grant.tenant or placed.container.claims else f"{text}{because}"
 
 
 def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> Iterator[str]:
     """Yield what would make it better, as far as anything would."""
+    if placed.container.claims:  # nothing of it is ours to choose
+        return
     far, places = [each for each in devices if not each.granted], {each.cpus for each in devices}
     request = placed.request
     if far and len(places) <= request.exclusive and not request.steering.pick_by_hints:

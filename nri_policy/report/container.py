@@ -58,7 +58,7 @@ def container_report(
         sort=grant.sort,
         pool=holding.pool,
         cpus=holding.cpus,
-        exclusive=grant.exclusive,
+        exclusive=grant.own,
         shared_milli=grant.shared,
         isolated=grant.exclusive if grant.isolated else EMPTY,
         mems=grant.mems,

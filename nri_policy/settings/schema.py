@@ -179,7 +179,6 @@ class Settings(Section, frozen=True, kw_only=True):
             "controllableInterrupts",
             "cpuClasses",
             "defaultExclusiveCPUClass",
-            "dra",
             "rebalance",
             "reservedPoolCPUClass",
             "sharedPoolCPUClass",

@@ -5,7 +5,13 @@ Values only. A claim's CPUs belong to the claim: containers that name it use the
 
 from __future__ import annotations
 
+import re
+
 from msgspec import Struct
+
+DRIVER = "placement.nri"  # whose devices these are
+CDI_KIND = f"{DRIVER}/claim"
+VARIABLE = "PLACEMENT_NRI_CLAIM_"  # what the names of all variables that show a claim begin with
 
 
 class ClaimPart(Struct, frozen=True, kw_only=True):
@@ -35,3 +41,14 @@ class ClaimPart(Struct, frozen=True, kw_only=True):
     def allocated(self) -> tuple[str, str, str, int, str]:
         """What the scheduler has allocated: two that are equal here are the same part."""
         return self.claim, self.request, self.device, self.milli, self.share
+
+
+def cdi_device(part: ClaimPart) -> str:
+    """Return the CDI device that the runtime is given for a claim's request."""
+    return f"{CDI_KIND}={part.claim}.{part.request.replace('/', '_')}"
+
+
+def variable(part: ClaimPart) -> str:
+    """Return the environment variable that shows a container's use of a claim's request."""
+    name = re.sub(r"[^0-9A-Za-z]", "_", f"{part.claim}_{part.request}")
+    return f"{VARIABLE}{name}"

@@ -250,10 +250,14 @@ class APIServer:
         verbs = {**_VERBS, "POST": "create"}
         verb = "watch" if watching else verbs[request.method]
         self._permit(plural, verb if name or watching or verb != "get" else "list", name, namespace)
+        if request.method == "PATCH":
+            return await self._apply_resource(request, plural, name)
         if name:
             found = self.resources.one(plural, name, namespace)
             if found is None:
                 raise _missing(plural, name)
+            if request.method == "DELETE":
+                await self.resources.delete(plural, name, namespace)
             return Answer(status=200, body=found)
         selector = request.query.get("fieldSelector", "")
         try:
@@ -267,6 +271,21 @@ class APIServer:
             gone = StatusError(410, "too old resource version: 1 (2)", "Expired").answer.body
             events = [{"type": "ERROR", "object": gone}]
         return Answer(status=200, body=resources.lines(events))
+
+    async def _apply_resource(self, request: Request, plural: str, name: str) -> Answer:
+        """Apply a slice; the restriction of our component holds for it."""
+        if request.headers.get("content-type") != APPLY:
+            raise StatusError(415, "only server-side apply here", "UnsupportedMediaType")
+        node = request.body["spec"].get("nodeName", "")
+        if node != self.node:
+            text = f"nri-policy on node '{self.node}' may not write the slices of other nodes"
+            raise _denied("nri-policy-own-slice", plural, name, text)
+        try:
+            stored, made = await self.resources.apply(plural, request.body)
+        except ValueError as error:
+            message = f'ResourceSlice.resource.k8s.io "{name}" is invalid: {error}'
+            raise StatusError(422, message, "Invalid", details=_details(plural, name)) from error
+        return Answer(status=201 if made else 200, body=stored)
 
     def _handle(self, request: Request) -> Answer:  # noqa: PLR0911 - one for each kind
         self._know(request)

@@ -10,6 +10,7 @@ from typing import Any
 
 from nri_policy.daemon.build import ContainerCgroups, Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.kube.client import Client
 from nri_policy.kube.events import Event
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.manifests.pod import PodManifest
@@ -59,6 +60,7 @@ async def served(
     cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
     timeouts: Timeouts | None = None,
     record: Callable[[Event], None] = lambda _: None,
+    client: Client | None = None,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, one of *name* and *version*.
@@ -92,6 +94,10 @@ async def served(
             record=record,
             sources=sources or Sources(),
             delay=lambda _: 0.0,
+            client=client,
+            node_name="node-a",
+            kubelet_dir=folder,
+            cdi_dir=folder / "cdi",
         )
         daemon = Daemon(hardware, nodes.settings(**spec), host)
         stack.push_async_callback(daemon.close)

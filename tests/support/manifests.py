@@ -26,13 +26,14 @@ def schemas() -> dict[str, Any]:
 
 @cache
 def permitted() -> dict[str, set[str]]:
-    return {
-        name: set(rule["verbs"])
-        for each in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
-        if each["kind"] in {"ClusterRole", "Role"}
-        for rule in each["rules"]
-        for name in rule["resources"]
-    }
+    """Return the verbs that the daemon may use, by resource: with the component for DRA, too."""
+    found: dict[str, set[str]] = {}
+    for path in (MANIFESTS, MANIFESTS.parent / "kustomize" / "dra"):
+        for each in yaml.safe_load_all((path / "rbac.yaml").read_text()):
+            for rule in each["rules"] if each["kind"] in {"ClusterRole", "Role"} else ():
+                for name in rule["resources"]:
+                    found.setdefault(name, set()).update(rule["verbs"])
+    return found
 
 
 @cache
@@ -40,7 +41,8 @@ def denial_reasons() -> dict[str, str]:
     """Return the reason that each admission policy gives for a denial."""
     return {
         each["metadata"]["name"]: each["spec"]["validations"][0].get("reason", "Invalid")
-        for each in yaml.safe_load_all((MANIFESTS / "node-restriction.yaml").read_text())
+        for path in ("kubernetes/node-restriction.yaml", "kustomize/dra/restriction.yaml")
+        for each in yaml.safe_load_all((MANIFESTS.parent / path).read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"
     }
 

@@ -35,6 +35,7 @@ _RESULTS = {
     "DRAConsumableCapacity": {"shareID", "consumedCapacity"},
     "DRAAdminAccess": {"adminAccess"},
 }
+_CAPACITIES = {"DRAConsumableCapacity": {"requestPolicy"}}
 _LISTS = {"ints", "bools", "strings", "versions"}  # of attributes, by DRAListTypeAttributes
 DEFAULT_GATES = frozenset({"DRAAdminAccess"})  # on by default in 1.34
 
@@ -66,6 +67,26 @@ class ResourceAPI:
         kept["metadata"] = {**marks, **kept["metadata"], "resourceVersion": str(revision)}
         self._objects[plural][key] = kept
         await self._happen(revision, "MODIFIED" if old else "ADDED", plural, kept)
+
+    async def apply(self, plural: str, new: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+        """Apply an object that one manager owns as a whole; return it, and whether it was made.
+
+        One that is the same is not written; ValueError for a slice that the rules refuse.
+        """
+        if plural == "resourceslices":
+            for problem in invalid_slice(new):
+                raise ValueError(problem)
+        name = new["metadata"]["name"]
+        old = self._objects[plural].get(("", name))
+        kept = self._stored(plural, new)
+        if old is not None and kept["spec"] == old["spec"]:
+            return {**_head(plural), **old}, False
+        if old is not None and any(
+            kept["spec"].get(each) != old["spec"].get(each) for each in ("driver", "nodeName")
+        ):
+            raise ValueError("spec: Invalid value: field is immutable")
+        await self.put(plural, new)
+        return {**_head(plural), **self._objects[plural]["", name]}, old is None
 
     async def delete(self, plural: str, name: str, namespace: str = "") -> None:
         """Delete an object."""
@@ -113,6 +134,8 @@ class ResourceAPI:
         if plural == "resourceslices":
             for device in kept["spec"].get("devices", []):
                 self._drop(device, _DEVICES)
+                for capacity in device.get("capacity", {}).values():
+                    self._drop(capacity, _CAPACITIES)
                 for value in device.get("attributes", {}).values():
                     if "DRAListTypeAttributes" not in self.gates:
                         for each in _LISTS & value.keys():
@@ -143,6 +166,39 @@ def _matches(found: Mapping[str, Any], selector: str) -> bool:
 def _head(plural: str) -> dict[str, Any]:
     version = "v1" if plural == "pods" else f"{GROUP}/v1"
     return {"kind": _KINDS[plural], "apiVersion": version}
+
+
+def invalid_slice(new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the API server's validation of request policies says against a slice.
+
+    By validateRequestPolicyRange of its source; values that are zero or negative it lets pass.
+    """
+    for at, device in enumerate(new["spec"].get("devices", [])):
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", device["name"]):
+            yield f'spec.devices[{at}].name: Invalid value: "{device["name"]}": no DNS label'
+        for key, capacity in device.get("capacity", {}).items():
+            where = f"spec.devices[{at}].capacity[{key}]"
+            if "requestPolicy" in capacity:
+                if not device.get("allowMultipleAllocations"):
+                    yield f"{where}.requestPolicy: Forbidden: needs allowMultipleAllocations"
+                yield from _invalid_policy(capacity, where)
+
+
+def _invalid_policy(capacity: Mapping[str, Any], where: str) -> Iterator[str]:
+    policy = capacity["requestPolicy"]
+    value, valid = int(capacity["value"]), policy.get("validRange")
+    if valid is None:
+        return
+    default, least = int(policy["default"]), int(valid["min"])
+    most, step = int(valid.get("max", value)), int(valid.get("step", 0))
+    if least > most or most > value:
+        yield f"{where}.requestPolicy.validRange: Invalid value: min above value"
+    if not least <= default <= most:
+        yield f"{where}.requestPolicy.default: Invalid value: not in the range"
+    if step and least + step > value:
+        yield f"{where}.requestPolicy.validRange.step: Invalid value: one step is too much"
+    if step and (default - least) % step:
+        yield f"{where}.requestPolicy.default: Invalid value: no multiple of the step"
 
 
 def lines(events: list[dict[str, Any]]) -> str:

@@ -230,6 +230,11 @@ def test_the_chart_gives_the_rights_for_readiness_where_it_is_asked_to(tmp_path:
     assert switched == {**documents(given), **marking}
 
 
+def test_the_chart_has_what_a_dra_driver_needs_where_it_is_asked_to(tmp_path: Path) -> None:
+    given = with_components(tmp_path, "kubernetes", "kustomize/dra")
+    assert documents(rendered(dra={"enabled": True})) == documents(given)
+
+
 @pytest.mark.parametrize("name", ["kubernetes/daemonset.yaml", "cluster/deployment.yaml"])
 def test_arguments_are_texts(name: str) -> None:
     """A plain scalar that ends with a colon is a map."""

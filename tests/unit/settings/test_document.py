@@ -30,6 +30,7 @@ from nri_policy.settings import (
     Level,
     Listed,
     Log,
+    MakeRoom,
     MakeWay,
     OnExit,
     Packing,
@@ -54,7 +55,7 @@ from nri_policy.settings import (
     load,
 )
 from nri_policy.settings.document import _fields
-from nri_policy.settings.schema import Control
+from nri_policy.settings.schema import DRA, Control
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
 WANTED = "it has to be a document with apiVersion, kind, metadata, spec"
@@ -174,6 +175,7 @@ spec:
       usePodQoSAsDefaultClass: true
       classes:
         slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
+  dra: {enabled: true, makeRoom: exclusive}
   agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true, podSpecs: off}
   readiness: {taint: true, condition: true, whileAway: true}
   instrumentation: {httpEndpoint: "[::1]:8891", prometheusExport: true, reportPeriod: 1m}
@@ -259,6 +261,7 @@ status: {nodes: {}}
                 },
             )
         ),
+        dra=DRA(enabled=True, make_room=MakeRoom.EXCLUSIVE),
         agent=Agent(
             node_resource_topology=False,
             pod_resource_api=True,
@@ -280,6 +283,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
     spec = read(SAMPLE.read_bytes())["spec"]
     assert set(spec) == set(_fields(Settings)) - Settings.LATER
     sections: tuple[tuple[str, type[Section]], ...] = (
+        ("dra", DRA),
         ("agent", Agent),
         ("readiness", Readiness),
         ("instrumentation", Instrumentation),

@@ -1,0 +1,151 @@
+"""The daemon as a DRA driver, while the settings want it: its sockets, its slice, and their end.
+
+Owns when which of them is there. The slice is there while the driver is enabled, registered with
+the kubelet, and CPUs are pinned. The sockets stay until the last claim has been given back: pods
+whose claims nobody unprepares stay Terminating for ever (dra.md §5a).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from nri_policy.dra.cdi import FOLDER, Files
+from nri_policy.dra.driver import Driver
+from nri_policy.dra.endpoint import KUBELET, Registration, serving
+from nri_policy.dra.publisher import Publisher
+from nri_policy.engine.event import Event
+from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.wording import some
+from nri_policy.kube.client import Client
+from nri_policy.kube.errors import APIError
+from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.plugin.claims import Claims
+
+log = logging.getLogger(__name__)
+
+_BACKOFF = partial(backoff, least=1.0, most=60.0)
+
+
+class ClaimDriver:
+    """The driver of one daemon."""
+
+    def __init__(  # noqa: PLR0913 - keywords: whom it asks
+        self,
+        node: Node,
+        claims: Claims,
+        client: Client | None,
+        *,
+        name: str,
+        synchronized: asyncio.Event,
+        kubelet: Path = KUBELET,
+        cdi: Path = FOLDER,
+        observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
+        count: Callable[[str], None] = lambda _result: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Take the node's name in the cluster, and the folders of kubelet and CDI.
+
+        *observe* hears of each claim, *count* of each write of the slice.
+        """
+        self.registration = Registration()
+        self.publisher: Publisher | None = None  # None: no cluster is known
+        self._node = node
+        self._synchronized = synchronized
+        self._kubelet = kubelet
+        self._sleep = sleep
+        self._changed = asyncio.Event()
+        self._error = ""
+        if client is None:
+            return
+        self._driver = Driver(
+            node,
+            claims,
+            client,
+            name=name,
+            files=Files(cdi),
+            ready=synchronized,
+            observe=observe,
+        )
+        claims.allocations = self._driver
+        self.publisher = Publisher(
+            node, client, name=name, wanted=lambda: self._publishes, count=count
+        )
+        self.registration.heard = self.publisher.ask
+
+    @property
+    def _enabled(self) -> bool:
+        settings = self._node.view.layout.settings
+        return settings.dra.enabled and settings.pin_cpu
+
+    @property
+    def _publishes(self) -> bool:
+        return self._enabled and self._synchronized.is_set() and self.registration.registered
+
+    def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        """Look whether anything is to begin or to end; an observer of the node."""
+        self._changed.set()
+        del event, outcome, view
+        if self.publisher is not None:
+            self.publisher.ask()
+
+    def problems(self) -> Iterator[str]:
+        """Yield what of the settings is not in force, and why."""
+        view = self._node.view
+        if not view.layout.settings.dra.enabled:
+            if view.claims:
+                names = {each.container.full_name for each in view.claims.values()}
+                yield f"dra: claims that are still to be given back: {some(names)}"
+            return
+        if self.publisher is None:
+            yield "dra: no cluster is known: neither in a pod nor --kubeconfig"
+        elif not self._enabled:
+            yield "dra: no CPUs are published: pinCPU is false"
+        elif self._error or self.registration.error:
+            yield f"dra: {self._error or self.registration.error}"
+        elif not self.registration.registered:
+            yield "dra: the kubelet has not registered the driver yet"
+        elif self.publisher.problem:
+            yield f"dra: no ResourceSlice is published: {self.publisher.problem}"
+
+    async def run(self) -> NoReturn:
+        """Serve the kubelet as long as that is wanted, again and again."""
+        failures = 0
+        while True:
+            self._changed.clear()
+            if self.publisher is None or not (
+                self._synchronized.is_set() and (self._enabled or self._node.view.claims)
+            ):
+                await self._changed.wait()
+                continue
+            try:
+                await self._serve(self.publisher)
+                failures = 0
+            except OSError as error:
+                failures += 1
+                if str(error) != self._error:
+                    log.warning("driver-not-served", extra={"reason": str(error)})
+                self._error = str(error)
+                await self._sleep(_BACKOFF(failures))
+
+    async def _serve(self, publisher: Publisher) -> None:
+        await asyncio.to_thread(self._driver.restart)
+        async with serving(self._driver, self.registration, self._kubelet):
+            self._error = ""
+            publishing = asyncio.create_task(publisher.run(), name="slice")
+            try:
+                while self._enabled or self._node.view.claims:
+                    self._changed.clear()
+                    await self._changed.wait()
+            finally:
+                publishing.cancel()
+                await asyncio.wait({publishing})
+        if not self._enabled:
+            try:
+                await publisher.remove()
+            except APIError as error:
+                log.warning("slice-not-removed", extra={"reason": str(error)})

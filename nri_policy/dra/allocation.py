@@ -1,0 +1,159 @@
+"""Allocations: what a ResourceClaim says of our devices; spec dra.md §2.3, §4.
+
+Owns which claims are refused for what they say, each with a text for who made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from nri_policy.dra.devices import devices_of
+from nri_policy.dra.resource_slice import CPU
+from nri_policy.engine.layout import Layout
+from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.units import parse_cpu
+from nri_policy.workload.claim import DRIVER, ClaimPart
+
+MAX_PARTS = 32  # results of one claim: what the API allows
+
+
+class AllocationError(Refused):
+    """A claim that cannot be prepared as it is."""
+
+
+class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of a claim."""
+
+
+class _Metadata(_Part, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+
+
+class _Result(_Part, frozen=True):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    share: str | None = field(name="shareID", default=None)
+    consumed: dict[str, str | int] = field(name="consumedCapacity", default_factory=dict)
+    admin_access: bool | None = None
+
+
+class _Opaque(_Part, frozen=True):
+    driver: str
+
+
+class _Config(_Part, frozen=True):
+    opaque: _Opaque | None = None
+
+
+class _Devices(_Part, frozen=True):
+    results: list[_Result] = []
+    config: list[_Config] = []
+
+
+class _Allocation(_Part, frozen=True):
+    devices: _Devices = _Devices()
+
+
+class _Consumer(_Part, frozen=True):
+    resource: str
+    name: str
+    uid: str
+
+
+class _Status(_Part, frozen=True):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] = []
+
+
+class _Claim(_Part, frozen=True):
+    metadata: _Metadata
+    status: _Status = _Status()
+
+
+def read_allocation(
+    found: Mapping[str, Any], uid: str, node: str, layout: Layout
+) -> tuple[ClaimPart, ...]:
+    """Return the parts of a claim, by its object, that are allocated of our devices on *node*.
+
+    AllocationError where it is another claim than *uid*, is not allocated, or says what cannot be.
+    """
+    try:
+        claim = msgspec.convert(found, _Claim)
+    except msgspec.ValidationError as error:
+        raise AllocationError(f"the claim is malformed: {error}") from error
+    about = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
+    if claim.metadata.uid != uid:
+        raise AllocationError(f"{about} is another one by now: its uid is {claim.metadata.uid}")
+    if claim.status.allocation is None:
+        raise AllocationError(f"{about} is not allocated")
+    devices = claim.status.allocation.devices
+    if any(each.opaque is not None and each.opaque.driver == DRIVER for each in devices.config):
+        raise AllocationError(f"{about} has a config for {DRIVER}: it takes none")
+    pods = _pods(about, claim.status.reserved_for)
+    own = [each for each in devices.results if each.driver == DRIVER]
+    if not own:
+        raise AllocationError(f"{about} has no device of {DRIVER}")
+    if len(own) > MAX_PARTS:
+        raise AllocationError(f"{about} has more than {MAX_PARTS} devices")
+    pools = {each.name: layout.tree.pools[each.pool].name for each in devices_of(layout)}
+    return tuple(
+        ClaimPart(
+            claim=uid,
+            namespace=claim.metadata.namespace,
+            name=claim.metadata.name,
+            request=each.request,
+            device=each.device,
+            pool=_pool(about, each, node, pools),
+            milli=_milli(about, each),
+            share=each.share or "",
+            pods=pods,
+        )
+        for each in own
+    )
+
+
+def _pods(about: str, consumers: Sequence[_Consumer]) -> tuple[str, ...]:
+    """Return the uid of the pod that a claim is reserved for."""
+    others = [each for each in consumers if each.resource != "pods"]
+    if others:
+        raise AllocationError(f"{about} is reserved for {others[0].resource}: only pods are known")
+    if len(consumers) > 1:
+        names = ", ".join(sorted(each.name for each in consumers))
+        raise AllocationError(f"{about} is shared by several pods: {names}")
+    if not consumers:
+        raise AllocationError(f"{about} is reserved for no pod")
+    return tuple(each.uid for each in consumers)
+
+
+def _pool(about: str, result: _Result, node: str, pools: Mapping[str, str]) -> str:
+    if result.pool != node:
+        raise AllocationError(f"{about} is allocated on {result.pool}, and this node is {node}")
+    if result.admin_access:
+        raise AllocationError(f"{about} asks for adminAccess, which passes by what is counted")
+    if result.device not in pools:
+        raise AllocationError(f"{about} has the device {result.device}, which this node has not")
+    return pools[result.device]
+
+
+def _milli(about: str, result: _Result) -> int:
+    amount = result.consumed.get(CPU)
+    if amount is None:
+        raise AllocationError(
+            f"{about} consumes no {CPU} of {result.device}: the scheduler or the API server lacks"
+            " the gate DRAConsumableCapacity"
+        )
+    try:
+        milli = parse_cpu(amount)
+    except ValueError as error:
+        raise AllocationError(f"{about}: {CPU} of {result.device}: {error}") from error
+    if not milli:
+        raise AllocationError(f"{about} asks for nothing of {result.device}")
+    return milli

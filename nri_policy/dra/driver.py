@@ -1,0 +1,195 @@
+"""The driver: what the kubelet asks of us for claims, by the engine; spec dra.md §2.3, §4.
+
+Owns the way from a claim's name to a decision, and to what the kubelet passes on. Rule 1: the claim
+is in the store, with its CPUs, before the kubelet hears of it. Rule 2: a claim that is held is
+answered from what is held, without the API server, and in the same way each time. Rule 3: one claim
+that cannot be prepared keeps no other of the same request back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from http.client import NOT_FOUND
+from typing import Protocol
+
+from nri_policy.dra.allocation import AllocationError, read_allocation
+from nri_policy.dra.cdi import Files
+from nri_policy.engine.event import Prepared, Unprepared
+from nri_policy.foundation.refusal import Refused
+from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.errors import APIError
+from nri_policy.node import Node, Placed
+from nri_policy.proto.dra_pb2 import (
+    Claim,
+    Device,
+    NodePrepareResourceResponse,
+    NodePrepareResourcesRequest,
+    NodePrepareResourcesResponse,
+    NodeUnprepareResourceResponse,
+    NodeUnprepareResourcesRequest,
+    NodeUnprepareResourcesResponse,
+)
+from nri_policy.workload.claim import ClaimPart, cdi_device
+
+log = logging.getLogger(__name__)
+
+CLAIMS = Kind(group="resource.k8s.io", version="v1", plural="resourceclaims")
+TRIES = 3  # of the API server for one claim
+PATIENCE = 30.0  # seconds for these: the kubelet waits for 45
+PAUSE = 2.0  # seconds between two
+
+
+class Holder(Protocol):
+    """What holds claims; `plugin.claims.Claims`."""
+
+    async def prepare(self, event: Prepared) -> None:
+        """Hold a claim; raises Refused."""
+
+    async def unprepare(self, event: Unprepared) -> None:
+        """Give a claim back."""
+
+
+class Driver:
+    """Prepares the claims of one node."""
+
+    def __init__(  # noqa: PLR0913 - keywords: whom it asks
+        self,
+        node: Node,
+        holder: Holder,
+        client: Client,
+        *,
+        name: str,
+        files: Files,
+        ready: asyncio.Event,
+        observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Take the node's name in the cluster; *ready* is set once its containers are known.
+
+        *observe* hears of each claim: the method, `done` or `refused`, and its seconds.
+        """
+        self._node = node
+        self._holder = holder
+        self._client = client
+        self._name = name
+        self._files = files
+        self._ready = ready
+        self._observe = observe
+        self._sleep = sleep
+
+    async def prepare(self, request: NodePrepareResourcesRequest) -> NodePrepareResourcesResponse:
+        """Hold claims; every claim that is asked for is in the answer."""
+        answer = NodePrepareResourcesResponse()
+        for claim in request.claims:
+            answer.claims[claim.uid].CopyFrom(await self._prepare(claim))
+        return answer
+
+    async def unprepare(
+        self, request: NodeUnprepareResourcesRequest
+    ) -> NodeUnprepareResourcesResponse:
+        """Give claims back; one that is not held is given back already."""
+        answer = NodeUnprepareResourcesResponse()
+        for claim in request.claims:
+            answer.claims[claim.uid].CopyFrom(await self._unprepare(claim))
+        return answer
+
+    def restart(self) -> None:
+        """Write what containers are shown of the claims that are held, and of no others."""
+        held: dict[str, list[Placed]] = {}
+        for placed in self._node.view.claims.values():
+            held.setdefault(_part(placed).claim, []).append(placed)
+        self._files.restart(held)
+
+    async def read(self, namespace: str, name: str, uid: str) -> tuple[ClaimPart, ...]:
+        """Return what a claim is allocated here, by the API server; AllocationError, APIError."""
+        found = await self._client.get(CLAIMS, name, namespace=namespace)
+        return read_allocation(found, uid, self._name, self._node.view.layout)
+
+    async def _prepare(self, claim: Claim) -> NodePrepareResourceResponse:
+        began = time.perf_counter()
+        try:
+            self._require_ready()
+            if not (held := self._held(claim.uid)):
+                parts = await self._read(claim)
+                await self._holder.prepare(Prepared(parts=parts))
+                held = self._held(claim.uid)
+            elif any(each.grant.ending for each in held):
+                await self._holder.prepare(Prepared(parts=tuple(map(_part, held))))
+            self._files.write(held)
+        except (APIError, Refused, OSError) as error:
+            self._observe("prepare", "refused", time.perf_counter() - began)
+            log.warning(
+                "claim-not-prepared",
+                extra={"claim": f"{claim.namespace}/{claim.name}", "reason": str(error)},
+            )
+            return NodePrepareResourceResponse(error=str(error) or type(error).__name__)
+        self._observe("prepare", "done", time.perf_counter() - began)
+        log.info(
+            "claim-prepared",
+            extra={
+                "claim": f"{claim.namespace}/{claim.name}",
+                "cpus": ",".join(str(each.grant.exclusive) for each in held),
+            },
+        )
+        return NodePrepareResourceResponse(devices=_devices(held, self._name))
+
+    async def _unprepare(self, claim: Claim) -> NodeUnprepareResourceResponse:
+        began = time.perf_counter()
+        try:
+            self._require_ready()
+            if self._held(claim.uid):
+                await self._holder.unprepare(Unprepared(claim=claim.uid))
+            self._files.remove(claim.uid)
+        except (Refused, OSError) as error:
+            self._observe("unprepare", "refused", time.perf_counter() - began)
+            return NodeUnprepareResourceResponse(error=str(error))
+        self._observe("unprepare", "done", time.perf_counter() - began)
+        return NodeUnprepareResourceResponse()
+
+    async def _read(self, claim: Claim) -> tuple[ClaimPart, ...]:
+        """Return what a claim is allocated; an API server that fails is asked again."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                for attempt in range(1, TRIES + 1):
+                    try:
+                        return await self.read(claim.namespace, claim.name, claim.uid)
+                    except APIError as error:
+                        if error.code == NOT_FOUND or attempt == TRIES:
+                            raise
+                    await self._sleep(PAUSE)
+        except TimeoutError as error:
+            raise APIError(f"no answer within {PATIENCE:g} s") from error
+        raise AssertionError("it has returned or raised")
+
+    def _require_ready(self) -> None:
+        if not self._ready.is_set():
+            raise AllocationError("the daemon does not know the containers of this node yet")
+
+    def _held(self, uid: str) -> list[Placed]:
+        """Return the parts of a claim that are held."""
+        return [each for each in self._node.view.claims.values() if _part(each).claim == uid]
+
+
+def _part(placed: Placed) -> ClaimPart:
+    assert placed.container.part is not None, "it is a part of a claim"
+    return placed.container.part
+
+
+def _devices(held: Iterable[Placed], pool: str) -> Iterator[Device]:
+    """Yield what the kubelet is told of the parts of a claim, always in the same order."""
+    by_key: Mapping[tuple[str, str], ClaimPart] = {
+        (part.request, part.device): part for part in map(_part, held)
+    }
+    for _, part in sorted(by_key.items()):
+        device = Device(
+            request_names=[part.request.partition("/")[0]],
+            pool_name=pool,
+            device_name=part.device,
+            cdi_device_ids=[cdi_device(part)],
+        )
+        if part.share:
+            device.share_id = part.share
+        yield device

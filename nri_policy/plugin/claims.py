@@ -1,0 +1,96 @@
+"""Claims of our own devices: holding them, and which containers use them; spec dra.md §2.3.
+
+Owns the evidence. The runtime shows a container's CDI devices, or the variables that they set; both
+come from whoever wrote the pod as well, so they count only for a claim that is held, and that is
+reserved for the container's pod. Claims are held and given back in the node's turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+from nri_policy.engine.event import Prepared, Unprepared
+from nri_policy.foundation.refusal import Refused
+from nri_policy.kube.errors import APIError
+from nri_policy.node import Node
+from nri_policy.nri.errors import CallRefused
+from nri_policy.plugin.decisions import Decisions
+from nri_policy.plugin.writing import Writing
+from nri_policy.proto import nri_pb2
+from nri_policy.workload.claim import VARIABLE, ClaimPart, cdi_device, variable
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 1.0  # seconds for the API server, while a container waits
+
+
+class Allocations(Protocol):
+    """Where it is looked up what a claim is allocated; `dra.driver.Driver`."""
+
+    async def read(self, namespace: str, name: str, uid: str) -> tuple[ClaimPart, ...]:
+        """Return what a claim is allocated here; raises Refused and APIError."""
+        ...
+
+
+class Claims:
+    """The claims that one node holds; a `Holder` of `dra.driver`."""
+
+    def __init__(self, node: Node, decisions: Decisions, writing: Writing) -> None:
+        self.allocations: Allocations | None = None  # None: there is no driver
+        self._node = node
+        self._decisions = decisions
+        self._writing = writing
+
+    async def prepare(self, event: Prepared) -> None:
+        """Hold a claim; raises Refused. Others hear of it with the pod's own requests."""
+        await self._decide(event)
+
+    async def unprepare(self, event: Unprepared) -> None:
+        """Give a claim back."""
+        await self._decide(event)
+
+    async def _decide(self, event: Prepared | Unprepared) -> None:
+        async with self._node.turn:
+            self._decisions.take(event)
+            await self._writing.narrow()
+
+    def of(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> tuple[str, ...]:
+        """Return the ids of the parts of claims that a container uses, and may use."""
+        if not self._node.view.claims:
+            return ()
+        return tuple(part.id for part in self._shown(container) if pod.uid in part.pods)
+
+    async def check(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        """Refuse a container that shows a claim of another pod; raises CallRefused.
+
+        A claim may have been handed on since it was prepared: the API server is asked once.
+        """
+        if not self._node.view.claims:
+            return
+        foreign = [part for part in self._shown(container) if pod.uid not in part.pods]
+        for claim in dict.fromkeys((each.namespace, each.name, each.claim) for each in foreign):
+            why = "it is reserved for another pod"
+            try:
+                if self.allocations is not None:
+                    async with asyncio.timeout(PATIENCE):
+                        parts = await self.allocations.read(*claim)
+                    self._decisions.take(Prepared(parts=parts))
+            except (APIError, Refused, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+            if not all(pod.uid in each.pods for each in self._shown(container)):
+                raise CallRefused(f"claim {claim[0]}/{claim[1]}: {why}")
+
+    def _shown(self, container: nri_pb2.Container) -> Iterator[ClaimPart]:
+        """Yield the parts of held claims that a container shows."""
+        names = {each.partition("=")[0] for each in container.env if each.startswith(VARIABLE)}
+        names |= {each.name for each in container.CDI_devices}
+        if not names:
+            return
+        for held in self._node.view.claims.values():
+            part = held.container.part
+            assert part is not None, "it is a part of a claim"
+            if variable(part) in names or cdi_device(part) in names:
+                yield part

@@ -1,0 +1,340 @@
+"""The daemon as a DRA driver, between a kubelet, an API server and a runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.dra.resource_slice import CPU, slice_name, values_in
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.settings import Settings
+from nri_policy.workload.claim import DRIVER
+from tests.support import nodes, resources
+from tests.support.apiserver import Answer, APIServer
+from tests.support.daemon import Served, pod, served
+from tests.support.dra_kubelet import DRAKubelet, PrepareError
+from tests.support.resources import claim
+
+from .waiting import until
+
+GATES = resources.DEFAULT_GATES | {"DRAConsumableCapacity"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Cluster:
+    """A daemon with its driver, the API server and the kubelet."""
+
+    node: Served
+    server: APIServer
+    kubelet: DRAKubelet
+    settings: Settings
+
+    async def allocate(
+        self,
+        name: str,
+        *results: Mapping[str, Any],
+        pods: tuple[str, ...] = ("uid-web",),
+        **status: Any,
+    ) -> dict[str, Any]:
+        """Make a claim that the scheduler has allocated and reserved; return it."""
+        made = claim(name, *results)
+        reserved = [{"resource": "pods", "name": each, "uid": each} for each in pods]
+        made["metadata"]["uid"] = f"uid-{name}"
+        said = {**made["status"], "reservedFor": reserved, **status}
+        made["status"] = {key: each for key, each in said.items() if each is not None}
+        await self.server.resources.put("resourceclaims", made)
+        return made
+
+    async def start(self, name: str, env: list[dict[str, str]], cpu: str = "") -> list[str]:
+        """Run a pod of one container with these variables; return the errors."""
+        made = pod(name, cpu)
+        made["metadata"]["uid"] = f"uid-{name}"
+        made["spec"]["containers"][0]["env"] = env
+        return await self.node.start(made)
+
+    def cpus(self, name: str) -> str:
+        view = self.node.daemon.node.view
+        return str(view.sent[view.by_name()[f"default/{name}/main"].container.id][0])
+
+    @property
+    def slice(self) -> dict[str, Any] | None:
+        return self.server.resources.one("resourceslices", slice_name("node-a"))
+
+    @property
+    def values(self) -> dict[str, int]:
+        """The CPUs that are published, by device."""
+        assert self.slice is not None
+        return values_in(self.slice)
+
+    async def publishes(self, **values: int) -> None:
+        await until(lambda: self.slice is not None and self.values == values)
+
+    async def reconfigure(self, **spec: Any) -> None:
+        await self.node.daemon.events.reconfigure(settings=nodes.settings(**spec))
+
+
+def cpu(device: str, amount: str = "2", request: str = "cpu", **more: Any) -> dict[str, Any]:
+    """Return an allocation of ours."""
+    own = {"request": request, "driver": DRIVER, "pool": "node-a", "device": device}
+    return {**own, "consumedCapacity": {CPU: amount}, "shareID": f"share-{device}", **more}
+
+
+@asynccontextmanager
+async def cluster(
+    folder: Path, *, gates: frozenset[str] = GATES, registers: bool = True, **spec: Any
+) -> AsyncIterator[Cluster]:
+    async with APIServer(folder) as server:
+        server.resources.gates = gates
+        connect = access(server.kubeconfig)
+        assert connect is not None
+        client = Client(connect)
+        dra = {"dra": {"enabled": True}}
+        async with served(folder, client=client, **{**dra, **spec}) as node:
+            kubelet = DRAKubelet(folder)
+            running = asyncio.create_task(node.daemon.claim_driver.run())
+            if registers:
+                await kubelet.register()
+            yield Cluster(node=node, server=server, kubelet=kubelet, settings=nodes.settings(**dra))
+            running.cancel()
+            await asyncio.wait({running})
+        await client.close()
+
+
+async def test_a_claim_goes_all_the_way_to_a_container(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        made = await them.allocate("fast", cpu("numa1"))
+        await them.kubelet.prepare("uid-web", made)
+        (device,) = them.kubelet.claims["uid-fast"].devices
+        assert [*device.request_names] == ["cpu"]
+        assert (device.pool_name, device.device_name) == ("node-a", "numa1")
+        assert device.share_id == "share-numa1"
+        assert not await them.start("web", them.kubelet.env(made), "2")
+        assert them.cpus("web") == "4-5"
+        assert not await them.start("other", [], "3")
+        assert them.cpus("other") not in {"4-6", "5-7"}
+        await them.node.runtime.stop_pod(them.node.runtime.pod("web"))
+        await them.kubelet.unprepare("uid-web")
+        assert not them.node.daemon.node.view.claims
+        assert not [*them.kubelet.cdi.glob("*")]
+
+
+async def test_each_container_has_the_requests_that_it_names(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        both = cpu("numa1", "1", "a"), cpu("numa2", "2", "b/near")
+        made = await them.allocate("both", *both)
+        await them.kubelet.prepare("uid-web", made)
+        await them.kubelet.prepare("uid-again", made)
+        one = them.kubelet.env(made, "b")
+        assert [each["value"] for each in one] == ["8-9"]
+        assert not await them.start("web", one)
+        assert them.cpus("web") == "8-9"
+        assert {each["value"] for each in them.kubelet.env(made)} == {"4", "8-9"}
+
+
+async def test_what_ordinary_containers_take_is_published_and_claims_cause_no_write(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as them:
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        writes = len(them.server.writes())
+        made = await them.allocate("fast", cpu("numa1", "4"))
+        await them.kubelet.prepare("uid-web", made)
+        assert len(them.server.writes()) == writes
+        assert not await them.start("other", [], "3")
+        (taken,) = [n for n in range(4) if them.cpus("other")[0] in f"{4 * n}{4 * n + 1}"]
+        left = {f"numa{n}": 3 if n == 0 else 4 for n in range(4)}
+        left[f"numa{taken}"] -= 3
+        await them.publishes(**{name: each for name, each in left.items() if each})
+        await them.node.runtime.stop_pod(them.node.runtime.pod("other"))
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+
+
+async def test_a_restarted_kubelet_gets_the_same_answers_without_the_api_server(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as them:
+        made = await them.allocate("fast", cpu("numa1"), cpu("numa2", "1500m", "more"))
+        await them.kubelet.prepare("uid-web", made)
+        them.server.disturb = lambda request: (
+            Answer(status=503, body="away") if "resourceclaims" in request.path else None
+        )
+        await them.kubelet.restart()
+
+
+async def test_an_older_kubelet_asks_in_the_older_version(tmp_path: Path) -> None:
+    async with cluster(tmp_path, registers=False) as them:
+        kubelet = DRAKubelet(tmp_path, ("v1beta1.DRAPlugin",))
+        await kubelet.register()
+        made = await them.allocate("fast", cpu("numa1"))
+        await kubelet.prepare("uid-web", made)
+        assert kubelet.env(made)[0]["value"] == "4-5"
+
+
+REFUSED = [
+    (cpu("numa9"), {}, "has the device numa9, which this node has not"),
+    (cpu("numa1", pool="node-b"), {}, "is allocated on node-b"),
+    (cpu("numa1", "0"), {}, "asks for nothing"),
+    (cpu("numa1", "-1"), {}, "-1"),
+    (cpu("numa1", "9"), {}, "numa1 lacks 5 CPU: 4 free, 9 asked"),
+    (cpu("numa1", consumedCapacity={}), {}, "gate DRAConsumableCapacity"),
+    (cpu("numa1", adminAccess=True), {}, "adminAccess"),
+    (cpu("numa1", driver="gpu.example.com"), {}, "has no device of placement.nri"),
+    (cpu("numa1"), {"allocation": None}, "is not allocated"),
+    (cpu("numa1"), {"reservedFor": []}, "reserved for no pod"),
+    (
+        cpu("numa1"),
+        {"reservedFor": [{"resource": "podgroups", "name": "gang", "uid": "u"}]},
+        "reserved for podgroups",
+    ),
+    (
+        cpu("numa1"),
+        {"reservedFor": [{"resource": "pods", "name": n, "uid": n} for n in ("a", "b")]},
+        "shared by several pods: a, b",
+    ),
+    (
+        cpu("numa1"),
+        {
+            "allocation": {
+                "devices": {
+                    "results": [cpu("numa1")],
+                    "config": [{"source": "FromClaim", "opaque": {"driver": DRIVER}}],
+                }
+            }
+        },
+        "takes none",
+    ),
+]
+
+
+@pytest.mark.parametrize(("result", "status", "why"), REFUSED, ids=[each[2] for each in REFUSED])
+async def test_a_claim_that_cannot_be_prepared_keeps_no_other_back(
+    result: dict[str, Any], status: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    async with cluster(tmp_path) as them:
+        bad = await them.allocate("bad", result, **status)
+        good = await them.allocate("good", cpu("numa2"))
+        with pytest.raises(PrepareError, match=why.replace("(", ".").replace(")", ".")):
+            await them.kubelet.prepare("uid-web", bad, good)
+        assert [*them.kubelet.claims] == ["uid-good"]
+        assert {each.part.claim for each in _parts(them)} == {"uid-good"}
+
+
+def _parts(them: Cluster) -> list[Any]:
+    return [each.container for each in them.node.daemon.node.view.claims.values()]
+
+
+async def test_another_claim_of_the_same_name_is_not_prepared(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        made = await them.allocate("fast", cpu("numa1"))
+        old = {**made, "metadata": {**made["metadata"], "uid": "uid-old"}}
+        with pytest.raises(PrepareError, match="another one by now"):
+            await them.kubelet.prepare("uid-web", old)
+        await them.server.resources.delete("resourceclaims", "fast", "default")
+        with pytest.raises(PrepareError, match="not found"):
+            await them.kubelet.prepare("uid-web", made)
+
+
+async def test_a_variable_that_a_pod_set_itself_gains_nothing(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        made = await them.allocate("fast", cpu("numa1"))
+        await them.kubelet.prepare("uid-web", made)
+        env = them.kubelet.env(made)
+        (error,) = await them.start("thief", env)
+        assert "claim default/fast: it is reserved for another pod" in error
+        unknown = [{"name": "PLACEMENT_NRI_CLAIM_who_cpu", "value": "4-5"}]
+        assert not await them.start("guess", unknown)
+        assert them.cpus("guess") != "4-5"
+        assert not await them.start("web", env)
+        assert them.cpus("web") == "4-5"
+
+
+async def test_a_claim_that_was_handed_on_is_the_next_pods(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        made = await them.allocate("fast", cpu("numa1"))
+        await them.kubelet.prepare("uid-web", made)
+        await them.allocate("fast", cpu("numa1"), pods=("uid-next",))
+        assert not await them.start("next", them.kubelet.env(made))
+        assert them.cpus("next") == "4-5"
+
+
+# ---- the slice
+
+
+async def test_a_slice_has_what_is_written_of_it(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        made = them.slice
+        assert made is not None
+        assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-of-the-node"
+        device = made["spec"]["devices"][1]
+        assert device["allowMultipleAllocations"] is True
+        assert device["capacity"][CPU] == {"value": "4", "requestPolicy": {"default": "1"}}
+        assert device["attributes"]["resource.kubernetes.io/numaNode"] == {"int": 1}
+        keys = {tuple(each["attributes"]) for each in made["spec"]["devices"]}
+        assert len(keys) == 1, "a selector that reads a missing key ends an allocation"
+
+
+async def test_fields_that_the_api_server_drops_take_the_slice_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with cluster(tmp_path, gates=resources.DEFAULT_GATES) as them:
+        publisher = them.node.daemon.claim_driver.publisher
+        assert publisher is not None
+        await until(lambda: bool(publisher.problem))
+        assert them.slice is None
+        assert "allowMultipleAllocations, requestPolicy" in publisher.problem
+        (problem,) = them.node.daemon.claim_driver.problems()
+        assert "DRAConsumableCapacity is off" in problem
+        asked = len(them.server.requests)
+        assert not await them.start("other", [], "3")
+        await asyncio.sleep(0)
+        assert len(them.server.requests) == asked, "it is asked again hourly"
+    assert [each.msg for each in caplog.records if "slice" in each.msg] == ["slice-not-published"]
+
+
+async def test_a_slice_that_somebody_deletes_or_changes_is_put_back(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        await until(lambda: any(r.query.get("watch") for r in them.server.requests))
+        await them.server.resources.delete("resourceslices", slice_name("node-a"))
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+
+
+async def test_before_the_kubelet_knows_the_driver_nothing_is_published(tmp_path: Path) -> None:
+    async with cluster(tmp_path, registers=False) as them:
+        await until((tmp_path / "plugins_registry" / f"{DRIVER}-reg.sock").exists)
+        (problem,) = them.node.daemon.claim_driver.problems()
+        assert "has not registered" in problem
+        assert not them.server.writes()
+        await them.kubelet.register()
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        assert not [*them.node.daemon.claim_driver.problems()]
+
+
+async def test_a_driver_that_is_turned_off_waits_for_its_claims(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as them:
+        made = await them.allocate("fast", cpu("numa1"))
+        await them.kubelet.prepare("uid-web", made)
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        await them.reconfigure(dra={"enabled": False})
+        await until(lambda: them.slice is None)
+        (problem,) = them.node.daemon.claim_driver.problems()
+        assert problem == "dra: claims that are still to be given back: claim default/fast (cpu)"
+        await them.kubelet.unprepare("uid-web")
+        await until(lambda: not (tmp_path / "plugins_registry" / f"{DRIVER}-reg.sock").exists())
+        assert not [*them.node.daemon.claim_driver.problems()]
+
+
+async def test_without_the_setting_there_is_no_driver(tmp_path: Path) -> None:
+    async with cluster(tmp_path, registers=False, dra={"enabled": False}) as them:
+        assert not await them.start("other", [], "3")
+        assert not (tmp_path / "plugins_registry").exists()
+        assert not them.server.requests
