@@ -86,6 +86,9 @@ class ContainerRuntime:
         self.cause = ""
         # Called after each event that can change others: for what the daemon does then by itself.
         self.after: Callable[[], Awaitable[None]] = _nothing
+        # Called as the kubelet calls the drivers of a pod's claims: before it runs, and at its end.
+        self.prepare: Callable[[PodManifest], Awaitable[None]] = _no_claims
+        self.unprepare: Callable[[PodManifest], Awaitable[None]] = _no_claims
         self._pods: dict[str, Pod] = {}
         self._containers: dict[str, Container] = {}
         self._creation = Creation(self.release, kubelet, clock)
@@ -141,10 +144,16 @@ class ContainerRuntime:
             except AdmissionError as error:
                 raise CRIError(str(error)) from error
             try:
+                await self.prepare(pod.manifest)
+            except CRIError:
+                self.devices.forget(pod.manifest.metadata.uid)
+                raise
+            try:
                 async with self._nri.lock:
                     await self._nri.notify(nri.RUN_POD_SANDBOX, pod.message)
             except CallRefused:
                 self.devices.forget(pod.manifest.metadata.uid)
+                await self.unprepare(pod.manifest)
                 await self._tell(nri.STOP_POD_SANDBOX, pod)
                 await self._tell(nri.REMOVE_POD_SANDBOX, pod)
                 raise
@@ -163,6 +172,8 @@ class ContainerRuntime:
                 raise CRIError(f"container {pod.key}/{name} exists already")
             own = self.devices.files(pod.manifest.metadata.uid, name)
             container = self._creation.container(pod, manifest, (*devices, *own))
+            shown = self.devices.variables(pod.manifest.metadata.uid, name)
+            container.message.env.extend(shown)
             self._containers[container.id] = container
             pod.containers.append(container)
             try:
@@ -269,6 +280,7 @@ class ContainerRuntime:
             for container in list(pod.containers):
                 await self._removed(container)
             self.devices.forget(pod.manifest.metadata.uid)
+            await self.unprepare(pod.manifest)
             if self._pods.pop(pod.id, None):
                 await self._tell(nri.REMOVE_POD_SANDBOX, pod)
 
@@ -395,6 +407,10 @@ class ContainerRuntime:
             pod.message.ClearField("pid")
             if self.release.forgets_stopped_pods:
                 runtimespec.forget_task(pod.message)
+
+
+async def _no_claims(_pod: PodManifest) -> None:
+    pass
 
 
 async def _nothing() -> None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import grpc
 import msgspec
 
+from nri_policy.foundation.units import parse_cpu
 from nri_policy.hardware.synthetic_devices import MAJOR
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.proto import nri_pb2 as nri
@@ -24,6 +25,7 @@ from nri_policy.proto.podresources_pb2_grpc import (
     PodResourcesListerServicer,
     add_PodResourcesListerServicer_to_server,
 )
+from nri_policy.workload.claim import DRIVER, ClaimPart, variable
 from nri_policy.workload.hints import ClaimedDevice
 
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -53,6 +55,13 @@ class DriverDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     driver: str
     device: str
     numa: Annotated[int, msgspec.Meta(ge=0)] | None = None  # None: the driver does not say
+    cpu: int | float | str = ""  # CPUs of a device of ours, as in 2500m; empty for all others
+
+    def __post_init__(self) -> None:
+        if (self.driver == DRIVER) != bool(self.cpu):
+            raise ValueError(f"cpu: devices of {DRIVER} have CPUs, and no others")
+        if self.cpu:
+            parse_cpu(self.cpu)
 
 
 Requests = Mapping[str, Sequence[DriverDevice]]  # the devices of a claim, by request
@@ -107,6 +116,35 @@ class DeviceManager:
             for each in devices
         ]
         return (*dict.fromkeys(found),)
+
+    def parts(self, pod: PodManifest) -> Iterator[ClaimPart]:
+        """Yield what a pod's claims were allocated of our own devices; no pool is known yet."""
+        for each in pod.spec.resource_claims:
+            name = pod.claim_name(each)
+            for request, devices in self._claims.get(name, {}).items():
+                for device in devices:
+                    if device.driver == DRIVER:
+                        yield ClaimPart(
+                            claim=f"{pod.metadata.namespace}.{name}",
+                            namespace=pod.metadata.namespace,
+                            name=name,
+                            request=request,
+                            device=device.device,
+                            pool="",
+                            milli=parse_cpu(device.cpu),
+                            pods=(pod.metadata.uid,),
+                        )
+
+    def variables(self, uid: str, container: str) -> Iterator[str]:
+        """Yield the variables that show which claims of our own devices a container uses."""
+        pod, _ = self._given[uid]
+        names = {each.name: pod.claim_name(each) for each in pod.spec.resource_claims}
+        parts = [*self.parts(pod)]
+        for use in pod.container(container).resources.claims:
+            for part in parts:
+                named = use.request in {"", part.request, part.request.partition("/")[0]}
+                if part.name == names[use.name] and named:
+                    yield f"{variable(part)}={part.device}"
 
     def admit(self, pod: PodManifest) -> None:
         """Give the containers of *pod*, whose uid is set, what they ask for; or AdmissionError."""

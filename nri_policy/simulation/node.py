@@ -15,6 +15,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.dra.devices import devices_of
+from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.devices import read_devices
@@ -25,15 +27,18 @@ from nri_policy.hardware.synthetic_devices import write_devices
 from nri_policy.hardware.sysfs import Tree
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.resources import Kubelet
+from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import container_report, occupied_pools
 from nri_policy.settings import Settings, SettingsError, from_spec
 from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.device_manager import DeviceManager, answering
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.playback import COMES_BACK, NodeError, Snapshot
+from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
 
@@ -72,6 +77,39 @@ class SimulatedNode:
             timeouts=Timeouts(registration=COMES_BACK, request=COMES_BACK),
             clock=lambda: self._time,
         )
+        self.runtime.prepare, self.runtime.unprepare = self._prepare, self._unprepare
+
+    async def _prepare(self, pod: PodManifest) -> None:
+        """Have the daemon hold a pod's claims of its devices, as the kubelet does; CRIError."""
+        claims: dict[str, list[ClaimPart]] = {}
+        for part in self.runtime.devices.parts(pod):
+            claims.setdefault(part.claim, []).append(part)
+        if claims and (self._daemon is None or self._settings is None):
+            raise CRIError(f"pod {pod.key}: the driver of its claims does not run")
+        for parts in claims.values():
+            assert self._daemon is not None, "there is one"
+            layout = self._daemon.node.view.layout
+            if not layout.settings.dra.enabled:
+                raise CRIError(f"pod {pod.key}: dra.enabled is false: nobody serves its claims")
+            pools = {each.name: layout.tree.pools[each.pool].name for each in devices_of(layout)}
+            known = [replace(part, pool=pools.get(part.device, part.device)) for part in parts]
+            try:
+                await self._daemon.parts.claims.prepare(Prepared(parts=tuple(known)))
+            except Refused as error:
+                raise CRIError(f"pod {pod.key}: {error}") from error
+
+    async def _unprepare(self, pod: PodManifest) -> None:
+        """Have the daemon give the claims back that only this pod has used."""
+        used = {
+            part.claim
+            for other in self.runtime.pods
+            if other.manifest.metadata.uid != pod.metadata.uid
+            for part in self.runtime.devices.parts(other.manifest)
+        }
+        gone = dict.fromkeys(part.claim for part in self.runtime.devices.parts(pod))
+        for claim in gone:
+            if claim not in used and self._daemon is not None:
+                await self._daemon.parts.claims.unprepare(Unprepared(claim=claim))
 
     @property
     def daemon(self) -> Daemon | None:
