@@ -7,6 +7,7 @@ is known how often pods were bound, and turned away: too seldom is a failure.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from typing import NamedTuple
@@ -51,6 +52,7 @@ class Life:
         self.random = random.Random(seed)
         self.machine = machine
         self.counts = Counter[str]()
+        self.numbers = itertools.count()  # of pods
         self.node = BurstNode("n", machine.hardware)
         self.zones = LiveZones(Extender(choose=True), lambda: 0.0)
         self.left = machine.milli  # as kube-scheduler counts
@@ -68,21 +70,16 @@ class Life:
             self.see(pod, "Running")
         self.report()
 
-    def step(self, number: int) -> None:
+    def step(self) -> None:
         """Have something happen."""
-        what = self.random.choices(
-            (self.arrive, self.start, self.end, self.report, self.bind), (2, 3, 1, 1, 4)
-        )[0]
-        if what == self.bind:
-            self.bind(number)
-        else:
-            what()
+        steps = (self.arrive, self.start, self.end, self.report, self.bind)
+        self.random.choices(steps, (2, 3, 1, 1, 4))[0]()
 
-    def bind(self, number: int) -> None:
+    def bind(self) -> None:
         """Have kube-scheduler send a pod here, which counts the CPUs of the node as a whole."""
         guaranteed = self.random.random() < 0.6
         sizes = self.machine.guaranteed if guaranteed else self.machine.burstable
-        pod = BurstPod("default", f"p{number}", self.random.choice(sizes), guaranteed)
+        pod = BurstPod("default", f"p{next(self.numbers)}", self.random.choice(sizes), guaranteed)
         if pod.milli > self.left:
             return
         try:
@@ -142,8 +139,8 @@ def test_no_node_refuses_a_pod_that_the_extender_bound(machine: str) -> None:
     counts = Counter[str]()
     for seed in range(SEEDS):
         life = Life(MACHINES[machine], seed)
-        for number in range(STEPS):
-            life.step(number)
+        for _ in range(STEPS):
+            life.step()
         counts.update(life.counts)
     assert counts["bound"] >= BOUND, counts
     assert counts["turned away"] >= TURNED_AWAY, counts
