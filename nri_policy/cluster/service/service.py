@@ -178,7 +178,8 @@ class Service:
                 PODS, created, namespace=binding.namespace, name=binding.name, part="binding"
             )
         except (APIError, DocumentError, NoRoomError) as error:
-            self.verbs.withdraw(binding)
+            if not isinstance(error, APIError) or error.code:  # else it may have been bound
+                self.verbs.withdraw(binding)
             return error_result(str(error))
         return error_result("")
 

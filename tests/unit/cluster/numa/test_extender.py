@@ -355,6 +355,29 @@ def test_a_choice_is_remembered(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_a_place_stays_promised_where_nobody_knows_whether_its_pod_was_bound(
+    tmp_path: Path,
+) -> None:
+    def cut(_method: str, path: str) -> int:
+        if path.endswith("/binding"):
+            raise ConnectionResetError
+        return 0
+
+    async def play() -> None:
+        async with cluster(tmp_path) as api, replica(api) as at:
+            await api.put("pods", pod("p", 6))
+            scheduler = await at.connect()
+            asked = {"PodName": "p", "PodNamespace": "default", "PodUID": "uid-p", "Node": "b"}
+            api.refuse = cut
+            assert (await scheduler.ask("/bind", asked))["Error"]
+            assert at.service.zones.promises["default", "p"].zone == 1
+            api.refuse = lambda _method, path: 403 * path.endswith("/binding")
+            assert (await scheduler.ask("/bind", asked))["Error"]
+            assert not at.service.zones.promises
+
+    asyncio.run(play())
+
+
 def test_bind_binds_with_the_zone(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as api, replica(api) as at:
