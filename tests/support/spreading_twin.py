@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -55,13 +56,45 @@ def below(
     branches: dict[str, list[Host]] = {}
     for host in sorted(hosts, key=lambda host: host.values[level]):
         branches.setdefault(host.values[level], []).append(host)
-    parts = split(branches, pods, preferences[level])
+    inner = preferences[level + 1] if level + 1 < len(preferences) else Preference()
+
+    def inside(value: str, pods: int) -> int:
+        """Pods per weight, rounded down, of the branch in *value* that would take the next one."""
+        own: dict[str, list[Host]] = {}
+        for host in branches[value]:
+            finer = host.values[level + 1] if level + 1 < len(preferences) else host.name
+            own.setdefault(finer, []).append(host)
+        return lowest(own, pods, inner)
+
+    parts = split(branches, pods, preferences[level], inside)
     for value, branch in branches.items():
         below(branch, parts[value], preferences, level + 1, given)
 
 
-def split(branches: dict[str, list[Host]], pods: int, preference: Preference) -> dict[str, int]:
-    """Pods by value."""
+def lowest(branches: dict[str, list[Host]], pods: int, preference: Preference) -> int:
+    """The fewest per weight of those with room, once *pods* went to the fewest; packed: 0."""
+    if preference.packed:
+        return 0
+    room = {value: sum(host.room for host in branch) for value, branch in branches.items()}
+    have = {value: sum(host.own for host in branch) for value, branch in branches.items()}
+
+    def fill(value: str) -> Fraction:
+        return Fraction(have[value], preference.weights.get(value, 1))
+
+    for _ in range(pods):
+        value = min((each for each in branches if room[each]), key=fill)
+        room[value] -= 1
+        have[value] += 1
+    return int(min((fill(each) for each in branches if room[each]), default=Fraction(0)))
+
+
+def split(
+    branches: dict[str, list[Host]],
+    pods: int,
+    preference: Preference,
+    inside: Callable[[str, int], int],
+) -> dict[str, int]:
+    """Pods by value; of equal ones, to the one *inside* which the fewest would meet the next."""
     room = {value: sum(host.room for host in branch) for value, branch in branches.items()}
     have = {value: sum(host.own for host in branch) for value, branch in branches.items()}
     parts = dict.fromkeys(branches, 0)
@@ -78,9 +111,10 @@ def split(branches: dict[str, list[Host]], pods: int, preference: Preference) ->
         else:
             weights = preference.weights
 
-            def order(value: str) -> tuple[Fraction, int, str]:
+            def order(value: str) -> tuple[Fraction, int, int, str]:
                 weight = weights.get(value, 1)  # noqa: B023 - called at once
-                return Fraction(have[value] + parts[value], weight), -weight, value
+                fill = Fraction(have[value] + parts[value], weight)
+                return fill, -weight, inside(value, parts[value]), value
 
             parts[min(left, key=order)] += 1
             pods -= 1

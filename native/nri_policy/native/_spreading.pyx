@@ -22,6 +22,7 @@ cdef struct Split:
     int64_t *room       # by domain: how many more fit
     int64_t *given      # by domain: the result
     int32_t *weight     # by domain; NULL: 1 for all
+    int64_t *inside     # by domain: pods per weight of the branch inside it that would take the next pod
     const int32_t *every    # by leaf: all pods that run there
     int base            # id of the first leaf
 
@@ -38,8 +39,9 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
     cdef int n = domains.count + 1, leaves = domains.leaves, level, domain, last = domains.levels - 1
     cdef int64_t room
     cdef Split split
+    cdef int *spare
     cdef int *ids = <int *> PyMem_Calloc(2 * n, sizeof(int))
-    cdef int64_t *cells = <int64_t *> PyMem_Calloc(3 * n, sizeof(int64_t))
+    cdef int64_t *cells = <int64_t *> PyMem_Calloc(4 * n, sizeof(int64_t))
     cdef int32_t *weighing = <int32_t *> PyMem_Calloc(n, sizeof(int32_t))
     if pods < 0 or min(own.shape[0], every.shape[0], failures.shape[0]) < leaves:
         raise ValueError("pods are a number, and counts are one per leaf")
@@ -48,7 +50,8 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
             raise MemoryError
         if not leaves:
             return [], pods
-        split.have, split.room, split.given = cells, cells + n, cells + 2 * n
+        split.have, split.room, split.given, split.inside = cells, cells + n, cells + 2 * n, cells + 3 * n
+        spare = ids + n
         split.every, split.base, split.weight = &every[0], domains.offset[last], weighing
         for domain in range(domains.count):
             weighing[domain] = 1
@@ -67,12 +70,15 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
         for domain in range(domains.count - 1, domains.offset[1] - 1, -1):
             split.room[domains.parent[domain]] += split.room[domain]
             split.have[domains.parent[domain]] += split.have[domain]
-        _branches(&split, 0, domains.offset[1], pods, 0 == last, last > 0 and packed[0], failures, ids)
+        _branches(&split, domains, 0, domains.offset[1], pods, 0 == last, last > 0 and packed[0],
+                  last > 0 and not (last > 1 and packed[1]), failures, ids, spare)
         for level in range(last):
             for domain in range(domains.offset[level], domains.offset[level + 1]):
                 if split.given[domain]:
-                    _branches(&split, domains.low[domain], domains.high[domain], split.given[domain],
-                              level + 1 == last, level + 1 < last and packed[level + 1], failures, ids)
+                    _branches(&split, domains, domains.low[domain], domains.high[domain], split.given[domain],
+                              level + 1 == last, level + 1 < last and packed[level + 1],
+                              level + 1 < last and not (level + 2 < last and packed[level + 2]),
+                              failures, ids, spare)
         found = []
         for domain in range(split.base, domains.count):
             if split.given[domain]:
@@ -85,9 +91,9 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
         PyMem_Free(weighing)
 
 
-cdef int _branches(Split *split, int low, int high, int64_t pods, bint hosts, bint packed,
-                   const int32_t[::1] failures, int *ids) except -1:
-    """Split *pods* among the domains from *low* to before *high*."""
+cdef int _branches(Split *split, Domains domains, int low, int high, int64_t pods, bint hosts, bint packed,
+                   bint deeper, const int32_t[::1] failures, int *ids, int *spare) except -1:
+    """Split *pods* among the domains from *low* to before *high*; *deeper*: what is inside equal ones matters."""
     cdef int domain, count = 0
     cdef int64_t left = pods
     if packed:
@@ -97,7 +103,7 @@ cdef int _branches(Split *split, int low, int high, int64_t pods, bint hosts, bi
         if split.room[domain] and (not hosts or failures[domain - split.base] < cFAILING):
             ids[count] = domain
             count += 1
-    left -= _fill(split, ids, count, pods, hosts)
+    left -= _fill(split, domains, ids, count, pods, hosts, spare if deeper else NULL)
     if hosts and left:
         _pass_to_failing(split, low, high, left, failures, ids)
     return 0
@@ -116,7 +122,7 @@ cdef int _pass_to_failing(Split *split, int low, int high, int64_t left, const i
         for each in kinds[kind]:
             ids[count] = each
             count += 1
-        left -= _fill(split, ids, count, left, True)
+        left -= _fill(split, None, ids, count, left, True, NULL)
     return 0
 
 
@@ -135,34 +141,52 @@ cdef int _pack(Split *split, int low, int high, int64_t left) except -1:
     return 0
 
 
-cdef int64_t _fill(Split *split, int *ids, int count, int64_t pods, bint hosts) noexcept:
+cdef int64_t _fill(Split *split, Domains domains, int *ids, int count, int64_t pods, bint hosts, int *spare) noexcept:
     """Raise the fewest per weight first, up to their room; return how many pods found a place.
 
-    Level t gives every branch what brings it to t pods per weight. The highest level that does not take too many is
-    found by halves; what is left then is given one by one.
+    Level t gives every branch what brings it to t pods per weight. What the highest level that does not take too many
+    leaves is given one by one; with *spare* ids, of equal branches to the one whose inside balances best.
     """
-    cdef int64_t total = 0, most = 0, low, high, level, taken
+    cdef int64_t total = 0, level, taken = 0
     cdef int at
     for at in range(count):
         total += split.room[ids[at]]
-        most = max(most, split.have[ids[at]])
     if total <= pods:
         for at in range(count):
             split.given[ids[at]] = split.room[ids[at]]
         return total
-    low, high = 0, most + pods + 1
+    level = _level(split, ids, count, pods)
+    for at in range(count):
+        split.given[ids[at]] = _brought_to(split, ids[at], level)
+        taken += split.given[ids[at]]
+    _give_singly(split, domains, ids, count, pods - taken, hosts, spare)
+    return pods
+
+
+cdef int64_t _level(Split *split, const int *ids, int count, int64_t pods) noexcept:
+    """Return the highest level that takes no more than *pods*, found by halves."""
+    cdef int64_t most = 0, low = 0, high, level
+    cdef int at
+    for at in range(count):
+        most = max(most, split.have[ids[at]])
+    high = most + pods + 1
     while high - low > 1:
         level = low + (high - low) // 2
         if _taken(split, ids, count, level, pods) <= pods:
             low = level
         else:
             high = level
-    taken = 0
-    for at in range(count):
-        split.given[ids[at]] = _brought_to(split, ids[at], low)
-        taken += split.given[ids[at]]
-    _give_singly(split, ids, count, pods - taken, hosts)
-    return pods
+    return low
+
+
+cdef void _look_inside(Split *split, Domains domains, int domain, int *spare) noexcept:
+    """Find what the next pod of a domain would meet: the level of its own branches, with what it has been given."""
+    cdef int branch, count = 0
+    for branch in range(domains.low[domain], domains.high[domain]):
+        if split.room[branch]:
+            spare[count] = branch
+            count += 1
+    split.inside[domain] = _level(split, spare, count, split.given[domain])
 
 
 cdef inline int64_t _brought_to(Split *split, int domain, int64_t level) noexcept:
@@ -181,13 +205,16 @@ cdef int64_t _taken(Split *split, const int *ids, int count, int64_t level, int6
     return taken
 
 
-cdef void _give_singly(Split *split, int *ids, int count, int64_t left, bint hosts) noexcept:
+cdef void _give_singly(Split *split, Domains domains, int *ids, int count, int64_t left, bint hosts,
+                       int *spare) noexcept:
     """Give *left* pods one by one to the first by `_before`; *ids* becomes a heap of those that have room."""
     cdef int at, size = 0
     for at in range(count):
         if split.given[ids[at]] < split.room[ids[at]]:
             ids[size] = ids[at]
             size += 1
+    for at in range(size if left and spare != NULL else 0):
+        _look_inside(split, domains, ids[at], spare)
     for at in range(size // 2 - 1, -1, -1):
         _sink(split, ids, size, at, hosts)
     while left:
@@ -196,6 +223,8 @@ cdef void _give_singly(Split *split, int *ids, int count, int64_t left, bint hos
         if split.given[ids[0]] == split.room[ids[0]]:
             size -= 1
             ids[0] = ids[size]
+        elif left and spare != NULL:
+            _look_inside(split, domains, ids[0], spare)
         _sink(split, ids, size, 0, hosts)
 
 
@@ -215,13 +244,15 @@ cdef void _sink(Split *split, int *ids, int size, int at, bint hosts) noexcept:
 
 
 cdef inline bint _before(Split *split, int one, int other, bint hosts) noexcept:
-    """Whether *one* gets the next pod: fewest per weight, larger weight; for hosts, fewest in all; lowest value."""
+    """Whether *one* gets the next pod: fewest per weight, larger weight, fewest inside; hosts: fewest in all; value."""
     cdef int64_t mine = (split.have[one] + split.given[one]) * split.weight[other]
     cdef int64_t others = (split.have[other] + split.given[other]) * split.weight[one]
     if mine != others:
         return mine < others
     if split.weight[one] != split.weight[other]:
         return split.weight[one] > split.weight[other]
+    if split.inside[one] != split.inside[other]:
+        return split.inside[one] < split.inside[other]
     if hosts:
         mine = split.every[one - split.base] + split.given[one]
         others = split.every[other - split.base] + split.given[other]

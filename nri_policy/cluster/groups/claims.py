@@ -75,8 +75,8 @@ def give_back(
 ) -> Status:
     """Return the status of a group without the places that nobody can claim.
 
-    They are empty; those of pods that succeeded go first. *names* are the pod sets of *members*,
-    *claimed* what `claims` has found.
+    They are empty; those of pods that succeeded go first, then the last: the highest ranks have
+    those. *names* are the pod sets of *members*, *claimed* what `claims` has found.
     """
     assignments = []
     given_back = group.status.given_back
@@ -91,7 +91,7 @@ def give_back(
         taken = Counter(place_of[each.pod.name] for each in live)
         ended = Counter(place_of[each.pod.name] for each in own if each.pod.phase == "Succeeded")
         for most in (ended, None):
-            for at, each in enumerate(assignment.domains):
+            for at, each in reversed([*enumerate(assignment.domains)]):
                 place = (*each.values,)
                 empty = counts[at] - taken[place]
                 less = max(0, min(free, empty if most is None else min(empty, most[place])))

@@ -2,8 +2,9 @@
 
 Owns the way from pods and an assignment to places. With a rank on every pod the i-th rank goes to
 the i-th place of the assignment, written out; in any doubt each domain is filled up to its count
-less the pods that are there, in the assignment's order. A pod that was let go before keeps its
-place: its selector says which. Pods that ended give theirs back.
+less the pods that are there, in the assignment's order, by name. Where the ranks are clear and only
+running pods are not where theirs say, as in a group that has grown, by rank. A pod that was let go
+before keeps its place: its selector says which. Pods that ended give theirs back.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ def openings(
     ]
     places = _by_rank(assignment, members, there)
     if places is None:
+        if _are_clear(assignment, members):
+            waiting.sort(key=lambda each: each.membership.rank or 0)
         free = _free(assignment, there)
         places = {each.pod.name: place for each, place in zip(waiting, free, strict=False)}
     found = []
@@ -99,17 +102,23 @@ def _by_rank(
 ) -> dict[str, Place] | None:
     """Return the place of every pod by its rank; None where a rank is in doubt."""
     expanded = [(*each.values,) for each in assignment.domains for _ in range(each.count)]
-    ranks = [each.membership.rank for each in members]
-    places = {}
-    if None in ranks or len({*ranks}) < len(ranks):
+    if not _are_clear(assignment, members):
         return None
-    for each, rank in zip(members, ranks, strict=True):
-        assert rank is not None
-        name = each.pod.name
-        if rank >= len(expanded) or there.get(name, expanded[rank]) != expanded[rank]:
+    places = {}
+    for each in members:
+        assert each.membership.rank is not None
+        name, place = each.pod.name, expanded[each.membership.rank]
+        if there.get(name, place) != place:
             return None
-        places[name] = expanded[rank]
+        places[name] = place
     return places
+
+
+def _are_clear(assignment: Assignment, members: Sequence[Member]) -> bool:
+    """Whether each pod has a rank of its own, for which there is a place."""
+    ranks = [each.membership.rank for each in members]
+    places = sum(each.count for each in assignment.domains)
+    return len({*ranks}) == len(ranks) and all(rank is not None and rank < places for rank in ranks)
 
 
 def _free(assignment: Assignment, there: Mapping[str, Place | None]) -> list[Place]:

@@ -67,6 +67,10 @@ UNEVEN = [node("n1", zone="x", rack="a"), node("n2", zone="x", rack="b"), node("
 UNREADY = [node("a1", rack="a", ready=False), node("a2", rack="a"), node("b", rack="b")]
 TAINTED = RACKS[0] | {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
 OWN = [running("p", "a1", group="g"), running("q", "b2", group="g")]
+TWO_EACH = [
+    running(f"{at}-{number}", at, group="g")
+    for number, at in enumerate(["xa", "xb", "ya", "ya", "a1", "a2", "b2", "b2"])
+]
 THREE = [running(name, "a1", group="g") for name in "pqr"]
 OTHERS = [
     running("p", "a1", group="g", phase="Succeeded"),
@@ -80,6 +84,10 @@ CASES: list[tuple[str, Object, Object, Object]] = [
     ("one label over the other", {"nodes": UNEVEN},
      group(4, "zone", "rack"), {"n1": 1, "n2": 1, "n3": 2}),
     ("without preferences, over hosts", {"nodes": RACKS}, group(3), {"a1": 1, "a2": 1, "b1": 1}),
+    ("of equal zones the one that is more even then", {"nodes": ZONES, "pods": TWO_EACH[:4]},
+     group(1, "zone", "rack"), {"yb": 1}),
+    ("and where the hosts are", {"nodes": RACKS[:4], "pods": TWO_EACH[4:]},
+     group(1, "rack"), {"b1": 1}),
     ("a missing label is a value", {"nodes": [*RACKS[:2], node("x")]},
      group(2, "rack"), {"a1": 1, "x": 1}),
     ("no room: the siblings", {"nodes": ROOMS[1:]}, group(8, "rack"), {"b": 5, "c": 3}),
@@ -173,7 +181,7 @@ def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
         for phase in ("Running", "Failed")
     )
     engine.set_pod(pod)
-    assert engine.spread(read_group(group(4, "rack"))) == {"b2": 1, "a1": 1, "d": 1, "a2": 1}
+    assert engine.spread(read_group(group(4, "rack"))) == {"b2": 1, "a1": 1, "d": 1, "c2": 1}
     engine.set_pod(back)
     assert engine.spread(read_group(group(4, "rack"))) == {"a2": 1, "b2": 1, "a1": 1, "d": 1}
     engine.remove_pod("default", "p")

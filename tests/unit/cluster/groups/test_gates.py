@@ -72,6 +72,10 @@ CASES = {
         [member("a", 0, at="h2"), member("b", 1), member("c", 2), member("d", 3)],
         "b:h1 c:h1 d:h2",
     ),
+    "grown, the new places come first: the new ranks in their order": (
+        [member("a-10", 3), member("a-9", 2), member("x", 0, at="h2"), member("y", 1, at="h2")],
+        "a-9:h1 a-10:h1",
+    ),
     "one that was let go to nowhere in it takes no place": (
         [member("a", None, to="h3"), member("b", None), member("c", None)],
         "b:h1 c:h1",
