@@ -1,7 +1,7 @@
 """Options that sub-commands share: which machine, which settings, which form of output.
 
-Errors of what they name become the program's here: a bad specification is a wrong usage, a folder
-or capture without a machine in it a plain no, bad settings exit code 78.
+Errors of what they name become the program's here: a bad specification or capture is a wrong usage,
+a folder without a machine in it a plain no, bad settings exit code 78.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.hardware.synthetic import write
 from nri_policy.hardware.synthetic_spec import SpecError
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.settings import Settings, SettingsError, load
+from nri_policy.settings import GivenSettings, Settings, SettingsError, find_settings
 
 _Command = Callable[..., Any]
 _NO_KINDS: Mapping[int, MemoryKind] = MappingProxyType({})
@@ -59,7 +59,8 @@ class Source(Struct, frozen=True, kw_only=True):
                 f"--synthetic: {error.problem}, at character {error.position + 1}"
             ) from error
         except TopologyError as error:
-            raise Failure(f"{self}: {error.problem}") from error
+            code = Exit.USAGE if self.capture else Exit.NO  # malformed, or only another folder
+            raise Failure(f"{self}: {error.problem}", code) from error
 
     def machine(self, memory_kinds: Mapping[int, MemoryKind] = _NO_KINDS) -> Machine:
         """Return the machine; *memory_kinds*, by node id, come before what the files say.
@@ -112,19 +113,23 @@ def machine_options(command: _Command) -> _Command:
     return with_source
 
 
-def read_settings(path: Path) -> Settings:
-    """Return the settings in a file; SettingsError, or Failure where it cannot be read."""
+def given_settings(path: Path) -> GivenSettings:
+    """Return where in a file, or in stdin (`-`), settings are.
+
+    Raises SettingsError, or Failure where it cannot be read.
+    """
     try:
-        with path.open("rb") as file:
-            return load(file.read(_MOST_SETTINGS + 1), str(path))
+        with click.open_file(path, "rb") as file:
+            text = file.read(_MOST_SETTINGS + 1)
     except OSError as error:
         raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
+    return find_settings(text, "stdin" if str(path) == "-" else str(path))
 
 
 def load_settings(path: Path) -> Settings:
     """Return the settings in a file; Failure says what is wrong with it."""
     try:
-        return read_settings(path)
+        return given_settings(path).load()
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
 
@@ -140,7 +145,7 @@ settings_option = click.option(
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=_if_given,
-    help="A TopologyAwarePolicy document.",
+    help="A TopologyAwarePolicy document, a ConfigMap with one, or values of the Helm chart.",
 )
 
 

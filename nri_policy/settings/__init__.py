@@ -13,10 +13,10 @@ from nri_policy.settings.document import (
     from_spec,
     load,
     load_kind,
-    place_of,
     read_section,
     to_spec,
 )
+from nri_policy.settings.given import GivenSettings, find_settings
 from nri_policy.settings.outcome import Reload
 from nri_policy.settings.scheduling import (
     REALTIME,
@@ -75,6 +75,7 @@ __all__ = [
     "Endpoint",
     "ExclusiveQuota",
     "FullCores",
+    "GivenSettings",
     "IOClass",
     "Instrumentation",
     "Journal",
@@ -105,10 +106,10 @@ __all__ = [
     "Unsupported",
     "class_name",
     "effective",
+    "find_settings",
     "from_spec",
     "load",
     "load_kind",
-    "place_of",
     "read_section",
     "to_spec",
 ]

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, reduce
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
@@ -19,10 +20,10 @@ from msgspec.structs import FieldInfo, fields, replace
 
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.foundation.yamltext import Mark, Marks, YAMLTextError, read
-from nri_policy.settings.mistaken import find_mistake
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
+from nri_policy.settings.wrapped import find_mistake
 
 API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"
@@ -82,15 +83,7 @@ def load_kind(
     has its place in the text.
     """
     marks: Marks = {}
-    try:
-        document = read(text, marks=marks)
-    except YAMLTextError as error:
-        raise SettingsError(origin, (Problem("", str(error)),)) from None
-    if not isinstance(document, dict):
-        fields = f"a document with {', '.join(_TOP[:-1])}"
-        found = "the file is empty" if document is None else f"{quoted(document)} is not a document"
-        problem = f"{found}: it has to be {fields}"
-        raise SettingsError(origin, (Problem("", problem),))
+    document = _read_document(text, origin, marks)
     if other := find_mistake(document):
         raise SettingsError(origin, (Problem("", other),))
     problems = _unknown(document, "", _TOP)
@@ -103,8 +96,35 @@ def load_kind(
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append(Problem("metadata", f"{quoted(metadata)} is not a map"))
-    try:
+    with _located(origin, marks):
         return read_spec(document.get("spec"), problems)
+
+
+def load_values(text: str | bytes, origin: str) -> Settings:
+    """Return the settings in `config` of values for the Helm chart; raises SettingsError."""
+    marks: Marks = {}
+    document = _read_document(text, origin, marks)
+    with _located(origin, marks):
+        return _settings(document.get("config"), "config", origin, [])
+
+
+def _read_document(text: str | bytes, origin: str, marks: Marks) -> dict[str, Any]:
+    try:
+        document = read(text, marks=marks)
+    except YAMLTextError as error:
+        raise SettingsError(origin, (Problem("", str(error)),)) from None
+    if isinstance(document, dict):
+        return document
+    fields = f"a document with {', '.join(_TOP[:-1])}"
+    found = "the file is empty" if document is None else f"{quoted(document)} is not a document"
+    raise SettingsError(origin, (Problem("", f"{found}: it has to be {fields}"),))
+
+
+@contextmanager
+def _located(origin: str, marks: Marks) -> Iterator[None]:
+    """Give the problems of a SettingsError within the context their places in the text."""
+    try:
+        yield
     except SettingsError as error:
         places = _places(marks)
         located = [replace(each, mark=_nearest(each.path, places)) for each in error.problems]

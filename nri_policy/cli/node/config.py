@@ -14,7 +14,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.options import Source, form_option, machine_options, read_settings
+from nri_policy.cli.options import Source, form_option, given_settings, machine_options
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.layout import Layout, layout_of
@@ -24,12 +24,12 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
 from nri_policy.settings import (
     EffectiveSetting,
+    GivenSettings,
     Listed,
     Problem,
     Settings,
     SettingsError,
     effective,
-    place_of,
 )
 
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
@@ -44,20 +44,28 @@ def command() -> None:
 
 
 @command.command
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument(
+    "file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+)
 @machine_options
 @_all_option
 @form_option
 @click.pass_context
 def check(context: click.Context, file: Path, source: Source, every: bool, form: str) -> None:
-    """Check a settings file, and show what differs from the defaults.
+    """Check settings, and show what differs from the defaults.
 
-    All errors are reported at once. If you name a machine, also says whether the daemon would start
-    on it. Exits with 78 if anything is wrong.
+    FILE is a document, a ConfigMap with one, or values of the Helm chart; - is stdin. All errors
+    are reported at once. If you name a machine, also says whether the daemon would start on it.
+    Exits with 78 if anything is wrong.
     """
-    report = _check(file, source)
+    try:
+        given = given_settings(file)
+    except SettingsError as error:
+        origin, report = error.origin, _refuse(error)
+    else:
+        origin, report = given.origin, _check(given, source)
     if form == "table":
-        print_drawing(*_render_check(file, report, every=every))
+        print_drawing(*_render_check(origin, report, every=every))
     else:
         print_document(report, form)
     context.exit(0 if report.valid else Exit.SETTINGS)
@@ -91,20 +99,30 @@ def reload(control_socket: Path) -> None:
     click.echo(f"{outcome.origin}: in force")
 
 
-def _check(file: Path, source: Source) -> CheckReport:
-    """Return what is wrong with the settings in *file*, or what they come to on the machine."""
-    report = CheckReport(valid=False, errors=(), notices=(), settings=())
+def _check(given: GivenSettings, source: Source) -> CheckReport:
+    """Return what is wrong with settings, or what they come to on the machine."""
     try:
-        settings = read_settings(file)
-        notices = (*settings.notices, *settings.unreferenced())
-        report = replace(report, notices=notices, settings=effective(settings))
+        settings = given.load()
+    except SettingsError as error:
+        return _refuse(error)
+    report = CheckReport(
+        valid=False,
+        errors=(),
+        notices=(*settings.notices, *settings.unreferenced()),
+        settings=effective(settings),
+    )
+    try:
         _agree(settings)
         layout = _build_layout(settings, source)
-    except SettingsError as error:
-        return replace(report, errors=tuple(map(_error, error.problems)))
     except CapacityError as error:
-        return replace(report, errors=(_error(_capacity_problem(error, file)),))
+        path, _, text = str(error).partition(": ")  # it begins with the field
+        return replace(report, errors=(_error(given.problem(path, text)),))
     return replace(report, valid=True, machine=None if layout is None else _machine(layout))
+
+
+def _refuse(error: SettingsError) -> CheckReport:
+    errors = tuple(map(_error, error.problems))
+    return CheckReport(valid=False, errors=errors, notices=(), settings=())
 
 
 def _build_layout(settings: Settings, source: Source) -> Layout | None:
@@ -128,12 +146,6 @@ def _agree(settings: Settings) -> None:
         )
 
 
-def _capacity_problem(error: CapacityError, file: Path) -> Problem:
-    """Return an error of the settings on a machine, whose text begins with the field's path."""
-    path, _, text = str(error).partition(": ")
-    return Problem(f"spec.{path}", text, place_of(f"spec.{path}", file.read_bytes()))
-
-
 def _error(problem: Problem) -> ErrorReport:
     line, column = problem.mark or (None, None)
     return ErrorReport(path=problem.path, text=problem.text, line=line, column=column)
@@ -151,16 +163,16 @@ def _machine(layout: Layout) -> NodeCapacity:
     )
 
 
-def _render_check(file: Path, report: CheckReport, *, every: bool) -> Iterator[RenderableType]:
+def _render_check(origin: str, report: CheckReport, *, every: bool) -> Iterator[RenderableType]:
     errors = report.errors
     if errors:
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-        yield Text(f"{file}: {count}", style="bold red")
+        yield Text(f"{origin}: {count}", style="bold red")
         for error in errors:
             mark = None if error.line is None else Mark(error.line, error.column or 0)
             yield Text(f"  {Problem(error.path, error.text, mark)}")
     else:
-        yield Text(f"{file}: these settings are good", style="bold")
+        yield Text(f"{origin}: these settings are good", style="bold")
     yield from _remarks(report.notices)
     if machine := report.machine:
         yield ""

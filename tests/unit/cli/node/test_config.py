@@ -182,3 +182,14 @@ def test_a_reload_says_what_came_of_it(tmp_path: Path) -> None:
             await asyncio.to_thread(asked, node.socket)
 
     asyncio.run(both())
+
+
+def test_values_of_the_chart_are_checked_from_stdin() -> None:
+    values = "config: {reservedResources: {cpu: 750m}}"
+    good = CliRunner().invoke(main, ["config", "check", "-"], input=values)
+    assert good.exit_code == 0, good.output
+    assert good.stdout.startswith("stdin: these settings are good\n")
+    command = ["config", "check", "-", "--synthetic", "package:1 core:2"]
+    bad = CliRunner().invoke(main, command, input=values.replace("750m", "9"))
+    assert bad.exit_code == Exit.SETTINGS
+    assert "line 1, column 30: config.reservedResources.cpu: cannot reserve 9" in bad.stdout

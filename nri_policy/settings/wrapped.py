@@ -1,0 +1,43 @@
+"""Settings inside of something else: a ConfigMap that holds the document, values of the Helm chart.
+
+The daemon takes the document alone, and says what else it was given; commands read all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nri_policy.foundation.wording import some
+
+_CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "turnNRIOn"}
+
+
+def find_mistake(document: Mapping[str, Any]) -> str | None:
+    """Return what *document* is instead of settings, and what to do; None where it is unknown."""
+    if is_config_map(document):
+        keys = some(texts_of(document)) or "data"
+        return f"this is a ConfigMap: save the text of its key {keys} as a file, and use that"
+    if is_values(document):
+        return (
+            "these are values of the Helm chart: write a TopologyAwarePolicy document with the"
+            " content of `config` as its spec"
+        )
+    return None
+
+
+def is_config_map(document: Mapping[str, Any]) -> bool:
+    """Return whether *document* is a ConfigMap."""
+    return document.get("kind") == "ConfigMap"
+
+
+def texts_of(config_map: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts that a ConfigMap holds, by key."""
+    data = config_map.get("data")
+    entries = data.items() if isinstance(data, Mapping) else ()
+    return {key: text for key, text in entries if isinstance(text, str)}
+
+
+def is_values(document: Mapping[str, Any]) -> bool:
+    """Return whether *document* looks like values of the chart: some of its keys, and no kind."""
+    return "kind" not in document and len(_CHART & document.keys()) > ("config" not in document)

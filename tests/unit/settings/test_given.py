@@ -1,0 +1,73 @@
+"""Settings inside of a ConfigMap, or of values of the Helm chart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nri_policy.settings import SettingsError, find_settings
+
+PROJECT = Path(__file__).parents[3]
+CONFIG_MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: nri-policy}
+data:
+  config.yaml: |
+    apiVersion: config.nri/v1alpha1
+    kind: TopologyAwarePolicy
+    spec: {reservedResources: {cpu: 750m}, pinCPU: VALUE}
+"""
+
+
+def problems(text: str) -> tuple[str, list[str]]:
+    """Return who is at fault, and what is wrong."""
+    with pytest.raises(SettingsError) as caught:
+        find_settings(text.encode(), "given.yaml").load()
+    return caught.value.origin, [str(each) for each in caught.value.problems]
+
+
+def test_the_settings_of_a_config_map_are_read_and_its_key_is_named() -> None:
+    good = find_settings(CONFIG_MAP.replace("VALUE", "false").encode(), "given.yaml").load()
+    assert not good.pin_cpu
+    assert problems(CONFIG_MAP.replace("VALUE", "maybe")) == (
+        "given.yaml, key config.yaml",
+        ["line 3, column 40: spec.pinCPU: 'maybe' is not true or false"],
+    )
+
+
+def test_a_config_map_with_several_texts_or_none_is_not_guessed_at() -> None:
+    two = "kind: ConfigMap\ndata: {a.yaml: x, b.yaml: y, c.txt: z}"
+    assert problems(two)[1] == [
+        "data: it has a.yaml, b.yaml; one key with the text of the settings is expected"
+    ]
+    none = problems("kind: ConfigMap\ndata: {a: 1}")[1]
+    assert none == ["data: it has no text; one key with the text of the settings is expected"]
+
+
+def test_the_chart_s_own_values_are_good() -> None:
+    text = (PROJECT / "configs/helm/nri-policy/values.yaml").read_bytes()
+    assert find_settings(text, "values.yaml").load().instrumentation.prometheus_export
+
+
+def test_problems_of_values_have_their_lines_and_paths() -> None:
+    assert problems("config:\n  reservedResources: {cpu: 1}\n  pinCpu: true") == (
+        "given.yaml",
+        ["line 3, column 3: config.pinCpu: unknown field; did you mean 'pinCPU'?"],
+    )
+    given = find_settings(b"config:\n  reservedResources: {cpu: 99}", "given.yaml")
+    problem = given.problem("reservedResources.cpu", "too many")
+    assert str(problem) == "line 2, column 23: config.reservedResources.cpu: too many"
+
+
+def test_all_else_is_read_as_a_document() -> None:
+    assert problems("") == (
+        "given.yaml",
+        [
+            "the file is empty: it has to be a document with apiVersion, kind, metadata, spec",
+        ],
+    )
+    assert problems("a: [")[1] == [
+        "line 2, column 1: a value is missing, or a bracket is not closed"
+    ]
