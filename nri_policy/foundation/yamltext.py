@@ -23,6 +23,23 @@ MAX_VALUES = 50_000
 _MAX_NUMBER = 100  # characters; longer ones cost quadratic time
 
 _TAG = "tag:yaml.org,2002:"
+# What libyaml finds, as a reader can act on it.
+_PROBLEMS = {
+    "block sequence entries are not allowed in this context": "a list has to begin on a new line",
+    "could not find expected ':'": "a key without ':'; or the line has to be indented further",
+    "did not find expected ',' or ']'": "',' or ']' is missing",
+    "did not find expected ',' or '}'": "',' or '}' is missing",
+    "did not find expected '-' indicator": "an entry has to begin with '-': see the indentation",
+    "did not find expected <document start>": "more text after the end of the document",
+    "did not find expected key": "a key has to begin here: see the indentation",
+    "did not find expected node content": "a value is missing, or a bracket is not closed",
+    "exceeded maximum nesting depth": _TOO_DEEP,
+    "found character that cannot start any token": "a value that begins like this needs quotes",
+    "found unexpected end of stream": "the text ends within quotes",
+    "found unknown escape character": "in double quotes a backslash has to be written twice",
+    "mapping values are not allowed in this context": "a value that contains ': ' needs quotes, and"
+    " a key has to begin on a new line",
+}
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML was built with it
 
 
@@ -98,15 +115,13 @@ def read_all(text: str, *, max_size: int = MAX_SIZE, max_values: int = MAX_VALUE
 def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
     """Return what libyaml found wrong, with the line, on one line."""
     mark = error.problem_mark or error.context_mark
+    problem = str(error.problem)
     if mark is None:
-        return str(error.problem)
+        return _PROBLEMS.get(problem, problem)
     line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
     indentation = line[: len(line) - len(line.lstrip())]
     hint = " (indent with spaces, not with tabs)" if "\t" in indentation else ""
-    problem = error.problem
-    if problem and "nesting depth" in problem:  # libyaml 0.2.6 looks ahead as far as its own limit
-        problem = _TOO_DEEP
-    return f"{_mark(mark, above)}: {problem}{hint}"
+    return f"{_mark(mark, above)}: {_PROBLEMS.get(problem, problem)}{hint}"
 
 
 def _mark(mark: Any, above: int) -> Mark:

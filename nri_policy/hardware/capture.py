@@ -37,7 +37,9 @@ def open_capture(path: Path) -> Iterator[Path]:
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     _unpack(archive, root, path)
         except (OSError, EOFError, lzma.LZMAError, tarfile.TarError, ValueError) as error:
-            raise TopologyError(path, f"is not a readable .tar.xz capture: {error}") from error
+            why = error.strerror if isinstance(error, OSError) else None
+            problem = "it is not a capture, a .tar.xz file that `nri-policy capture` makes"
+            raise TopologyError(path, why or problem) from error
         yield _top(root)
 
 

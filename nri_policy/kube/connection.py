@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nri_policy.foundation import yamltext
+from nri_policy.foundation.yamltext import YAMLTextError
 from nri_policy.kube.errors import KubeconfigError
 
 if TYPE_CHECKING:
@@ -69,5 +71,15 @@ def _connect(kubeconfig: Path | None) -> AsyncClient:
         config = KubeConfig.from_file(kubeconfig).get()
         return AsyncClient(config, ConnectionParams())  # type: ignore[arg-type]  # or it raises
     except Exception as error:  # whatever its parts lead lightkube, ssl and httpx2 to
-        text = " ".join(str(error).split())[:_MAX_TEXT] or type(error).__name__
+        text = _malformed(kubeconfig) or " ".join(str(error).split())[:_MAX_TEXT]
+        text = text or type(error).__name__
         raise KubeconfigError(f"--kubeconfig {kubeconfig}: {text}") from error
+
+
+def _malformed(kubeconfig: Path) -> str:
+    """Return what is wrong with the text of a kubeconfig; nothing where that is not the problem."""
+    try:
+        yamltext.read(kubeconfig.read_bytes())
+    except (YAMLTextError, OSError) as error:
+        return str(error) if isinstance(error, YAMLTextError) else ""
+    return ""

@@ -84,6 +84,9 @@ class ClusterSource(Struct, frozen=True):
             for path in self.files:
                 given.add(text_of(path), str(path))
             snapshot = read_snapshot(given.cluster)
+            if self.files and not (snapshot.nodes or snapshot.groups):
+                names = ", ".join(map(str, self.files))
+                raise Failure(f"{names}: it has neither a Node nor a PlacementGroup", Exit.USAGE)
             if self.settings is not None:
                 settings = read_cluster_settings(self.settings)
             else:
@@ -105,10 +108,13 @@ class ClusterSource(Struct, frozen=True):
             connect = access(self.kubeconfig or usual_kubeconfig())
             if connect is None:
                 raise click.UsageError(
-                    "no cluster is named: give --cluster, --synthetic or --kubeconfig"
+                    "no cluster is named, and there is no ~/.kube/config: give --cluster,"
+                    " --synthetic or --kubeconfig"
                 )
             return asyncio.run(_list(Client(connect), budgets=budgets))
-        except (APIError, KubeconfigError) as error:
+        except KubeconfigError as error:
+            raise Failure(str(error), Exit.USAGE) from error
+        except APIError as error:
             raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
 
 

@@ -29,7 +29,7 @@ from nri_policy.report import (
     fate_report,
 )
 from nri_policy.settings import Settings
-from nri_policy.store.errors import StoreError
+from nri_policy.store.errors import DamagedStoreError, StoreError
 from nri_policy.store.folder import FILE
 from nri_policy.store.journal import Journal, open_journal
 from nri_policy.store.replay import Alternative, Difference, Recorded
@@ -77,7 +77,8 @@ def command(
         with open_journal(file) as opened:
             _run(opened, course)
     except StoreError as error:
-        raise Failure(str(error)) from error
+        code = Exit.USAGE if isinstance(error, DamagedStoreError) else Exit.NO
+        raise Failure(str(error), code) from error
     except ValueError as error:
         raise Failure(f"{file}: {error}") from error
     except CapacityError as error:

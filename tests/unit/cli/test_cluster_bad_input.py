@@ -101,3 +101,13 @@ def test_yaml_may_begin_with_a_brace(tmp_path: Path) -> None:
     path.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n")
     done = CliRunner().invoke(main, ["cluster", "place", "-f", str(path), *SYNTHETIC])
     assert done.exit_code == 0, done.output
+
+
+def test_a_file_without_a_cluster_in_it_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text("")
+    said = refusal("tree", "--cluster", str(path))
+    assert said == f"nri-policy: {path}: it has neither a Node nor a PlacementGroup"
+    path.write_text("apiVersion: v1\nclusters: [")
+    said = refusal("tree", "--kubeconfig", str(path))
+    assert said.startswith(f"nri-policy: --kubeconfig {path}: line 3, column 1: a value is missing")

@@ -422,7 +422,7 @@ def test_null_is_as_if_not_given() -> None:
     [
         ("[]", [f"a list (0 entries) is not a document: {WANTED}"]),
         ("", [f"the file is empty: {WANTED}"]),
-        ("a: [", ["line 2, column 1: did not find expected node content"]),
+        ("a: [", ["line 2, column 1: a value is missing, or a bracket is not closed"]),
         (b"\xff", ["the text is not UTF-8 (at position 0)"]),
         (
             "kind: x\nmetadata: 1\nspecs: 1\nspec: {reservedResources: {cpu: 1}}",
