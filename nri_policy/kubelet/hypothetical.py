@@ -77,13 +77,26 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
     if kind == "List":
         for item in _field(document, "items", list):
             yield from _manifests(item)
+    elif kind == "CronJob":
+        yield _expand_cron_job(document)
     elif isinstance(kind, str) and kind in WORKLOADS:
         yield _expand_template(document, WORKLOADS[kind])
     elif kind != "Pod":
-        known = ", ".join(["Pod", "List", *WORKLOADS])
+        known = ", ".join(["Pod", "List", *WORKLOADS, "CronJob"])
         raise ManifestError(f"kind: {quoted(kind)} does not create pods; these do: {known}")
     else:
         yield read_pod(document), 1
+
+
+def _expand_cron_job(document: Mapping[str, Any]) -> tuple[PodManifest, int]:
+    """Return the pod of the Job that a CronJob creates each time, and how many there are of it."""
+    template = _field(_field(document, "spec", dict), "jobTemplate", dict)
+    heading = {key: document[key] for key in ("apiVersion", "metadata") if key in document}
+    try:
+        return _expand_template({**template, **heading, "kind": "Job"}, WORKLOADS["Job"])
+    except ManifestError as error:
+        within = str(error).startswith("spec.")
+        raise ManifestError(f"{'spec.jobTemplate.' * within}{error}") from error
 
 
 def _expand_template(document: Mapping[str, Any], workload: Workload) -> tuple[PodManifest, int]:

@@ -22,6 +22,7 @@ from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.control.client import DeclinedError
 from nri_policy.engine.explanation import DecisionKind
+from nri_policy.foundation.wording import counted
 from nri_policy.picture import svg
 from nri_policy.picture.markup import Element
 from nri_policy.picture.page import containers, page, picture_parts, render_list, section, table
@@ -42,6 +43,7 @@ from nri_policy.settings import SettingsError, load
 _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 
 _MOST_ROWS = 40
+_MOST_REPLICAS = 1000
 
 _MAX = 0
 _HEADINGS = ("container", "amount", "cpuset", "mems", "pool")  # those of HEADINGS
@@ -62,7 +64,12 @@ class _Replicas(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if value == "max":
             return _MAX
-        return click.IntRange(1, 1000).convert(value, param, ctx)
+        try:
+            return click.IntRange(1, _MOST_REPLICAS).convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{value!r} is neither a number from 1 to {_MOST_REPLICAS} nor max", param, ctx
+            )
 
 
 @click.command
@@ -266,7 +273,8 @@ def _consequence(report: WhatIfReport, placed: int) -> str:
 def _sentence(pod: Fit) -> str:
     name = short(pod.pod)
     if pod.replicas is None:
-        return f"{'At least ' * pod.more}{pod.fit} replicas of {name} would fit."
+        replicas = counted(pod.fit, "replica") if pod.fit else "No replica"
+        return f"{'At least ' * pod.more}{replicas} of {name} would fit."
     if pod.replicas == 1:
         return f"{name} would {'fit' if pod.fit else 'be refused'}."
     return f"{pod.fit} of {pod.replicas} replicas of {name} would fit."

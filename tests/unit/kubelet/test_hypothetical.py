@@ -76,6 +76,17 @@ def test_what_has_a_template_makes_pods_of_its_own_name(
     assert counted(owner(kind, version, **spec), replicas=7) == {"prod/web": 7}
 
 
+def test_a_cron_job_makes_the_pods_of_one_run() -> None:
+    job = owner("Job", "batch/v1", parallelism=4)["spec"]
+    nightly = owner("CronJob", "batch/v1", schedule="0 3 * * *", jobTemplate={"spec": job})
+    assert counted(nightly) == {"prod/web": 4}
+    nightly["spec"]["jobTemplate"]["spec"]["parallelism"] = "x"
+    with pytest.raises(
+        ValueError, match=r"^spec\.jobTemplate\.spec\.parallelism: 'x' is not a num"
+    ):
+        counted(nightly)
+
+
 def test_lists_and_several_documents_are_read_in_order() -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod("a"), owner("Job", "batch/v1")]}
     assert [*counted(pod("z"), listed, None, pod("b"))] == [
