@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TextIO
 
+from nri_policy.foundation.wording import one_line
 from nri_policy.observability.repeats import Repeats, fields_of
 
 OURS = "nri_policy"
@@ -126,11 +127,15 @@ class Text(logging.Formatter):
 
 
 class Warnings(logging.Formatter):
-    """A line of key=value: the event and its fields alone."""
+    """A line of key=value, the event and its fields; a warning of a decision as a sentence."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        return _pairs(_contents(record))
+        match contents := _contents(record):
+            case {"event": "warning", "container": container, "text": text}:
+                return one_line(f"warning: {container}: {text}")
+            case _:
+                return _pairs(contents)
 
 
 class JSON(logging.Formatter):

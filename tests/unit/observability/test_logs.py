@@ -71,6 +71,9 @@ def test_a_line_for_the_journal_begins_with_its_priority() -> None:
 
 def test_a_command_without_a_log_shows_a_warning_with_its_fields() -> None:
     assert Warnings().format(record("late", {"method": "Create"})) == "event=late method=Create"
+    warning = {"container": "default/web/main", "text": "it has room because a moved\n=1"}
+    line = Warnings().format(record("warning", warning))
+    assert line == r"warning: default/web/main: it has room because a moved\n=1"
 
 
 def test_outside_text_is_quoted_and_cannot_end_the_line_or_begin_a_field() -> None:
