@@ -26,6 +26,9 @@ import pytest
 from nri_policy.cli import main
 from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
+from nri_policy.settings import Settings
+from nri_policy.settings.schema import Control
+from nri_policy.workload.annotation_table import LATER
 from tests.support import nodes
 from tests.support.daemon import pod, served
 from tests.support.forked_program import ForkedProgram, forked_program
@@ -347,3 +350,31 @@ def test_every_line_of_the_log_that_is_named_is_written() -> None:
     for page in PAGES:
         for event in re.findall(r"event=([a-z-]+)", page.read_text()):
             assert event in written, f"{page.name}: event={event}"
+
+
+def test_what_the_readme_shows_of_explain_is_what_is_printed(furnished: Path) -> None:
+    page = PROJECT / "README.md"
+    (commands,) = (
+        each[:2] for each in blocks(page) if "--stay" in each[0] and " explain " in each[1]
+    )
+    (shown,) = re.findall(r"```text\n(.*?)```", page.read_text(), re.DOTALL)
+    path = f"{furnished / '.venv' / 'bin'}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script(commands, furnished)],
+        cwd=furnished,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": path, "COLUMNS": "110", "NO_COLOR": "1"},
+    )
+    assert done.stdout == shown, done.stderr
+
+
+def test_what_the_readme_calls_missing_is_missing() -> None:
+    """And what the program accepts without effect is called missing there."""
+    page = (PROJECT / "README.md").read_text()
+    missing = page.partition("## What is not there")[2].partition("\n## ")[0]
+    keys = {*re.findall(r"`([\w-]+)`", " ".join(re.findall(r"\(([^)]*)\)", missing)))}
+    classes = {"cpu", "defaultExclusiveCPUClass", "reservedPoolCPUClass", "sharedPoolCPUClass"}
+    assert keys == ({*LATER} | Settings.LATER | Control.LATER) - classes  # those of `cpuClasses`
