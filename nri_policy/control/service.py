@@ -352,11 +352,14 @@ class Control:
         """Return an explanation: as the engine has it, or of somebody gone from the journal."""
         if placed is not None:
             container = placed.container
-            kept = placed.explanation.kind is DecisionKind.KEPT  # which says nothing of the reasons
+            report, before = explanation_report(placed.explanation), None
+            if placed.explanation.kind is DecisionKind.KEPT:  # which says nothing of the reasons
+                before = self._past.placed(name, container.id)
+                report = replace(report, why=_why_kept(before))
             return replace(
-                explanation_report(placed.explanation),
+                report,
                 changes=self._past.changes(container.id, container.pod.id),
-                placed_before=self._past.placed(name, container.id) if kept else None,
+                placed_before=before,
                 refused_resize=None if refusal is None else explanation_report(refusal.explanation),
             )
         past = self._past.explained(name)
@@ -468,6 +471,15 @@ def _remarks(full_name: str, container: Container | None, known: Iterable[str]) 
     pod = full_name.rpartition("/")[0]
     siblings = {name for each, _, name in (k.rpartition("/") for k in known) if each == pod}
     return tuple(remarks(container.pod.annotations, container.name, siblings))
+
+
+def _why_kept(before: ExplanationReport | None) -> str:
+    """Return why a container is where it is that ran when the daemon started."""
+    if before is None:
+        return "it ran there when the daemon started, and no decision about it is stored"
+    if before.why is None:
+        return "as decided before the daemon started"
+    return f"as decided before the daemon started: {before.why}"
 
 
 def _not_taken(placement: Placement) -> str:

@@ -128,7 +128,7 @@ CRITERIA = (
         name="quiet",
         heading="others",
         doc="containers with a CPU request that share CPUs there; fewer are better",
-        reason="fewest others share CPUs there",
+        reason="fewer others share CPUs there than elsewhere",
         lack="more others share CPUs there",
         columns=(Column.QUIET,),
     ),

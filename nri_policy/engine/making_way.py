@@ -26,7 +26,7 @@ _Order = tuple[Width, int, Width, int, int]
 
 NARROWEST = (1, 1, 1)
 _LOOKED_AT = 16  # movers of a target that are tried together
-_DOMAINS = ("package", "NUMA node", "L3 cache")
+_DOMAINS = ("socket", "NUMA node", "L3 cache")
 
 
 class Way(Struct, frozen=True, kw_only=True):

@@ -106,7 +106,9 @@ def place(
         names = ", ".join(state.placed[member].container.full_name for member in moves)
         try:
             choice = _choose(state, container, request, held)
-            choice = _note_movers(choice, f"moved to wider pools to make room: {names}")
+            choice = _note_movers(
+                choice, f"it has room because these moved to wider pools: {names}"
+            )
             return _book_grant(state, container, request, held, choice)
         except PlacementError:
             state.restore(before)
@@ -163,13 +165,13 @@ def _choose_closer(
     for way in found.ways:
         before = state.snapshot()
         for member in way.movers:
-            move_up(state, member, way.to, f"{container.full_name} lies closer together")
+            move_up(state, member, way.to, f"{container.full_name} needs CPUs close together")
         with suppress(PlacementError):
             closer = _choose(state, container, request, held)
             better = _is_closer(state, request, held, first, closer)
             if better and _find_failing(state, request, closer.grant) is None:
                 names = ", ".join(state.placed[each].container.full_name for each in way.movers)
-                note = f"moved to wider pools so that it lies closer together: {names}"
+                note = f"its CPUs are closer together because these moved to wider pools: {names}"
                 beyond = note_beyond(state.layout, found, closer.grant)
                 return _note_movers(closer, note, *beyond)
         state.restore(before)

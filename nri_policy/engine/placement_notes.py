@@ -45,4 +45,4 @@ def confinement_notes(layout: Layout, request: Request, table: Table, pool: int)
         return ()
     limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)
     name = layout.tree.pools[pool].name
-    return (f"its limit of {limit} CPU does not fit: {name} leaves it {left} at most",)
+    return (f"its CPU limit of {limit} does not fit: {name} leaves it {left} at most",)

@@ -9,7 +9,7 @@ from nri_policy.engine.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
-from nri_policy.foundation.units import format_bytes, format_cpu
+from nri_policy.foundation.units import count_cpus, format_bytes, format_cpu
 from nri_policy.pools.memory_offer import Offers, Shortage
 from nri_policy.pools.supply import Table
 from nri_policy.pools.tree import Pool
@@ -79,7 +79,7 @@ class PlacementError(Refused):
                 within = " within a NUMA node" if self.aligned else ""
                 return (
                     f"no pool{within} has room for {asked}: {self.pool} comes closest,"
-                    f" {format_cpu(request.milli - self.available)} CPU short"
+                    f" {count_cpus(request.milli - self.available)} short"
                 )
         assert_never(self.lack)
 

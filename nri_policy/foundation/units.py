@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from nri_policy.foundation.wording import quoted
+from nri_policy.foundation.wording import counted, quoted
 
 MAX_AMOUNT = 2**63 - 1
 BILLIONTHS = 10**9  # the finest that a Kubernetes quantity holds
@@ -98,6 +98,12 @@ def format_cpu(milli_cpu: int) -> str:
     """Return milli-CPU as Kubernetes writes them: `1500m`, `2`."""
     whole, rest = divmod(milli_cpu, 1000)
     return f"{milli_cpu}m" if rest else str(whole)
+
+
+def count_cpus(milli_cpu: int) -> str:
+    """Return milli-CPU as a sentence has them: `1 CPU`, `2 CPUs`, `1500m CPU`."""
+    whole, rest = divmod(milli_cpu, 1000)
+    return f"{milli_cpu}m CPU" if rest else counted(whole, "CPU")
 
 
 def format_bytes(amount: int) -> str:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted
 from nri_policy.node import NodeView, Placed, misfit
 from nri_policy.pools.tree import Pool
@@ -130,9 +130,7 @@ def _memory_kinds(layout: Layout, mems: CPUSet) -> Iterator[str]:
 def _asked(request: Request) -> str:
     if request.sort is Sort.PRESERVE:
         return "no pinning"
-    parts = [counted(request.exclusive, "CPU")] * bool(request.exclusive)
-    parts += [f"{format_cpu(request.shared)} CPU"] * bool(request.shared)
-    return " and ".join(parts) or "no CPU"
+    return count_cpus(request.milli) if request.milli else "no CPU"
 
 
 def _source(placed: Placed) -> str:
@@ -167,7 +165,7 @@ def _got(placed: Placed, seen: CPUSet) -> str:
     if grant.rest:
         parts.append(f"a share of {counted(len(grant.rest), 'CPU')} of its pod's room")
     if grant.shares:
-        parts.append(f"{format_cpu(grant.shared)} shared" if grant.shared else "a share")
+        parts.append(f"{format_cpu(grant.shared)} shared" if grant.shared else "shared CPUs")
     text = " and ".join(parts)
     if own > request.exclusive:
         text = f"{text}: whole cores"
@@ -202,4 +200,4 @@ def _closer(explanation: Explanation) -> str:
     if not short:
         return ""
     closest = min(short, key=lambda pool: (short[pool], pool))
-    return f": {pools[closest].name} was {format_cpu(short[closest])} CPU short when it was placed"
+    return f": {pools[closest].name} was {count_cpus(short[closest])} short when it was placed"

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
@@ -185,7 +185,7 @@ def _closest(explanation: Explanation) -> str:
     if table is None or not lacking:
         return ""
     pool = min(lacking, key=lambda p: (table.missing(p), p))
-    return f": {explanation.tree.pools[pool].name} is {format_cpu(table.missing(pool))} CPU short"
+    return f": {explanation.tree.pools[pool].name} is {count_cpus(table.missing(pool))} short"
 
 
 def _because(explanation: Explanation) -> str | None:

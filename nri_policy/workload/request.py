@@ -28,11 +28,11 @@ _MOST = 10**12
 
 _USUAL_KINDS = frozenset(kind for kind, use in MEMORY_USES.items() if use.usual)
 _SHARES = {
-    qos: f"only Guaranteed containers get CPUs of their own, and it is {qos.value}" for qos in QoS
+    qos: f"only Guaranteed containers get exclusive CPUs, and it is {qos.value}" for qos in QoS
 }
 _FRACTION = (
     'it asks for two CPUs or more and a fraction; with prefer-shared-cpus: "false" the whole CPUs'
-    " would be its own"
+    " would be exclusive"
 )
 _BY_SETTING = "the setting preferSharedCPUs asks for that"
 _POD_LEVEL = "its pod has its resources as a whole, and it has no limit of CPU that it requests"

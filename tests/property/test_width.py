@@ -191,7 +191,7 @@ class Life:
             assert not (placed.request.steering.strict_hints and placed.request.steering.hints)
             assert placed.grant.shared
             assert not placed.grant.exclusive
-            up += note.endswith("lies closer together")
+            up += note.endswith("needs CPUs close together")
             self.counts["last resort"] += note.endswith("had no room otherwise")
         assert up <= 4
         self.counts["width"] += up > 0

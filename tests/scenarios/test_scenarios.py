@@ -95,7 +95,7 @@ def test_a_failure_is_a_complaint_unless_the_next_step_expects_it(tmp_path: Path
         for step in (
             {"settings": {"reservedResources": {"cpu": 1}}},
             {"apply": {**pod, "spec": spec}},
-            {"expect": {"p/a": {"error": "84 CPU short"}}},
+            {"expect": {"p/a": {"error": "84 CPUs short"}}},
             {"delete": "nobody"},
             {"delete": "nobody"},
             {"expect": {"error": "nobody", "p/b": None}},
@@ -104,7 +104,7 @@ def test_a_failure_is_a_complaint_unless_the_next_step_expects_it(tmp_path: Path
     results = asyncio.run(played(machine(HERE / "small"), steps, tmp_path))
     found = complaints(steps, results)
     assert [complaint.partition(":")[0] for complaint in found] == ["step 2", "step 4", "step 6"]
-    assert found[0].count("84 CPU short") == 2
+    assert found[0].count("84 CPUs short") == 2
     assert found[1:] == [
         "step 4: there is no nobody",
         "step 6: default/p/b: want 'absent', got 'there'",

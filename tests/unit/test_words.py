@@ -5,8 +5,10 @@ The glossary has the terms; a sentence that needs another word is written anew.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -53,8 +55,25 @@ def helps(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
             yield from helps(inner, f"{path} {name}")
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yield all that readers see, with where it stands."""
+def literals() -> Iterator[tuple[str, str]]:
+    """Yield the texts in the program's modules but for docstrings: what it prints, and more."""
+    for path in sorted((PROJECT / "nri_policy").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        statements = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
+        for each in ast.walk(tree):
+            if not isinstance(each, ast.Constant) or id(each) in statements:
+                continue
+            if isinstance(each.value, str) and " " in each.value:
+                yield f"{path.name}:{each.lineno}", each.value
+
+
+@cache
+def texts() -> list[tuple[str, str]]:
+    """Return all that readers see, with where it stands."""
+    return [*_texts()]
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         yield page.name, _CODE.sub("", page.read_text())
     yield from helps(main, "nri-policy")
@@ -65,6 +84,7 @@ def texts() -> Iterator[tuple[str, str]]:
     for row in ANNOTATIONS:
         yield "annotations", str(row)
     yield "headings", " ".join(HEADINGS)
+    yield from literals()
     yield "how a container was placed", " ".join(_HOW.values())
 
 

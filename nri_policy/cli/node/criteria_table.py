@@ -19,7 +19,7 @@ from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted
 from nri_policy.report import (
     AnswerReport,
@@ -31,6 +31,7 @@ from nri_policy.report import (
     Value,
     format_cpus,
 )
+from nri_policy.workload.request import Sort
 
 _MOST_ROWS = 5
 _CRITERIA = {criterion.name: criterion for criterion in CRITERIA}
@@ -64,7 +65,7 @@ def explain(
         yield Text("Classes", style="bold cyan")
         yield Padding(_classes(explanation.classes), (0, 0, 0, 2))
     for title, lines in (
-        ("Drawn", explanation.affinity),
+        ("Affinities", explanation.affinity),
         ("Notes", explanation.notes),
         ("Annotations", explanation.annotations),
     ):
@@ -73,7 +74,7 @@ def explain(
     if explanation.changes:
         yield from _title("Changed by others, the latest first", _changes(explanation.changes))
     for title, note, other in (
-        ("How it came there", "", explanation.placed_before),
+        ("How it came there", "", explanation.placed_before if why else None),
         ("A later resize was refused", _ASKED_AGAIN, explanation.refused_resize),
     ):
         if other is not None:
@@ -96,7 +97,9 @@ def how(explanation: ExplanationReport) -> str:
     """Return in a few words how a container came to its place; of one that has none, the reason."""
     if explanation.answer is None:
         return explanation.summary
-    return _HOW[explanation.outcome].format(pool=explanation.pool)
+    reserved = explanation.request is not None and explanation.request.sort is Sort.RESERVED
+    pool = "the reserved CPUs" if reserved else explanation.pool
+    return _HOW[explanation.outcome].format(pool=pool)
 
 
 def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:
@@ -276,7 +279,7 @@ def why_not(explanation: ExplanationReport, candidate: CandidateReport) -> str:
     """Return why a pool was not chosen; empty for the one that was, and where none was."""
     if not candidate.fits:
         missing = candidate.shortfall
-        return f"{format_cpu(missing)} CPU short" if missing else "no memory left, or too wide"
+        return f"{count_cpus(missing)} short" if missing else "no memory left, or too wide"
     winner = next((each for each in explanation.candidates if each.pool == explanation.pool), None)
     lost_on = candidate.lost_on
     if lost_on is None or winner is None:
@@ -308,7 +311,7 @@ def _values(explanation: ExplanationReport, candidate: CandidateReport, name: st
             both = any(len({*parts}) > 1 for parts in every)
             shown = [f"{part:.2f}" for part in ((first, *rest) if both else (first,))]
         case "capacity" if request.exclusive:
-            shown = [f"{shown[0]} CPU"]
+            shown = [f"{shown[0]} CPU{'' if shown[0] == '1' else 's'}"]
         case "capacity":
             shown = [counted(int(-first), "other"), *map(_milli, rest)]
         case "cpu_burst" if request.cpu_limit_milli is not None:

@@ -59,15 +59,15 @@ def annotated(key: str, value: str) -> dict[str, str]:
 def test_why_not_node_0(tmp_path: Path) -> None:
     said = answer(tmp_path, "database", pod("database", "3"))
     assert "CPUs 4-6, exclusive, 1 core and 1 thread on NUMA node #1" in said
-    assert "NUMA node #0 1 2 0 CPU 0 less suitable room is left" in said
-    assert_says(said, "less suitable room is left: 0 CPU, not 1 CPU")
+    assert "NUMA node #0 1 2 0 CPUs 0 less suitable room is left" in said
+    assert_says(said, "less suitable room is left: 0 CPUs, not 1 CPU")
 
 
 def test_why_shared(tmp_path: Path) -> None:
     said = answer(tmp_path, "web", pod("web", "2", shared=True))
     assert_says(
         said,
-        "got 2 shared: only Guaranteed containers get CPUs of their own, and it is Burstable",
+        "got 2 shared: only Guaranteed containers get exclusive CPUs, and it is Burstable",
     )
 
 
@@ -83,16 +83,16 @@ def test_why_shared_though_guaranteed(tmp_path: Path) -> None:
         ),
     }
     assert "got 500m shared: it asks for less than one CPU" in said["part"]
-    assert 'with prefer-shared-cpus: "false" the whole CPUs would be its own' in said["fraction"]
+    assert 'with prefer-shared-cpus: "false" the whole CPUs would be exclusive' in said["fraction"]
     assert "got 2 shared: the setting preferSharedCPUs asks for that" in said["setting"]
     assert "got 2 shared: its annotation prefer-shared-cpus asks for that" in said["wish"]
 
 
 def test_why_are_my_cpus_on_two_sockets(tmp_path: Path) -> None:
     said = answer(tmp_path, "wide", pod("wide", "10"))
-    assert_says(said, "no other pool has room: socket #1 is 2 CPU short")
-    assert_says(said, "its CPUs are in more than one NUMA node: socket #1 was 2 CPU short")
-    assert "3 CPU short" in said, "socket #0, where one is reserved"
+    assert_says(said, "no other pool has room: socket #1 is 2 CPUs short")
+    assert_says(said, "its CPUs are in more than one NUMA node: socket #1 was 2 CPUs short")
+    assert "3 CPUs short" in said, "socket #0, where one is reserved"
 
 
 def test_who_took_my_cpu(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_why_was_it_refused(tmp_path: Path) -> None:
     said = answer(tmp_path, "huge", pod("huge", "99"))
     assert_says(
         said,
-        "refused: no pool has room for 99 exclusive CPUs: root comes closest, 84 CPU short",
+        "refused: no pool has room for 99 exclusive CPUs: root comes closest, 84 CPUs short",
     )
     assert "NUMA node #1" in said
 
@@ -204,9 +204,10 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
 
     said = asyncio.run(both())
     assert "database/main: kept its place on NUMA node #1" in said
+    assert "why here as decided before the daemon started: NUMA nodes #1, #2 and #3 are" in said
     assert "How it came there database/main: placed: 3 exclusive" in said
     assert "are equally good, and the lowest number wins (id)" in said
-    assert_says(said, "less suitable room is left: 0 CPU, not 1 CPU")
+    assert_says(said, "less suitable room is left: 0 CPUs, not 1 CPU")
 
 
 def test_why_did_it_move_at_a_reload(tmp_path: Path) -> None:
@@ -237,4 +238,4 @@ def test_why_is_my_burst_confined(tmp_path: Path) -> None:
     burst = pod("burst", "1", shared=True)
     burst["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "14", "memory": "1Mi"}
     said = answer(tmp_path, "burst", pod("own", "3"), burst)
-    assert_says(said, "its limit of 14 CPU does not fit: root leaves it 12 at most")
+    assert_says(said, "its CPU limit of 14 does not fit: root leaves it 12 at most")

@@ -419,7 +419,7 @@ def test_a_little_of_a_limit_is_not_worth_another_numa_node() -> None:
     driver.create(container)
     assert driver.pool(container) == "NUMA node #1"
     assert driver.decision.warnings == (
-        "its limit of 5 CPU does not fit: NUMA node #1 leaves it 4 at most",
+        "its CPU limit of 5 does not fit: NUMA node #1 leaves it 4 at most",
     )
 
 
@@ -429,7 +429,7 @@ def test_a_limit_that_fits_nowhere_confines_the_container_where_least_is_missing
     driver.create(container)
     assert driver.pool(container) == "NUMA node #1"
     assert driver.decision.warnings == (
-        "its limit of 100 CPU does not fit: NUMA node #1 leaves it 4 at most",
+        "its CPU limit of 100 does not fit: NUMA node #1 leaves it 4 at most",
     )
     assert driver.decision.explanation is not None
     assert driver.decision.explanation.notes == driver.decision.warnings
@@ -894,7 +894,7 @@ def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
         ):
             assert "no pool has room for" in driver.refuse(container)
         isolated = own | annotated(require_isolated_cpus="true")
-        assert "CPU short" in driver.refuse(nodes.container(1000, annotations=isolated))
+        assert "CPUs short" in driver.refuse(nodes.container(1000, annotations=isolated))
         reserved = nodes.container(1000, 2000, namespace="kube-system", annotations=exact)
         assert driver.create(reserved) == "0"
     limit = (

@@ -116,7 +116,7 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
     shown = explained(driver, container)
     assert (shown["pool"], shown["decided_by"]) == ("root", None)
     assert shown["summary"] == (
-        "placed: 15 exclusive CPUs on root, because no other pool has room: socket #1 is 7 CPU"
+        "placed: 15 exclusive CPUs on root, because no other pool has room: socket #1 is 7 CPUs"
         " short"
     )
 

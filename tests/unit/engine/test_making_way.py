@@ -52,10 +52,10 @@ def test_a_sharer_moves_up_so_that_exclusive_cpus_lie_on_one_package() -> None:
     assert (driver.pool(far), driver.cpus(far), driver.mems(far)) == ("root", "1-3", "1")
     assert driver.pool(near) == "socket #0"
     assert notes(driver, far) == (
-        f"moved from socket #1 to root: {large.full_name} lies closer together",
+        f"moved from socket #1 to root: {large.full_name} needs CPUs close together",
     )
     assert notes(driver, large) == (
-        f"moved to wider pools so that it lies closer together: {far.full_name}",
+        f"its CPUs are closer together because these moved to wider pools: {far.full_name}",
     )
     causes = {each.container_id: each.cause for each in driver.decision.changes}
     assert causes == {far.id: notes(driver, far)[0]}
@@ -75,7 +75,7 @@ def test_more_than_are_allowed_stay_and_the_explanation_says_so() -> None:
     large = nodes.container(6000)
     driver.create(large)
     assert all("socket" in driver.pool(each) for each in made)
-    assert notes(driver, large) == ("one package would do if 2 containers moved; 1 is the limit",)
+    assert notes(driver, large) == ("one socket would do if 2 containers moved; 1 is the limit",)
 
 
 def moved(**spec: Any) -> tuple[EngineDriver, Container, Container]:

@@ -52,7 +52,9 @@ def test_the_smallest_sharer_that_helps_is_re_booked_alone() -> None:
     assert notes[-1].endswith(f"{large.full_name} had no room otherwise")
     placed = driver.engine.state.placed[large.id].explanation
     assert placed.kind is DecisionKind.MADE_ROOM
-    assert placed.notes == (f"moved to wider pools to make room: {moved[0].full_name}",)
+    assert placed.notes == (
+        f"it has room because these moved to wider pools: {moved[0].full_name}",
+    )
 
 
 def test_as_many_as_it_takes_are_re_booked_and_no_more() -> None:
@@ -188,4 +190,4 @@ def test_what_is_short_of_a_huge_request_is_said_in_full() -> None:
     driver = EngineDriver(SPREAD, **RESERVED)
     text = driver.refuse(nodes.container(3_000_000_000))
     assert "3000000 exclusive CPUs" in text
-    assert "2999993 CPU short" in text
+    assert "2999993 CPUs short" in text

@@ -64,8 +64,8 @@ def test_who_shares_hears_with_how_many_others() -> None:
     assert one.cpus_are == "shared with 2 other containers, 2 cores on socket #0"
     assert one.got.startswith("500m shared: it asks for less than one CPU")
     assert other.cpus_are == "1 exclusive, 1 core on socket #0; 2-3 shared with 2 other containers"
-    assert (other.asked, other.got) == ("1 CPU and 500m CPU", "1 exclusive and 500m shared")
-    assert (guest.asked, guest.got.partition(":")[0]) == ("no CPU", "a share")
+    assert (other.asked, other.got) == ("1500m CPU", "1 exclusive and 500m shared")
+    assert (guest.asked, guest.got.partition(":")[0]) == ("no CPU", "shared CPUs")
     (alone,) = answers(nodes.container(500))
     assert alone.cpus_are == "shared with nobody now, 2 cores on NUMA node #1"
 
@@ -96,7 +96,7 @@ def test_isolated_cpus_and_kinds_of_memory_are_named() -> None:
 def test_what_kept_it_from_one_numa_node_is_said() -> None:
     (wide,) = answers(nodes.container(10_000))
     assert wide.better == (
-        "its CPUs are in more than one NUMA node: socket #1 was 2 CPU short when it was placed",
+        "its CPUs are in more than one NUMA node: socket #1 was 2 CPUs short when it was placed",
     )
     (close,) = answers(nodes.container(2000))
     assert close.better == ()

@@ -319,7 +319,7 @@ def test_who_makes_way_and_goes_back_is_recorded_and_comes_out_again(
     off = nodes.settings(reservedResources={"cpu": "cpuset:0"}, makeWay={"movers": 0})
     assert otherwise(store.path, off).score().moves == 0
     causes = [each.cause for each in History(store.path).changes(small.id, small.pod.id)]
-    text = f"moved from socket #1 to root: {large.full_name} lies closer together"
+    text = f"moved from socket #1 to root: {large.full_name} needs CPUs close together"
     assert "back on socket #1" in causes
     assert text in causes
     (first, *_) = (each for each in stores.records(store.path) if each.decision.moved)
