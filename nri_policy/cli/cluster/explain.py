@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
@@ -27,6 +26,7 @@ from nri_policy.cli.cluster.tree import topology_name
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Change, Explanation, explain
 from nri_policy.cluster.engine.standing import Standing
@@ -101,13 +101,12 @@ def _print_picture(
     print_page(cluster_page(f"Group {group.name}", legend, parts))
 
 
-def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
+def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
     yield Text(f"{name}: {explanation.status.message or 'it fits'}")
     yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
         yield Text("")
         yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")
-        table = Table(box=None, pad_edge=False)
         unit = each.unit
         heads = (
             "level",
@@ -116,11 +115,10 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Table | Text]:
             f"most {unit} in one domain",
             f"{unit} in all domains",
         )
-        for head in heads:
-            table.add_column(head, justify="left" if head == "level" else "right")
+        table = Columns(*heads, right=heads[1:], whole=("level",))
         for at in each.levels:
             numbers = (at.domains, at.holding_all, at.most, at.in_all)
-            table.add_row(at.level, *map(str, numbers))
+            table.add_row(Text(at.level), *map(Text, map(str, numbers)))
         yield table
         if each.in_no_slice:
             yield Text(f"room for {counted(each.in_no_slice, 'pod')} is in no whole slice")

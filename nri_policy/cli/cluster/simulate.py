@@ -37,7 +37,7 @@ from nri_policy.foundation.wording import counted
 from nri_policy.picture.racks import document
 from nri_policy.picture.racks_page import Parts, cluster_page
 
-_HEADS = ("kind", "jobs", "placed", "never", "mean wait", "p99", "longest", "racks a job")
+_HEADS = ("kind", "jobs", "placed", "never placed", "mean wait", "p99", "longest", "racks per job")
 
 
 @click.command
@@ -225,8 +225,8 @@ def _rows(figures: Figures) -> Iterator[list[str]]:
 def _summary(figures: Figures) -> str:
     used = ", ".join(f"{name} {share:.1%}" for name, share in figures.utilisation.items())
     return (
-        f"in use: {used or 'nothing'}; {counted(figures.moves, 'pod')} moved,"
-        f" {figures.refusals} times no room for a group"
+        f"in use: {used or 'nothing'}; {counted(figures.moves, 'pod')} moved; a group found no room"
+        f" {counted(figures.refusals, 'time')}"
     )
 
 

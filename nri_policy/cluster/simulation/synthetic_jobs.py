@@ -120,7 +120,9 @@ def _work(kinds: Sequence[_Kind], nodes: Iterable[ClusterNode]) -> float:
             used[name] = used.get(name, 0.0) + work
     found = [work / capacity[name] for name, work in used.items() if capacity.get(name)]
     if not found:
-        raise _wrong(", ".join(sorted(used)) or "nothing", "is not what the cluster has")
+        if not used:
+            raise _wrong(kinds[0].name, "asks for no resource: say how much of one, such as gpu:1")
+        raise _wrong(", ".join(sorted(used)), "is no resource of the cluster's nodes")
     return max(found)
 
 

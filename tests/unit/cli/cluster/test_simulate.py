@@ -208,7 +208,7 @@ def test_synthetic_jobs_are_the_same_for_the_same_seed() -> None:
         ("load:0.7 for:7d; small pods", "'pods' is not NAME:VALUE"),
         ("load:0.7 for:7d; small cpu:1 required:row", "'row' is no level; there are: example.com/"),
         ("load:0.7 for:soon; small cpu:1", "'soon' is not a duration, such as 30m, 4h or 7d"),
-        ("load:0.7 for:7d; small x/fpga:1", "'x/fpga' is not what the cluster has"),
+        ("load:0.7 for:7d; small x/fpga:1", "'x/fpga' is no resource of the cluster's nodes"),
         ("load:0.7 for:7d; small cpu:1 pods:4-2", "'4-2' is no range of pods"),
         ("load:0.7 for:365d; small cpu:1m runs:1s", "makes more than 1000000 jobs"),
     ],
