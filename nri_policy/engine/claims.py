@@ -24,7 +24,7 @@ from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
-from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import some
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.tree import Pool
@@ -271,7 +271,7 @@ def _shortage(state: State, part: ClaimPart, request: Request, pool: Pool) -> Pl
     names = f"; CPUs there are held by {some(holders)}" if holders else ""
     lacks = max(1, part.milli - max(0, free))
     text = (
-        f"{part.full_name}: {part.device} lacks {format_cpu(lacks)} CPU:"
+        f"{part.full_name}: {part.device} lacks {count_cpus(lacks)}:"
         f" {format_cpu(max(0, free))} free, {format_cpu(part.milli)} asked{names}"
     )
     return PlacementError(Lack.CLAIM, request, pool=pool.name, available=free, detail=text)

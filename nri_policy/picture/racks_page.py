@@ -142,7 +142,7 @@ def _timeline(course: Course) -> Iterable[Element]:
     end = course[-1][0]
     most = max(1, *(waiting for *_, waiting in course))
     for text, values, top in (
-        ("in use, of what is used most", [used for _, used, _ in course], "100 %"),
+        ("scarcest resource in use", [used for _, used, _ in course], "100 %"),
         ("groups that waited", [waiting / most for *_, waiting in course], str(most)),
     ):
         points = " ".join(

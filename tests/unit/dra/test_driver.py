@@ -183,7 +183,7 @@ REFUSED = [
     (cpu("numa1", pool="node-b"), {}, "is allocated on node-b"),
     (cpu("numa1", "0"), {}, "asks for nothing"),
     (cpu("numa1", "-1"), {}, "-1"),
-    (cpu("numa1", "9"), {}, "numa1 lacks 5 CPU: 4 free, 9 asked"),
+    (cpu("numa1", "9"), {}, "numa1 lacks 5 CPUs: 4 free, 9 asked"),
     (cpu("numa1", consumedCapacity={}), {}, "gate DRAConsumableCapacity"),
     (cpu("numa1", adminAccess=True), {}, "adminAccess"),
     (cpu("numa1", driver="gpu.example.com"), {}, "has no device of placement.nri"),
