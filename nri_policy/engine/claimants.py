@@ -43,7 +43,7 @@ def claimed_grant(state: State, container: Container, request: Request) -> Claim
     pool = tree.around(CPUSet.union(each.cpus for each in pools))
     more = max(0, request.milli - amount)
     shares = more > 0 or any(each.grant.shares for each in parts)
-    notes = [*_notes(container, request, amount)]
+    notes = [*map(_use, parts), *_notes(container, request, amount)]
     if more:
         pool = _pool_with(state, request, pool, more)
         notes.append(
@@ -86,6 +86,13 @@ def _pool_with(state: State, request: Request, pool: Pool, milli: int) -> Pool:
     text = f"no pool has {format_cpu(milli)} CPU to share beside the CPUs of its claims"
     available = max(0, state.supply.allocatable_shared(pool.id))
     raise PlacementError(Lack.CPU, request, pool=pool.name, available=available, detail=text)
+
+
+def _use(placed: Placed) -> str:
+    """Return which part of a claim that is."""
+    part = placed.container.part
+    assert part is not None, "it is a part of a claim"
+    return f"{format_cpu(part.milli)} CPU of {part.device} by {part.full_name}"
 
 
 def _notes(container: Container, request: Request, amount: int) -> Iterator[str]:

@@ -202,7 +202,7 @@ def _because(explanation: Explanation) -> str | None:
         case Sort.PRESERVE:
             return f"Its CPUs are left as they are because {because}."
         case Sort.NORMAL:
-            if explanation.kind is DecisionKind.TENANT:
+            if explanation.kind in {DecisionKind.TENANT, DecisionKind.CLAIMED}:
                 return None
             return None if request.exclusive else f"It shares CPUs because {because}."
 
@@ -277,6 +277,8 @@ def _summary(explanation: Explanation, why: str | None, decided: str | None) -> 
         return f"{explanation.kind.value}: {amount}"
     if explanation.pool is None:
         return explanation.kind.value
+    if explanation.kind is DecisionKind.CLAIMED:
+        return f"{explanation.kind.value}: {'; '.join(explanation.notes)}"
     parts = []
     if request.exclusive:
         cpus = "CPUs" if request.exclusive > 1 else "CPU"

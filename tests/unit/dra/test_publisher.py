@@ -1,0 +1,181 @@
+"""When the node's slice is written: by a clock of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.dra.devices import Published, devices_of
+from nri_policy.dra.publisher import BURST, CHECK, INTERVAL, SETTLE, Publisher
+from nri_policy.dra.resource_slice import CPU, dropped, faults, slice_name, slice_of
+from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import Created, Stopped
+from nri_policy.engine.layout import layout_of
+from nri_policy.foundation.clock import Clock
+from nri_policy.kube.client import Client
+from nri_policy.kube.connection import access
+from nri_policy.node import Node
+from nri_policy.workload.pod import Container
+from tests.support import nodes, resources
+from tests.support.apiserver import APIServer
+
+
+@dataclass(slots=True, kw_only=True)
+class Publishing:
+    """A publisher whose attempts the test makes, by a clock of its own."""
+
+    node: Node
+    server: APIServer
+    publisher: Publisher
+    time: float = 0.0
+    wanted: bool = True
+
+    async def attempt(self) -> float:
+        """Let it write what is due; return the seconds until it looks again."""
+        return await self.publisher._attempt()
+
+    async def create(self, container: Container) -> None:
+        async with self.node.turn:
+            self.node.handle(Created(container=container))
+
+    async def stop(self, container: Container) -> None:
+        async with self.node.turn:
+            self.node.handle(Stopped(container_id=container.id))
+
+    @property
+    def written(self) -> int:
+        return sum(each.method == "PATCH" for each in self.server.requests)
+
+
+@asynccontextmanager
+async def publishing(folder: Path, **spec: Any) -> AsyncIterator[Publishing]:
+    async with APIServer(folder) as server:
+        server.resources.gates = resources.DEFAULT_GATES | {"DRAConsumableCapacity"}
+        connect = access(server.kubeconfig)
+        assert connect is not None
+        client, node = Client(connect), Node(Engine(nodes.machine(), nodes.settings(**spec)))
+        made: list[Publishing] = []
+        publisher = Publisher(
+            node,
+            client,
+            name="node-a",
+            wanted=lambda: made[0].wanted,
+            clock=Clock(now=lambda: made[0].time, sleep=asyncio.sleep),
+            delay=float,
+        )
+        made.append(Publishing(node=node, server=server, publisher=publisher))
+        yield made[0]
+        await client.close()
+
+
+async def test_a_value_that_falls_is_written_at_once_and_one_that_rises_settles(
+    tmp_path: Path,
+) -> None:
+    async with publishing(tmp_path) as them:
+        await them.attempt()
+        assert them.written == 1
+        assert await them.attempt() == CHECK
+        them.time += 10
+        owner = nodes.container(3000)
+        await them.create(owner)
+        await them.attempt()
+        assert them.written == 2
+        await them.stop(owner)
+        them.time += INTERVAL
+        assert await them.attempt() == SETTLE
+        assert them.written == 2
+        them.time += SETTLE
+        await them.attempt()
+        assert them.written == 3
+
+
+async def test_many_falls_are_written_as_fast_as_one_every_two_seconds_on_average(
+    tmp_path: Path,
+) -> None:
+    async with publishing(tmp_path) as them:
+        await them.attempt()
+        for _ in range(100):
+            them.time += INTERVAL
+            await them.create(nodes.container(100, 200))
+            await them.attempt()
+        assert BURST <= them.written <= BURST + 2 + 100 * INTERVAL / SETTLE
+
+
+async def test_an_unchanged_slice_is_applied_again_now_and_then_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with publishing(tmp_path) as them:
+        await them.attempt()
+        found = them.server.resources.one("resourceslices", slice_name("node-a"))
+        them.time += CHECK
+        await them.attempt()
+        assert them.written == 2
+        assert them.server.resources.one("resourceslices", slice_name("node-a")) == found
+
+
+async def test_a_slice_that_is_not_wanted_is_deleted_once(tmp_path: Path) -> None:
+    async with publishing(tmp_path) as them:
+        await them.attempt()
+        them.wanted = False
+        await them.attempt()
+        assert them.server.resources.one("resourceslices", slice_name("node-a")) is None
+        requests = len(them.server.requests)
+        await them.attempt()
+        assert len(them.server.requests) == requests
+
+
+async def test_without_rights_it_is_asked_less_and_less(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with publishing(tmp_path) as them:
+        them.server.forbidden = {"patch"}
+        pauses = []
+        for _ in range(8):
+            pauses.append(await them.attempt())
+            them.time += pauses[-1]
+        assert pauses[-1] == 3600
+        assert len(caplog.records) == 1
+        assert "configs/kustomize/dra" in them.publisher.problem
+        them.server.forbidden = set()
+        await them.attempt()
+        assert not them.publisher.problem
+
+
+@pytest.mark.parametrize("cores", ["off", "require"])
+def test_every_value_gives_a_slice_that_the_rules_accept(cores: str) -> None:
+    layout = layout_of(nodes.machine(), nodes.settings(fullCores=cores))
+    granule = 2 if cores == "require" else 1
+    for cpus in range(0, 64, granule):
+        values = [Published(device=e, cpus=cpus, granule=granule) for e in devices_of(layout)]
+        made = slice_of(layout, values, "node-a", {})
+        assert not [*faults(made)]
+        assert not [*resources.invalid_slice(made)]
+        assert bool(made["spec"]["devices"]) == bool(cpus)
+
+
+def test_what_is_wrong_with_a_slice_is_found_before_it_is_sent() -> None:
+    device = {"name": "numa0", "allowMultipleAllocations": True}
+    for policy in (
+        None,
+        {"default": "5"},
+        {"default": "1", "validRange": {"min": "2"}},
+        {"default": "2", "validRange": {"min": "2", "step": "3"}},
+        {"default": "3", "validRange": {"min": "2", "step": "2"}},
+    ):
+        capacity = {"value": "4", **({"requestPolicy": policy} if policy else {})}
+        assert [*faults({"spec": {"devices": [{**device, "capacity": {CPU: capacity}}]}})], policy
+
+
+def test_a_dropped_field_is_named() -> None:
+    whole = {"name": "n", "allowMultipleAllocations": True, "capacity": {CPU: {"requestPolicy": 1}}}
+    sent = {"spec": {"devices": [whole]}}
+    assert dropped(sent, sent) == ()
+    kept = {"spec": {"devices": [{"name": "n", "capacity": {CPU: {}}}]}}
+    assert dropped(sent, kept) == ("allowMultipleAllocations", "requestPolicy")
+    assert dropped(sent, {"spec": {}}) == ("allowMultipleAllocations", "requestPolicy")
