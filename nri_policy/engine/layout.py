@@ -59,7 +59,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         """
         if grant.sort is Sort.PRESERVE:
             return EMPTY
-        own = grant.own | grant.rest
+        own = grant.exclusive | grant.claimed | grant.rest
         cpus = self.capacity.reserved if grant.sort is Sort.RESERVED else own
         if grant.shares:
             # a preemptible one at the top runs on the reserved CPUs while all others are owned

@@ -161,7 +161,8 @@ def stop(state: State, event: Stopped | PodStopped) -> Decision:
         state.forget(placed.container.id)
     if isinstance(event, PodStopped) and event.pod_id in state.rooms:
         freed.append(state.drop(event.pod_id))
-    freed += end_claims(state)
+    if state.claims:
+        freed += end_claims(state)
     for placed in gone:
         settle(state, placed.container.pod.id)
     if state.layout.settings.shrink_memory:

@@ -32,8 +32,7 @@ def quota_of(
         return told
     if (
         pinned
-        and grant.own
-        and (grant.exclusive or container.pod.qos is QoS.GUARANTEED)
+        and (grant.exclusive or (grant.claimed and container.pod.qos is QoS.GUARANTEED))
         and not grant.shares
         and not grant.rest
         and grant.sort is Sort.NORMAL

@@ -199,7 +199,7 @@ class State:
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
         self.enter(placed)
         self.latest = max(self.latest, placed.container.created)
-        if not placed.container.stands_in:
+        if container_id in self.placed:
             self.peers.add(placed.container, grant.pool)
             self._index(placed)
         if offer is not None:
@@ -211,17 +211,18 @@ class State:
     def enter(self, placed: Placed) -> None:
         """Replace what is known of a holder by *placed*; bookings stay."""
         container, table = placed.container, self.placed
-        if container.stands_in:
-            table = self.rooms if container.stands_for_pod else self.claims
+        if container.stands_for_pod:
+            table = self.rooms
+        elif container.part is not None:
+            table = self.claims
         table[container.id] = placed
         self.touched[placed.container.id] = None
 
     def holder(self, holder_id: str) -> Placed | None:
         """Return the container, room or part of a claim of that id, None if it holds no grant."""
-        for table in (self.placed, self.rooms, self.claims):
-            if (held := table.get(holder_id)) is not None:
-                return held
-        return None
+        if holder_id in self.placed:
+            return self.placed[holder_id]
+        return self.rooms.get(holder_id) or self.claims.get(holder_id)
 
     def shrink_memory(self) -> None:
         """Let widened zones shrink back as far as they fit."""
@@ -307,8 +308,9 @@ class State:
         """
         if container_id in self.resizing:
             self.end_resize(container_id)
-        tables = self.placed, self.rooms, self.claims
-        placed = next(table for table in tables if container_id in table).pop(container_id)
+        others = self.rooms if container_id in self.rooms else self.claims
+        table = self.placed if container_id in self.placed else others
+        placed = table.pop(container_id)
         self.touched[container_id] = None
         container, grant = placed.container, placed.grant
         if grant.sort is Sort.NORMAL:
@@ -316,7 +318,7 @@ class State:
             self.supply.unbook(grant.pool, grant.shared, grant.shares, grant.preemptible)
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
-        if grant.shares and not container.stands_in:
+        if grant.shares and table is self.placed:
             _remove(self._sharing, grant.pool, container_id)
         if container_id in self.movers:
             del self.movers[container_id]
@@ -324,7 +326,7 @@ class State:
             del self.away[container_id]
         if container_id in self.memory.bookings:
             self.memory.release(container_id, settle=settle)
-        if container.stands_in:
+        if table is not self.placed:
             return placed
         if _shares_memory(placed):
             _remove(self.pod_memory, container.pod.id, container_id)
@@ -390,7 +392,8 @@ class State:
 
     def _mems_of_sharer(self, placed: Placed) -> CPUSet | None:
         """Return the same where its cpuset is just its pool's free CPUs, None where it is not."""
-        own = placed.grant.own or placed.request.hide_hyperthreads
+        grant = placed.grant
+        own = grant.exclusive or grant.claimed or placed.request.hide_hyperthreads
         return None if own else self._mems(placed)
 
     def announce(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:

@@ -106,6 +106,7 @@ class APIServer:
         self.taints: list[dict[str, str]] = []  # of every node, as the conditions
         self.conditions: list[dict[str, str]] = []
         self.tokens = {"first"}
+        self.components: tuple[str, ...] = ()  # of our manifests, beside the base
         self.forbidden: set[str] = set()  # verbs that the role lacks
         self.requests: list[Request] = []
         self.disturb: Disturbance = lambda _request: None
@@ -408,14 +409,14 @@ class APIServer:
         """Say whether who asks may do something, and keep nothing."""
         asked = request.body["spec"]["resourceAttributes"]
         resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
-        verb, granted = asked["verb"], permitted().get(resource, set())
+        verb, granted = asked["verb"], permitted(*self.components).get(resource, set())
         allowed = verb in granted and verb not in self.forbidden
         return Answer(status=201, body={**request.body, "status": {"allowed": allowed}})
 
     def _permit(self, resource: str, verb: str, name: str, namespace: str = "") -> None:
         if (
             verb in self.forbidden
-            or verb not in permitted().get(resource, set())
+            or verb not in permitted(*self.components).get(resource, set())
             or (resource.startswith(_POLICY) and namespace not in {"", "kube-system"})
         ):
             plural = resource.partition("/")[0]

@@ -25,10 +25,10 @@ def schemas() -> dict[str, Any]:
 
 
 @cache
-def permitted() -> dict[str, set[str]]:
-    """Return the verbs that the daemon may use, by resource: with the component for DRA, too."""
+def permitted(*components: str) -> dict[str, set[str]]:
+    """Return the verbs that the daemon may use, by resource, with these *components*."""
     found: dict[str, set[str]] = {}
-    for path in (MANIFESTS, MANIFESTS.parent / "kustomize" / "dra"):
+    for path in (MANIFESTS, *(MANIFESTS.parent / "kustomize" / each for each in components)):
         for each in yaml.safe_load_all((path / "rbac.yaml").read_text()):
             for rule in each["rules"] if each["kind"] in {"ClusterRole", "Role"} else ():
                 for name in rule["resources"]:

@@ -91,6 +91,7 @@ async def cluster(
     folder: Path, *, gates: frozenset[str] = GATES, registers: bool = True, **spec: Any
 ) -> AsyncIterator[Cluster]:
     async with APIServer(folder) as server:
+        server.components = ("dra",)
         server.resources.gates = gates
         connect = access(server.kubeconfig)
         assert connect is not None

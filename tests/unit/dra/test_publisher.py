@@ -56,6 +56,7 @@ class Publishing:
 @asynccontextmanager
 async def publishing(folder: Path, **spec: Any) -> AsyncIterator[Publishing]:
     async with APIServer(folder) as server:
+        server.components = ("dra",)
         server.resources.gates = resources.DEFAULT_GATES | {"DRAConsumableCapacity"}
         connect = access(server.kubeconfig)
         assert connect is not None
