@@ -28,6 +28,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.kueue import as_counted, group_of
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
@@ -80,7 +81,8 @@ def engine_of(snapshot: Snapshot, settings: ClusterSettings) -> Engine:
     zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
     engine = Engine(with_topologies(settings, snapshot.topologies), snapshot.nodes, zones)
     for pod in snapshot.pods:
-        engine.set_pod(pod)
-    for group in snapshot.groups:
+        engine.set_pod(as_counted(pod))
+    assigned = (group_of(each) for each in snapshot.workloads)
+    for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
         engine.set_group(group)
     return engine

@@ -25,7 +25,7 @@ from nri_policy.cluster.objects.group import (
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.kueue import GROUP_PREFIX, workload_of
+from nri_policy.cluster.objects.kueue import as_counted
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -58,12 +58,9 @@ class Occupancy:
         by us count where Kueue has assigned them, if it has.
         """
         key = (pod.namespace, pod.name)
-        workload = None if GROUP_LABEL in pod.annotations else workload_of(pod)
-        if workload is not None:
-            labels = {**pod.labels, GROUP_LABEL: GROUP_PREFIX + workload[1]}
-            self._engine.set_pod(replace(pod, labels=labels))
-        elif group is None:
-            self._engine.set_pod(pod)
+        counted = as_counted(pod)
+        if group is None or counted is not pod:
+            self._engine.set_pod(counted)
         elif pod.finished:
             self._engine.remove_pod(*key)
         elif key in self._elsewhere.get(group, ()):

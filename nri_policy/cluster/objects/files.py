@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects import budget, group, settings
+from nri_policy.cluster.objects import budget, group, kueue, settings
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.wording import json_problem, quoted
@@ -27,6 +27,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
     group.KIND: "groups",
     "Topology": "topologies",  # Kueue's
     budget.KIND: "budgets",
+    kueue.KIND: "workloads",
 }
 _KEYS = {*_PLACES.values(), "failures", "stale"}
 
@@ -57,6 +58,8 @@ class Files(Struct):
             for each in items:
                 # the items of a typed list may have no kind of their own
                 self._take({"kind": kind.removesuffix("List"), **_object(each, name)}, name)
+        elif kind == kueue.KIND and document.get("apiVersion") != "/".join(kueue.API):
+            self.ignored[kind] += 1  # Kubernetes has a kind of this name, too
         elif kind in _PLACES:
             self.cluster.setdefault(_PLACES[kind], []).append(document)
         elif kind == settings.KIND:

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet, Status
+from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PodSet, Status
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
 
 API = ("kueue.x-k8s.io", "v1beta2")
+KIND = "Workload"
 WORKLOAD = "kueue.x-k8s.io/workload"  # annotation of its pods
 POD_SET = "kueue.x-k8s.io/podset"  # label of them
 GROUP_PREFIX = "kueue/"  # of the names of Workloads among groups: objects' names have no slash
@@ -301,6 +302,17 @@ def workload_of(pod: Pod) -> Key | None:
     """Return the Workload that a pod is of, None where it names none."""
     name = pod.annotations.get(WORKLOAD)
     return None if not name else (pod.namespace, name)
+
+
+def as_counted(pod: Pod) -> Pod:
+    """Return a pod as the engine counts it: one of a Workload where Kueue has assigned it, if so.
+
+    Not one that we have let go: that is where we have assigned it.
+    """
+    workload = None if GROUP_LABEL in pod.annotations else workload_of(pod)
+    if workload is None:
+        return pod
+    return replace(pod, labels={**pod.labels, GROUP_LABEL: GROUP_PREFIX + workload[1]})
 
 
 def with_flavors(pod_set: AdmittedPodSet, flavors: Mapping[str, ResourceFlavor]) -> Template:

@@ -11,6 +11,7 @@ from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, read_group
+from nri_policy.cluster.objects.kueue import KueueWorkload, read_workload
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Topology, read_topology
@@ -29,6 +30,7 @@ class Snapshot(Struct, frozen=True):
     groups: tuple[PlacementGroup, ...] = ()
     topologies: tuple[Topology, ...] = ()  # Kueue's; those of the settings come first
     budgets: tuple[Budget, ...] = ()
+    workloads: tuple[KueueWorkload, ...] = ()
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
     stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
 
@@ -40,6 +42,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     groups: list[Any] | None = None
     topologies: list[Any] | None = None
     budgets: list[Any] | None = None
+    workloads: list[Any] | None = None
     failures: dict[str, int] | None = None
     stale: list[str] | None = None
 
@@ -62,6 +65,12 @@ def read_snapshot(value: object) -> Snapshot:
         ),
         topologies=_read(given.topologies, "topologies", read_topology, lambda each: each.name),
         budgets=tuple(each for each in budgets if each is not None),
+        workloads=_read(
+            given.workloads,
+            "workloads",
+            read_workload,
+            lambda each: f"{each.namespace}/{each.name}",
+        ),
         failures=given.failures or {},
         stale=frozenset(given.stale or ()),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http.client import NOT_FOUND
 
 from nri_policy.cluster.objects.files import Files
+from nri_policy.cluster.service.kueue import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import NODES, Client, Kind
 from nri_policy.kube.errors import APIError
@@ -31,6 +32,7 @@ async def list_cluster(client: Client, *, budgets: bool = False) -> Files:
         ("zones", [ZONES]),
         ("groups", [GROUPS]),
         ("topologies", _TOPOLOGIES),
+        ("workloads", [WORKLOADS]),
         *([("budgets", [BUDGETS])] if budgets else []),
     ):
         for kind in kinds:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from http.client import FORBIDDEN
 from pathlib import Path
 
 import pytest
 
+from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.objects.files import Files
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.service.kueue import OF_KUEUE
 from tests.support.cluster_api import ClusterAPI
@@ -86,6 +89,32 @@ def test_an_answer_that_is_refused_is_tried_again(tmp_path: Path) -> None:
                 assert len(refused) == 2
 
     asyncio.run(play())
+
+
+def test_in_files_assigned_places_are_in_use_once_too() -> None:
+    slices = [
+        {
+            "domainCount": 1,
+            "valuesPerLevel": [{"universal": "n0"}],
+            "podCounts": {"universal": 3},
+        }
+    ]
+    item = workload("w", pod_set(3, 1), topology={"levels": [HOSTNAME], "slices": slices})
+    pod = objects.pod("w-0", "n0", cpu=1)
+    pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
+    files = Files()
+    for each in (
+        {"kind": "Node", **objects.node("n0")},
+        {"kind": "Pod", **pod},
+        item,
+        {"kind": "Workload", "apiVersion": "scheduling.k8s.io/v1alpha1", "metadata": {"name": "w"}},
+    ):
+        files.add(json.dumps(each).encode(), "cluster.json")
+    assert files.ignored == {"Workload": 1}
+    for count, state in ((1, "Placed"), (2, "Unplaceable")):
+        asked = objects.group(objects.pod_set(count))
+        found = offline.place(files.cluster, asked, objects.settings(HOSTNAME))
+        assert found["state"] == state, count
 
 
 def test_a_cluster_without_kueue_is_followed_all_the_same(tmp_path: Path) -> None:
