@@ -378,3 +378,20 @@ def test_what_the_readme_calls_missing_is_missing() -> None:
     keys = {*re.findall(r"`([\w-]+)`", " ".join(re.findall(r"\(([^)]*)\)", missing)))}
     classes = {"cpu", "defaultExclusiveCPUClass", "reservedPoolCPUClass", "sharedPoolCPUClass"}
     assert keys == ({*LATER} | Settings.LATER | Control.LATER) - classes  # those of `cpuClasses`
+
+
+def test_the_figures_of_the_readme_are_those_of_the_performance_page() -> None:
+    readme = (PROJECT / "README.md").read_text()
+    page = (PROJECT / "docs/performance.md").read_text()
+    said = page.partition("## What the README says")[2].partition("\n## ")[0]
+    of_the_readme = re.findall(r"^\| .* \| ([\d.]+(?: s)?) \| ([^|]+) \|$", readme, re.MULTILINE)
+    measured = re.findall(
+        r"^\| .* \| ([\d.]+(?: s)?) \| ([^|]+) \| [^|]+ \| [^|]+ \|$",
+        page,
+        re.MULTILINE,
+    )
+    assert len(of_the_readme) == 5
+    assert of_the_readme == measured[:5]
+    bounds = dict(re.findall(r"^\| ([\w ,]+) \| ([\d.]+) m?[sM]", said, re.MULTILINE))
+    assert f"less than\n{bounds['a new container waits, median']} milliseconds" in readme
+    assert f"less than {bounds['resident memory']} MiB" in readme

@@ -77,7 +77,7 @@ def _show(wanted: str, key: str, control_socket: Path, form: str) -> None:
     named = every.items() if key == "placed" else sorted(every.items(), key=_KEYS[key])
     containers = {name: each for name, each in named if f"{name}/".startswith(wanted)}
     if wanted.count("/") > 1 and not containers:
-        raise Failure(f"no container of pod {short(wanted.rstrip('/'))} is known here")
+        raise Failure(f"no pod {short(wanted.rstrip('/'))!r}")
     if form == "table":
         placed = {name: each for name, each in containers.items() if each.sort is not None}
         problems = [

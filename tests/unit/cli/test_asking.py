@@ -722,4 +722,4 @@ def test_the_containers_of_one_pod_are_shown(tmp_path: Path) -> None:
     shown = asyncio.run(play())
     names = [[*json.loads(text)] for code, text in shown if code == 0]
     assert names == [["default/web/main"], ["shop/web/main"], ["default/web/main"]]
-    assert shown[-1] == (1, "nri-policy: no container of pod none is known here\n")
+    assert shown[-1] == (1, "nri-policy: no pod 'none'\n")
