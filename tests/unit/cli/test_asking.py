@@ -612,7 +612,7 @@ def test_names_that_are_commands_to_a_terminal_are_only_shown(tmp_path: Path) ->
 def test_nrt_shows_the_object_as_it_would_be_published(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         shown = json.loads(run(control, "nrt", "-o", "json").stdout)
-        assert (shown["kind"], shown["metadata"]) == ("NodeResourceTopology", {"name": "localhost"})
+        assert (shown["kind"], shown["metadata"]) == ("NodeResourceTopology", {"name": "node-a"})
         assert yaml.safe_load(run(control, "nrt", "-o", "yaml").stdout) == shown
         table = [line.split() for line in lines(run(control, "nrt"))]
         amounts = ["allocatable", "available"]
