@@ -56,19 +56,36 @@ def _follow(
     return whole + now - before if whole <= before else max(whole, now)
 
 
-def share_amounts(state: State, pod_id: str, whole: Resources | None) -> None:
+def share_amounts(state: State, pod_id: str, whole: Resources | None) -> list[Container]:
     """Let the containers of a pod know what it asks for in all, where that is *whole*.
 
-    One that would be taken to ask for something else by that is still to be resized, too.
+    One that would be taken to ask for something else by that is still to be resized, too; or has
+    been already, to the memory that its pod shrinks to. Return the latter, as known from now on.
     """
+    shrunk: list[Container] = []
     if whole is None:
-        return
+        return shrunk
     for each in [*state.of_pod(pod_id)]:
         placed = state.placed[each]
         if placed.container.pod.amounts == whole:
             continue
-        container = replace(placed.container, pod=replace(placed.container.pod, amounts=whole))
+        container = _of_pod(placed.container, whole)
         _, before, _ = read_admitted(placed.container, state.layout)
         _, after, _ = read_admitted(container, state.layout)
         if before.entitlement == after.entitlement:
             state.enter(replace(placed, container=container))
+        elif after.pod_memory > before.pod_memory:
+            shrunk.append(container)
+    return shrunk
+
+
+def _of_pod(container: Container, whole: Resources) -> Container:
+    """Return *container* of a pod that asks for *whole*.
+
+    A limit of memory that is the pod's is taken for the pod's: it is booked alike.
+    """
+    container = replace(container, pod=replace(container.pod, amounts=whole))
+    known = container.requirements
+    if known is None or not container.pod_level or known.memory_limit != whole.memory_limit:
+        return container
+    return replace(container, requirements=replace(known, memory_limit=None))

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.lifecycle import place_container
 from nri_policy.engine.pod_amounts import amounts_with, share_amounts
+from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.quota import as_granted
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.recognition import Candidate
@@ -88,14 +90,15 @@ def resize(state: State, event: Resized) -> Decision:
 def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:
     """Take in what a pod asks for in all, and give it to its room, if it has one."""
     free, room = state.supply.free_cpus(), state.rooms.get(pod_id)
-    if room is None:
-        share_amounts(state, pod_id, resources)
-        return Decision(container_id=pod_id)
-    check_amounts(resources)
-    resize_room(state, room, resources)
-    share_amounts(state, pod_id, state.rooms[pod_id].container.resources)
-    cause = f"the room of {room.container.full_name} was resized"
-    return Decision(changes=state.announce_since(free, cause))
+    if room is not None:
+        check_amounts(resources)
+        resize_room(state, room, resources)
+        resources = state.rooms[pod_id].container.resources
+    cause = "its pod was resized"
+    corrected = correct(state, share_amounts(state, pod_id, resources), cause)
+    settle_memory(state, (pod_id,))
+    changes = state.announce_since(free, cause)
+    return Decision(container_id=pod_id, changes=(*changes, *state.announce_all(corrected, cause)))
 
 
 def _of_pod(container: Container, amounts: Resources | None) -> Container:

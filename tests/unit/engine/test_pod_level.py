@@ -19,6 +19,9 @@ from tests.support.engine_driver import EngineDriver
 from tests.support.pod_level import CONTAINERS, MIB, manifest, said, shown
 
 SHOP = manifest()
+SHOP_AMOUNTS = Resources(
+    cpu_shares=4096, cpu_quota=400_000, cpu_period=100_000, memory_limit=512 * MIB
+)
 
 
 def by_object() -> dict[str, Container]:
@@ -209,3 +212,21 @@ def test_a_resize_of_the_pod_as_a_whole_gives_nobody_cpus_of_its_own(known: bool
         driver.handle(Resized(container_id=each.id, resources=resized, pod=pod))
     assert asked(driver, log, main, mesh) == [(0, 0), (2, 0), (0, 100)]
     assert booked(driver) == {"main": 128, "log": 896, "mesh": 0}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_memory_of_a_pod_that_shrinks_is_booked_once(known: bool) -> None:
+    """Its containers shrink before it, and one that has its memory seems to have its own then."""
+    driver = EngineDriver()
+    log, main, mesh = (by_object() if known else shown(SHOP)).values()
+    for each in (main, log, mesh):
+        driver.create(each)
+    for each in (log, mesh):
+        less = replace(each.resources, memory_limit=256 * MIB)
+        driver.handle(Resized(container_id=each.id, resources=less, pod=SHOP_AMOUNTS))
+    pod = replace(SHOP_AMOUNTS, memory_limit=256 * MIB)
+    driver.handle(Resized(container_id=log.pod.id, resources=pod))
+    assert booked(driver) == {"main": 128, "log": 128, "mesh": 0}
+    assert asked(driver, log, main, mesh) == [(0, 0), (2, 0), (0, 100)]
+    driver.stop(main)
+    assert booked(driver) == {"log": 256, "mesh": 0}
