@@ -401,6 +401,24 @@ def test_containers_that_ran_without_a_room_keep_their_places() -> None:
     assert driver.cpus(main) == str(before[main.id])
 
 
+def test_a_pod_keeps_its_room_when_the_setting_is_turned_off() -> None:
+    driver = EngineDriver(podRooms="guaranteed")
+    whole = rooms.pod(3000, annotations={})
+    main, log = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)
+    driver.create(main)
+    driver.create(log)
+    before = dict(driver.runtime.cpus)
+    driver.reconfigure(podRooms="off")
+    assert driver.runtime.cpus == before
+    late = rooms.tenant(whole, "late", 500)
+    driver.create(late)
+    assert driver.cpus(late) == driver.cpus(log)
+    driver.handle(PodStopped(pod_id=whole.id))
+    again = rooms.pod(3000, annotations={}, name="again")
+    driver.create(rooms.tenant(again, "main", 2000))
+    assert not driver.engine.state.rooms
+
+
 def test_new_settings_leave_rooms_as_they_are() -> None:
     whole = rooms.pod(4000)
     driver, main, _log, _mesh = started(whole)
