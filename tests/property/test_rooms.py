@@ -239,3 +239,57 @@ def test_a_room_is_refused_only_if_none_fits(machine: str, others: list[int], si
         return
     assert fits
     assert len(driver.engine.state.rooms[tenant.pod.id].grant.exclusive) == size
+
+
+def width(driver: EngineDriver, cpus: CPUSet) -> tuple[int, ...]:
+    """Return how many packages, and NUMA nodes, *cpus* are in."""
+    pools = driver.engine.layout.tree.pools
+    deepest = max(pool.depth for pool in pools)
+    return tuple(
+        sum(pool.depth == depth and bool(pool.cpus & cpus) for pool in pools)
+        for depth in range(1, deepest + 1)
+    )
+
+
+def narrowest(driver: EngineDriver, among: CPUSet, count: int) -> tuple[int, ...]:
+    """Return the least width of any *count* CPUs of *among*."""
+    return min(width(driver, CPUSet(chosen)) for chosen in combinations(among, count))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(("package:1 core:8", "package:2 core:4", "package:2 numa:2 core:2")),
+    st.lists(st.integers(1, 3), max_size=4),
+    st.sets(st.integers(0, 3)),
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.integers(0, 2),
+)
+def test_no_cpus_for_a_room_or_a_slice_of_it_lie_closer_together(
+    machine: str, others: list[int], gone: set[int], slices: list[int], rest: int
+) -> None:
+    driver = EngineDriver(machine)
+    there = {}
+    for number, size in enumerate(others):
+        if size <= len(driver.engine.state.supply.free_cpus()):
+            there[number] = nodes.container(1000 * size)
+            driver.create(there[number])
+    for number in gone & there.keys():
+        driver.stop(there[number])
+    free = driver.engine.state.supply.free_cpus()
+    size = sum(slices) + rest
+    if size > len(free):
+        return
+    whole = rooms.pod(1000 * size)
+    left = CPUSet()
+    for number, count in enumerate(slices):
+        tenant = rooms.tenant(whole, f"c{number}", 1000 * count)
+        driver.create(tenant)
+        room = driver.engine.state.rooms[whole.id].grant.exclusive
+        if not number:
+            assert len(room) == size
+            assert width(driver, room) == narrowest(driver, free, size)
+            left = room
+        own = driver.grant(tenant).exclusive
+        assert own <= left
+        assert width(driver, own) == narrowest(driver, left, count)
+        left -= own
