@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-from nri_policy.engine.event import Prepared, Unprepared
+from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
 from nri_policy.foundation.refusal import Refused
 from nri_policy.kube.errors import APIError
 from nri_policy.node import Node
@@ -38,11 +38,19 @@ class Allocations(Protocol):
 class Claims:
     """The claims that one node holds; a `Holder` of `dra.driver`."""
 
-    def __init__(self, node: Node, decisions: Decisions, writing: Writing) -> None:
+    def __init__(
+        self,
+        node: Node,
+        decisions: Decisions,
+        writing: Writing,
+        stored: Callable[[], Mapping[str, StoredGrant]] = dict,
+    ) -> None:
+        """Take what an earlier daemon has *stored*, until the runtime has listed its containers."""
         self.allocations: Allocations | None = None  # None: there is no driver
         self._node = node
         self._decisions = decisions
         self._writing = writing
+        self._stored = stored
 
     async def prepare(self, event: Prepared) -> None:
         """Hold a claim; raises Refused. Others hear of it with the pod's own requests."""
@@ -59,8 +67,6 @@ class Claims:
 
     def of(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> tuple[str, ...]:
         """Return the ids of the parts of claims that a container uses, and may use."""
-        if not self._node.view.claims:
-            return ()
         return tuple(part.id for part in self._shown(container) if pod.uid in part.pods)
 
     async def check(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
@@ -89,8 +95,13 @@ class Claims:
         names |= {each.name for each in container.CDI_devices}
         if not names:
             return
-        for held in self._node.view.claims.values():
-            part = held.container.part
-            assert part is not None, "it is a part of a claim"
+        for part in self._parts():
             if variable(part) in names or cdi_device(part) in names:
                 yield part
+
+    def _parts(self) -> Iterator[ClaimPart]:
+        """Yield the parts of claims that are held, or will be once the runtime has listed all."""
+        claims = self._node.view.claims
+        parts = (each.container.part for each in claims.values())
+        stored = (each.part for key, each in self._stored().items() if key not in claims)
+        yield from (each for each in (*parts, *stored) if each is not None)

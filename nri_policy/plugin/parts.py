@@ -82,7 +82,7 @@ class Parts:
             pods_changed,
             objects=sources.objects,
         )
-        self.claims = Claims(node, self.decisions, self.writing)
+        self.claims = Claims(node, self.decisions, self.writing, sources.held)
         self.pods.claimed = self.claims.of
         self.quotas = PodQuotas(node, self.pods, update_queue, sources.cgroups)
         self.inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
