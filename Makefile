@@ -30,7 +30,7 @@ test: $(BUILT) ## format, lint, types and all tests: the gate
 # (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
 test-all: $(BUILT) ## all tests on everything there is to build: hours the first time
 	$(PY) -m tools.runtimes
-	$(MAKE) --keep-going test test-guest test-cluster faults
+	NRI_POLICY_EVERY_RUNTIME=1 $(MAKE) --keep-going test test-guest test-cluster faults
 
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT) ## kill, freeze and starve the daemon: ROUNDS=5000 SEED=7
