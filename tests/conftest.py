@@ -21,8 +21,8 @@ from tests.support.patience import HANGS
 
 MEMORY = "/dev/shm"
 
-# `make test` and CI try the same examples in every run, `make fuzz` tries new ones. How long an
-# example takes depends on the machine.
+# The same examples are tried in every run, new ones by `make fuzz`. How long an example takes
+# depends on the machine.
 _untimed = hypothesis.settings(
     database=None, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )

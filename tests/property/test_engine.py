@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from itertools import combinations
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
@@ -29,7 +31,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
-from nri_policy.pools.capacity import CapacityError, Earlier
+from nri_policy.pools.capacity import NOTHING, CapacityError, Earlier
 from nri_policy.pools.tree import Pool, PoolTree
 from nri_policy.store.forms import decode_grant, encode
 from nri_policy.workload.pod import Container
@@ -49,7 +51,8 @@ MACHINES = (
     "package:2 numa:1 core:34 pu:1 isolated=62-66 offline=2-31,34-60",
 )
 _Group = TypeVar("_Group", Package, Die, Cluster, Core, Cache)
-EXAMPLES = 2000
+EXAMPLES = 2000 if os.environ.get("CI") == "true" else 500  # 4 s of CPU a hundred
+MAX_COPIES = 3  # of a container, created one after another
 
 amounts = st.sampled_from((0, 100, 500, 999, 1000, 1500, 2000, 2500, 3000, 4000, 5000, 8000))
 specs = st.fixed_dictionaries(
@@ -81,17 +84,65 @@ wishes = st.dictionaries(
 )
 
 
-class Node(RuleBasedStateMachine):
-    """One node's life, in two engines side by side."""
+def once(step: Callable[[Node], None]) -> Callable[[Node], None]:
+    """Take a step if there are containers, and something else has happened since it was taken."""
 
-    @initialize(spec=specs, machine=st.sampled_from(MACHINES))
-    def start(self, spec: dict[str, object], machine: str) -> None:
+    def taken(self: Node) -> None:
+        if self.running and step.__name__ not in self.repeated:
+            self.repeated.add(step.__name__)
+            step(self)
+
+    taken.__name__ = step.__name__
+    return rule()(taken)
+
+
+@st.composite
+def _containers(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw what `nodes.container` makes a container of, as a kubelet would have it."""
+    qos = draw(st.sampled_from(QoS))
+    request = 0 if qos is QoS.BEST_EFFORT else draw(amounts)
+    limits = {QoS.GUARANTEED: st.just(request), QoS.BURSTABLE: st.none() | amounts}
+    return {
+        "request": request,
+        "limit": draw(limits.get(qos, st.none())),
+        "qos": qos,
+        "namespace": draw(st.sampled_from(("default", "default", "kube-system"))),
+        "annotations": draw(wishes),
+    }
+
+
+def _resizable(request: int) -> tuple[QoS, ...]:
+    """Return whose containers a kubelet can give *request*: BestEffort ones have no amounts."""
+    return (QoS.BURSTABLE, QoS.GUARANTEED) if request else (QoS.BURSTABLE,)
+
+
+class Node(RuleBasedStateMachine):
+    """One node's life, in two engines side by side.
+
+    Most steps are to do something: a restart of a node that nothing happened to since the last one
+    says nothing new.
+    """
+
+    @initialize(
+        spec=specs,
+        machine=st.sampled_from(MACHINES),
+        first=st.lists(_containers(), max_size=MAX_COPIES),
+    )
+    def start(self, spec: dict[str, object], machine: str, first: list[dict[str, Any]]) -> None:
         self.whole = self.machine = nodes.machine(machine)
         self.spec = spec
-        self.engines = [Engine(self.machine, nodes.settings(**spec)) for _ in range(2)]
+        self.engines = self.two_engines()
         self.untouched = self.engines[0].state.snapshot()
         self.runtime = bookkeeping.Runtime()
         self.running: dict[str, Container] = {}
+        self.repeated: set[str] = set()  # steps since the last that changed something
+        for wanted in first:
+            self.create(wanted, copies=1, admitted=False)
+
+    def two_engines(self, earlier: Earlier = NOTHING) -> list[Engine]:
+        """Return an engine and a fork of it: what one does must not show in the other."""
+        engine = Engine(self.machine, nodes.settings(**self.spec), earlier)
+        return [engine, engine.fork()]
 
     def handle(self, event: Event) -> Decision | None:
         """Give both engines the event; None if they refuse it, and then nothing has changed."""
@@ -116,30 +167,13 @@ class Node(RuleBasedStateMachine):
         self.runtime.apply(one)
         return one
 
-    @rule(
-        request=amounts,
-        limit=st.none() | amounts,
-        qos=st.sampled_from(QoS),
-        namespace=st.sampled_from(("default", "default", "kube-system")),
-        annotated=wishes,
-        admitted=st.booleans(),
-    )
-    def create(  # noqa: PLR0917 - all that makes a container
-        self,
-        request: int,
-        limit: int | None,
-        qos: QoS,
-        namespace: str,
-        annotated: dict[str, str],
-        admitted: bool,
-    ) -> None:
-        if qos is QoS.GUARANTEED:
-            limit = request
-        elif qos is QoS.BEST_EFFORT:
-            request, limit = 0, None
-        container = nodes.container(
-            request, limit, qos=qos, namespace=namespace, annotations=annotated
-        )
+    @rule(wanted=_containers(), copies=st.integers(1, MAX_COPIES), admitted=st.booleans())
+    def create(self, wanted: dict[str, Any], copies: int, admitted: bool) -> None:
+        for _ in range(copies):
+            self._create(nodes.container(**wanted), admitted=admitted)
+            self.books_are_right()
+
+    def _create(self, container: Container, *, admitted: bool) -> None:
         engine = self.engines[0]
         wanted = _request(container, engine)
         possible = placeable(engine, wanted)
@@ -154,14 +188,15 @@ class Node(RuleBasedStateMachine):
             assert decision is not None, "reserved and preserved containers are never refused"
         if decision is not None:
             self.running[container.id] = container
+            self.repeated.clear()
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), request=amounts)
     def resize(self, data: st.DataObject, request: int) -> None:
-        container = data.draw(st.sampled_from(list(self.running.values())))
-        qos = container.pod.qos
-        if qos is QoS.BEST_EFFORT or (qos is QoS.GUARANTEED and not request):
-            return  # the one has no amounts to resize, the other none of 0
+        resizable = [each for each in self.running.values() if each.pod.qos in _resizable(request)]
+        if not resizable:
+            return
+        container = data.draw(st.sampled_from(resizable))
         limit = request if container.pod.qos is QoS.GUARANTEED else None
         known = self.engines[0].state.placed[container.id]
         before = known.grant
@@ -175,6 +210,7 @@ class Node(RuleBasedStateMachine):
             wanted = _request(resized, self.engines[0])
             assert not Held(grant=before, booked=known.request.memory).covers(wanted), "a shrink"
             return
+        self.repeated.clear()
         self.running[container.id] = self.engines[0].state.placed[container.id].container
         if after.sort is not before.sort:
             return
@@ -187,27 +223,27 @@ class Node(RuleBasedStateMachine):
     def stop(self, data: st.DataObject, whole_pod: bool) -> None:
         container = data.draw(st.sampled_from(list(self.running.values())))
         del self.running[container.id]
+        self.repeated.clear()
         self.runtime.forget(container.id)
         event = (
             PodStopped(pod_id=container.pod.id) if whole_pod else Stopped(container_id=container.id)
         )
         assert self.handle(event) is not None
 
-    @rule()
+    @once
     def runtime_restart(self) -> None:
         """A new Synchronize of the very same containers changes nothing."""
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
         assert decision.changes == ()
 
-    @rule()
+    @once
     def daemon_restart(self) -> None:
         """A new engine reads the grants off the cpusets: exclusive CPUs stay where they are."""
-        settings = nodes.settings(**self.spec)
         before = {i: p.grant for i, p in self.engines[0].state.placed.items()}
         ran_on = self.runtime.cpus.copy()
         earlier = in_use(self.engines[0])
-        self.engines = [Engine(self.machine, settings, earlier) for _ in range(2)]
+        self.engines = self.two_engines(earlier)
         self.untouched = self.engines[0].state.snapshot()
         decision = self.handle(Synchronized(containers=self.inventory()))
         assert decision is not None
@@ -219,7 +255,7 @@ class Node(RuleBasedStateMachine):
             if len(old.exclusive) == asked.exclusive > 0 and not old.shares:
                 assert self.runtime.cpus[container_id] == ran_on[container_id]
 
-    @rule()
+    @once
     def daemon_restart_with_store(self) -> None:
         """A new engine with the stored grants grants the same, and tells the runtime nothing.
 
@@ -233,8 +269,7 @@ class Node(RuleBasedStateMachine):
             if placed.request.entitlement != _request(placed.container, self.engines[0]).entitlement
         }
         held = {i: decode_grant(encode(view_of(self.engines[0]).to_store(i))) for i in state.placed}
-        settings, earlier = nodes.settings(**self.spec), in_use(self.engines[0])
-        self.engines = [Engine(self.machine, settings, earlier) for _ in range(2)]
+        self.engines = self.two_engines(in_use(self.engines[0]))
         decision = self.handle(Synchronized(containers=self.inventory(), held=held))
         assert decision is not None
         after = {i: placed.grant for i, placed in self.engines[0].state.placed.items()}
@@ -247,9 +282,12 @@ class Node(RuleBasedStateMachine):
 
     @rule(spec=specs)
     def reconfigure(self, spec: dict[str, object]) -> None:
+        if not self.running:
+            return
         earlier, known = in_use(self.engines[0]), self.engines[0].state.placed.copy()
         if self.handle(Reconfigured(settings=nodes.settings(**spec))) is not None:
             self.spec = spec
+            self.repeated.clear()
             fresh = Engine(self.machine, nodes.settings(**spec), earlier)
             self.untouched = fresh.state.snapshot()
             self._those_that_turn_reserved_are_so(known)
@@ -263,7 +301,7 @@ class Node(RuleBasedStateMachine):
             if now.request.sort is Sort.RESERVED is not before.request.sort:
                 assert now.grant.sort is Sort.RESERVED or now.grant.shared > left
 
-    @rule()
+    @once
     def reload(self) -> None:
         """The settings in force are never refused, whatever became of the machine."""
         before = {i: placed.grant for i, placed in self.engines[0].state.placed.items()}
@@ -289,6 +327,8 @@ class Node(RuleBasedStateMachine):
     @rule(data=st.data())
     def hotplug(self, data: st.DataObject) -> None:
         """CPUs go offline or come back: nothing is refused, and who lost some keeps the rest."""
+        if not self.running:
+            return
         gone = data.draw(st.sets(st.sampled_from(sorted(self.whole.online)[2:]), max_size=3))
         machine = without(self.whole, CPUSet(gone))
         known = self.engines[0].state.placed.copy()
@@ -297,6 +337,7 @@ class Node(RuleBasedStateMachine):
         decision = self.handle(Reconfigured(machine=machine))
         assert decision is not None
         self.machine = machine
+        self.repeated.clear()
         fresh = Engine(machine, nodes.settings(**self.spec), earlier)
         self.untouched = fresh.state.snapshot()
         placed = self.engines[0].state.placed
