@@ -225,7 +225,7 @@ class ControlPlane:
             "PATH": f"{program('kubectl', self._release).parent}:{os.environ['PATH']}",
         }
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=environment, timeout=120
+            command, capture_output=True, text=True, check=False, env=environment, timeout=HANGS
         )
         assert not check or done.returncode == 0, done.stderr
         return done.stdout + done.stderr

@@ -11,6 +11,8 @@ from typing import Any
 
 import grpc
 
+from tests.support.patience import HANGS
+
 #: Messages and stubs of device_plugin.proto, made by grpcio-tools on import, without static types.
 messages: Any
 services: Any
@@ -66,7 +68,7 @@ class DevicePlugin:
                 registration = messages.RegisterRequest(
                     version="v1beta1", endpoint=endpoint, resource_name=resource
                 )
-                services.RegistrationStub(channel).Register(registration, timeout=30)
+                services.RegistrationStub(channel).Register(registration, timeout=HANGS)
             yield
         finally:
             self._ended.set()

@@ -19,6 +19,7 @@ from tests.cluster.played import played
 from tests.support import nodes
 from tests.support.daemon import pod
 from tests.support.exchanges import MERGE, NRT, SETTINGS
+from tests.support.patience import HANGS
 
 SMALL = "package:1 numa:2 core:3"
 
@@ -113,7 +114,7 @@ async def test_settings_are_followed_and_their_outcome_is_said(
     following = asyncio.create_task(source.run())
 
     async def loaded() -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(HANGS):
             await changed.wait()
         changed.clear()
         return source.load()

@@ -20,6 +20,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.exec_server import serving
 from tests.cluster.installation import CONFIGS, PODS
 from tests.support.daemon import pod, served
+from tests.support.patience import HANGS
 
 PLUGIN = "from nri_policy.cli.kubectl import plugin; plugin()"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -70,7 +71,7 @@ def test_an_author_may_ask_with_the_rights_that_the_documentation_has(
         ]
         environment = os.environ | {"HOME": str(tmp_path)}
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command, env=environment, capture_output=True, text=True, check=False, timeout=HANGS
         )
         assert done.returncode == 1
         return done.stderr

@@ -7,6 +7,7 @@ import re
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from tests.e2e import cgroup, image
 from tests.e2e.packages import Programs
@@ -16,6 +17,8 @@ from tests.e2e.runtime import PATIENCE, Runtime
 
 class Containerd(Runtime):
     """One containerd, with its shims."""
+
+    scope: ClassVar[str] = "cri-containerd-"
 
     def __init__(
         self,

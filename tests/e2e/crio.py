@@ -16,11 +16,25 @@ class Crio(Runtime):
     """One CRI-O, with a conmon for each container."""
 
     scope: ClassVar[str] = "crio-"
+    prefix: ClassVar[str] = "crio-"
 
-    def __init__(self, programs: CrioPrograms, *, patience: int = PATIENCE) -> None:
-        """Give plugins *patience*, in seconds."""
-        super().__init__(programs.runc)
+    def __init__(
+        self,
+        programs: CrioPrograms,
+        *,
+        patience: int = PATIENCE,
+        emulated: bool = False,
+        systemd: bool = False,
+    ) -> None:
+        """Give plugins *patience*, in seconds; on an *emulated* machine it has few threads.
+
+        By *systemd* it has systemd make the cgroups.
+        """
+        super().__init__(programs.runc, systemd=systemd)
         self._programs = programs
+        self._environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        if emulated:
+            self._environment["GOMAXPROCS"] = "2"
         self._registries = self.folder / "registries.conf"
         self._registries.touch()
         (self.folder / "crio.conf").write_text(_config(self, programs, patience))
@@ -35,8 +49,7 @@ class Crio(Runtime):
             "--registries-conf": self._registries,
         }
         command = [str(part) for option in options.items() for part in option]
-        search_path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-        self._process = Process([str(self._programs.crio), *command], search_path)
+        self._process = Process([str(self._programs.crio), *command], self._environment)
         self._process.await_line("runtime interface starting up")
 
     def load(self, archive: Path) -> None:
@@ -79,7 +92,7 @@ clean_shutdown_file = "{folder}/clean.shutdown"
 listen = "{its.socket}"
 [crio.runtime]
 default_runtime = "runc"
-cgroup_manager = "cgroupfs"
+cgroup_manager = "{"systemd" if its.systemd else "cgroupfs"}"
 apparmor_profile = "unconfined"
 container_exits_dir = "{folder}/exits"
 container_attach_socket_dir = "{folder}/attach"

@@ -22,6 +22,7 @@ from nri_policy.manifests.resources import Amounts, Resources, Texts
 from nri_policy.proto import nri_pb2 as nri
 from tests.e2e import cgroup, image
 from tests.e2e.waiting import eventually
+from tests.support.patience import HANGS
 
 #: Messages and stubs of cri.proto, made by grpcio-tools on import: they have no static types.
 messages: Any
@@ -59,9 +60,8 @@ def guaranteed(milli_cpu: int, memory: int = 32 << 20) -> Resources:
 class Kubelet:
     """The kubelet of one runtime; *handler* names the OCI runtime of all its pods.
 
-    *scope* is what the runtime puts before the id of a container to name its cgroup, where it makes
-    cgroups itself; with *systemd* that makes them, for containerd. Any one call may take so many
-    *seconds*.
+    *scope* is what the runtime puts before the id of a container to name its cgroup; with *systemd*
+    that makes them. Any one call may take so many *seconds*.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Kubelet:
         *,
         scope: str = "",
         systemd: bool = False,
-        seconds: float = 60,
+        seconds: float = HANGS,
     ) -> None:
         self._seconds = seconds
         self.systemd = systemd
@@ -248,8 +248,8 @@ class Container:
     def cgroup(self) -> str:
         """Where the runtime puts it."""
         kubelet = self.pod.kubelet
-        name = f"cri-containerd-{self.id}.scope" if kubelet.systemd else f"{kubelet.scope}{self.id}"
-        return f"{self.pod.cgroup_parent}/{name}"
+        unit = ".scope" if kubelet.systemd else ""
+        return f"{self.pod.cgroup_parent}/{kubelet.scope}{self.id}{unit}"
 
     def pid(self) -> int:
         """Return the id of its one process."""

@@ -7,6 +7,8 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 
+from tests.support.patience import HANGS
+
 
 class Process:
     """One run of a program that logs on stderr; stdout is joined to it."""
@@ -28,7 +30,7 @@ class Process:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def await_line(self, text: str, *, after: int = 0, seconds: float = 120) -> int:
+    def await_line(self, text: str, *, after: int = 0, seconds: float = HANGS) -> int:
         """Return the number of the first line later than *after* that has *text*; count from 1.
 
         Raises TimeoutError, with the end of the log, if the time or the log ends before that.

@@ -25,6 +25,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from tests.e2e import cgroup, oci_hook, oci_wrapper
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.process import Process
+from tests.support.patience import HANGS
 
 #: Seconds that a plugin has to register and to answer: more than a slow machine needs.
 PATIENCE = 60
@@ -46,8 +47,10 @@ class Recorded:
 class Runtime(ABC):
     """One runtime, from `start` to `close`; `stop` and `start` leave the containers running."""
 
-    #: What the name of a container's cgroup has before its id.
-    scope: ClassVar[str] = ""
+    #: What the name of a container's scope has before its id.
+    scope: ClassVar[str]
+    #: The same of a cgroup that it makes without systemd.
+    prefix: ClassVar[str] = ""
 
     def __init__(self, runc: Path, *, systemd: bool = False) -> None:
         """By *systemd* cgroups are made by systemd, and are the whole machine's pods."""
@@ -112,13 +115,13 @@ class Runtime(ABC):
     def load(self, archive: Path) -> None:
         """Import the image, and wait until CRI has heard of it."""
 
-    def kubelet(self, handler: str, *, seconds: float = 60) -> Kubelet:
+    def kubelet(self, handler: str, *, seconds: float = HANGS) -> Kubelet:
         """Return a kubelet whose pods all run by one of the handlers; `Kubelet`."""
         return Kubelet(
             self.socket,
             self.cgroup_root,
             handler,
-            scope=self.scope,
+            scope=self.scope if self.systemd else self.prefix,
             systemd=self.systemd,
             seconds=seconds,
         )

@@ -33,6 +33,7 @@ from nri_policy.proto.nri_pb2 import (
 from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.runtime import Runtime
+from tests.support.patience import HANGS
 
 LAST_CPU = CPUSet([max(os.sched_getaffinity(0))])
 
@@ -99,7 +100,7 @@ def plugin(runtime: Runtime) -> Iterator[Pinning]:
     thread.start()
     loop, task = running.result()
     try:
-        assert plugin.synchronized.acquire(timeout=120)
+        assert plugin.synchronized.acquire(timeout=HANGS)
         yield plugin
     finally:
         loop.call_soon_threadsafe(task.cancel)
@@ -126,7 +127,7 @@ def test_the_plugin_comes_back_after_a_restart_of_the_runtime(
 ) -> None:
     before = kubelet.run("before", BEST_EFFORT)
     runtime.restart()
-    assert plugin.synchronized.acquire(timeout=120)
+    assert plugin.synchronized.acquire(timeout=HANGS)
     assert plugin.known == {before.id}
     after = kubelet.run("after", BEST_EFFORT)
     assert cgroup.cpuset(after.cgroup).cpus == LAST_CPU

@@ -6,13 +6,15 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tests.support.patience import HANGS
+
 T = TypeVar("T")
 
 
 def eventually(
     read: Callable[[], T],
     accept: Callable[[T], bool],
-    seconds: float = 120,
+    seconds: float = HANGS,
     *,
     every: float = 0.02,
 ) -> T:

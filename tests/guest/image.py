@@ -1,7 +1,8 @@
 """The guest's root file system: a Debian trixie small enough to boot under emulation in seconds.
 
 Owns what is in it: Python with what the project and its tests need, both versions of containerd,
-the newest runc, busybox for the rest. Nothing of the project itself: that is handed in at boot.
+CRI-O where that is built, the newest runc, busybox for the rest. Nothing of the project itself:
+that is handed in at boot.
 Made without root and without installing anything, and kept until what it is made of changes.
 """
 
@@ -18,7 +19,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tools import debs
+from tools import debs, runtimes
 from tools.debs import locked
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -37,6 +38,7 @@ SYSTEM = (
     "libudev1",
     "systemd",
     "dbus",
+    "conmon",
 )
 CONTAINERDS = ("trixie", "forky")
 RUNC = "forky"  # the suite whose runc has scheduling classes, and need not copy itself
@@ -68,12 +70,13 @@ def root_image() -> Path:
     system = _system()
     containerds = {suite: debs.fetch("containerd", suite=suite) for suite in CONTAINERDS}
     runc = debs.fetch("runc", suite=RUNC)
-    requirements = _requirements()
+    requirements, crio = _requirements(), runtimes.crio()
     made_of = {
         "packages": [
             (part / "PACKAGES").read_text() for part in (system, *containerds.values(), runc)
         ],
         "requirements": requirements,
+        "crio": crio and runtimes.CRIO,
         "init": INIT.read_text(),
         "this": Path(__file__).read_text(),
     }
@@ -84,7 +87,10 @@ def root_image() -> Path:
         if not image.exists():
             for old in CACHE.glob("*.disk"):
                 old.unlink()
-            _make(image, system, containerds, runc, requirements)
+            of_opt = {suite: folder / "usr" / "bin" for suite, folder in containerds.items()}
+            if crio is not None:
+                of_opt["cri-o"] = crio
+            _make(image, system, of_opt, runc, requirements)
     return image
 
 
@@ -120,7 +126,7 @@ def _requirements() -> list[str]:
 def _make(
     image: Path,
     system: Path,
-    containerds: dict[str, Path],
+    of_opt: Mapping[str, Path],
     runc: Path,
     requirements: Iterable[str],
 ) -> None:
@@ -129,8 +135,8 @@ def _make(
     shutil.copytree(system, root, symlinks=True)
     for left_out in LEFT_OUT:
         shutil.rmtree(root / left_out, ignore_errors=True)
-    for suite, folder in containerds.items():
-        shutil.copytree(folder / "usr" / "bin", root / "opt" / suite)
+    for name, folder in of_opt.items():
+        shutil.copytree(folder, root / "opt" / name)
     shutil.copy(runc / "usr" / "sbin" / "runc", root / "usr" / "sbin")
     site = root / "opt" / "site"
     target: list[str | Path] = ["--target", site, "--python-version", PYTHON]
@@ -168,6 +174,7 @@ def _make(
         "sleep",
         "poweroff",
         "taskset",
+        "nsenter",
     ):
         link = root / "usr" / "bin" / applet
         if not link.exists():

@@ -74,7 +74,12 @@ def outcomes(
     }
     handed_in: dict[str, Path | str] = {path.name: path for path in package.iterdir()}
     handed_in |= {f"tests/{part}": PROJECT / "tests" / part for part in ("e2e", "guest")}
-    more = ("tools", "tests/support/manifests.py", "configs/kubernetes/daemonset.yaml")
+    more = (
+        "tools",
+        "tests/support/manifests.py",
+        "tests/support/patience.py",
+        "configs/kubernetes/daemonset.yaml",
+    )
     handed_in |= {part: PROJECT / part for part in more}
     handed_in |= {"pytest.ini": "[pytest]\npythonpath = .\n"}
     with ThreadPoolExecutor(os.cpu_count()) as threads:

@@ -1,4 +1,4 @@
-"""Inside the guest: one containerd, one daemon on the guest's own hardware, for all tests."""
+"""Inside the guest: a runtime, and a daemon on the guest's own hardware, for all tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ import pytest
 from nri_policy.control.client import connected
 from tests.e2e import image, packages
 from tests.e2e.containerd import Containerd
+from tests.e2e.crio import Crio
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
+from tests.e2e.runtime import Runtime
 from tests.guest.inside import kernel
 from tests.guest.inside.scene import SETTINGS, Scene, pods
 
 SUITE = "forky"
+CRIO = Path("/opt/cri-o")  # where it was built (`tools.runtimes`)
+#: What a test may be parametrized with, for `runtime`.
+RUNTIMES = ("containerd", *(["CRI-O"] if CRIO.exists() else []))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,24 +39,33 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session")
-def containerd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
+def runtime(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runtime]:
+    """The one of RUNTIMES that a test is parametrized with, or else containerd."""
     archive = tmp_path_factory.mktemp("image") / "busybox.tar"
     image.write(Path("/usr/bin/busybox"), archive)
-    programs = packages.programs_in(Path("/opt", SUITE), Path(__file__).with_name("runc.sh"))
-    systemd = Path("/run/systemd/private").exists()
-    containerd = Containerd(programs, emulated=True, systemd=systemd)
-    containerd.start()
-    containerd.load(archive)
-    yield containerd
-    containerd.close()
+    runc, systemd = Path(__file__).with_name("runc.sh"), Path("/run/systemd/private").exists()
+    runtime: Runtime
+    if getattr(request, "param", RUNTIMES[0]) == "containerd":
+        programs = packages.programs_in(Path("/opt", SUITE), runc)
+        runtime = Containerd(programs, emulated=True, systemd=systemd)
+    else:
+        conmon = Path("/usr/bin/conmon")
+        of_crio = packages.CrioPrograms(
+            crio=CRIO / "crio", pinns=CRIO / "pinns", conmon=conmon, runc=runc
+        )
+        runtime = Crio(of_crio, emulated=True, systemd=systemd)
+    runtime.start()
+    runtime.load(archive)
+    yield runtime
+    runtime.close()
 
 
 @pytest.fixture(scope="session")
-def running(containerd: Containerd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+def running(runtime: Runtime, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("daemon")
-    daemon = Daemon(
-        folder, settings=SETTINGS, host_root=Path("/"), nri_socket=containerd.nri_socket
-    )
+    daemon = Daemon(folder, settings=SETTINGS, host_root=Path("/"), nri_socket=runtime.nri_socket)
     try:
         daemon.start()
         yield daemon
@@ -75,9 +89,9 @@ def daemon(running: Daemon, settings: dict[str, Any]) -> Daemon:
 
 
 @pytest.fixture
-def scene(containerd: Containerd, daemon: Daemon) -> Iterator[Scene]:
+def scene(runtime: Runtime, daemon: Daemon) -> Iterator[Scene]:
     """Pods that go when the test is over."""
-    with pods(containerd) as kubelet:
+    with pods(runtime) as kubelet:
         yield Scene(kubelet=kubelet, daemon=daemon)
 
 

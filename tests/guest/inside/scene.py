@@ -12,9 +12,9 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.resources import Resources
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
 from nri_policy.workload.request import Sort
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Container, Kubelet
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
@@ -33,9 +33,9 @@ def near(pod: str) -> dict[str, str]:
 
 
 @contextmanager
-def pods(containerd: Containerd) -> Iterator[Kubelet]:
+def pods(runtime: Runtime) -> Iterator[Kubelet]:
     """Yield who runs pods, which go at the end."""
-    kubelet = containerd.kubelet("runc", seconds=600)
+    kubelet = runtime.kubelet("runc", seconds=600)
     try:
         yield kubelet
     finally:

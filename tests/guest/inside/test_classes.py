@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from nri_policy.hardware.disks import Disk, disks_of
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import CGROUPS
@@ -39,9 +39,9 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def limited(containerd: Containerd, daemon: Daemon) -> Iterator[Scene]:
+def limited(runtime: Runtime, daemon: Daemon) -> Iterator[Scene]:
     """One pod of three containers: one for each disk, and `free`, which is in no class."""
-    with pods(containerd) as kubelet:
+    with pods(runtime) as kubelet:
         scene = Scene(kubelet=kubelet, daemon=daemon)
         asked = dict.fromkeys([*DISKS, "free"], BEST_EFFORT)
         scene.run_all("pod", asked, {KEY + disk: disk for disk in DISKS})

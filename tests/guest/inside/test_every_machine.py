@@ -13,9 +13,9 @@ import pytest
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.processes import find_named, own_affinity, processes
 from nri_policy.foundation.cpuset import CPUSet
-from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed
+from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.scene import Scene, full_name, near, pods
@@ -40,8 +40,8 @@ class Crowd(Scene):
 
 
 @pytest.fixture(scope="module")
-def crowd(containerd: Containerd, daemon: Daemon) -> Iterator[Crowd]:
-    with pods(containerd) as kubelet:
+def crowd(runtime: Runtime, daemon: Daemon) -> Iterator[Crowd]:
+    with pods(runtime) as kubelet:
         pod = kubelet.run_pod("guaranteed", {"own": guaranteed(2000), "mixed": guaranteed(1500)})
         touching = kernel.touching(8)
         own, mixed = (kernel.start(pod, name, command=touching) for name in pod.containers)
@@ -126,10 +126,10 @@ def test_nobody_moves_when_the_daemon_is_killed_and_comes_back(crowd: Crowd) -> 
 
 
 def test_nobody_moves_when_containerd_restarts_and_the_next_are_placed(
-    crowd: Crowd, containerd: Containerd
+    crowd: Crowd, runtime: Runtime
 ) -> None:
     before = crowd.settle()
-    containerd.restart()
+    runtime.restart()
     crowd.daemon.await_synchronized()
     assert crowd.settle() == before
     after = crowd.run("after", guaranteed(1000))

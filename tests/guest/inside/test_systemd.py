@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import Scopes, scope_of
 from tests.e2e import cgroup
@@ -18,11 +20,13 @@ from tests.e2e.quota import become, limits
 from tests.e2e.test_rights import confined
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
+from tests.guest.inside.conftest import RUNTIMES
 from tests.guest.inside.scene import Scene, full_name, near
 
 TRIES = 4  # of the race for a CPU
 RELOADS = 3
 NEAR = near("shared")
+pytestmark = pytest.mark.parametrize("runtime", RUNTIMES, indirect=True, scope="session")
 BURSTABLE = resources(milli_cpu=500, memory=32 << 20)
 
 # A program of the machine in a container: what it needs, by the path that it gets.
@@ -32,7 +36,7 @@ PROGRAMS = {"/usr": "/usr", "/lib": "/usr/lib", "/lib64": "/usr/lib64", "/opt": 
 def name_of(container: Container) -> str:
     """Return what the runtime calls a container's cgroup."""
     slice_ = container.pod.cgroup_parent.rpartition("/")[2]
-    return f"{slice_}:cri-containerd:{container.id}"
+    return f"{slice_}:{container.pod.kubelet.scope.removesuffix('-')}:{container.id}"
 
 
 def scope(container: Container) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -43,7 +44,9 @@ async def listening(endpoint: Endpoint, settings: Instrumentation) -> None:
 
 async def test_a_scrape_tells_what_was_counted_and_what_is_held(tmp_path: Path) -> None:
     async with scraped(tmp_path) as (node, port):
+        began = time.perf_counter()
         errors = await node.start(pod("a", "2"), pod("b"), pod("c", "99"))
+        took = time.perf_counter() - began
         assert len(errors) == 1
         found = await scrape(port)
     requests = "nri_policy_nri_requests_total"
@@ -52,7 +55,7 @@ async def test_a_scrape_tells_what_was_counted_and_what_is_held(tmp_path: Path) 
     assert value(found, requests, event="CreateContainer", result="refused") == 1
     seconds = "nri_policy_nri_request_duration_seconds"
     assert value(found, f"{seconds}_count", event="CreateContainer") == 3
-    assert 0 < value(found, f"{seconds}_sum", event="CreateContainer") < 3
+    assert 0 < value(found, f"{seconds}_sum", event="CreateContainer") < took
     assert value(found, "nri_policy_zone_cpus", zone="root", kind="exclusive") == 2
     assert sum(n for (name, _), n in found.items() if name == "nri_policy_containers") == 2
     assert value(found, "process_resident_memory_bytes") > 0

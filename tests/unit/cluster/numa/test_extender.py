@@ -654,7 +654,7 @@ def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> No
                 for _ in range(8):  # two files, each seen at rest first
                     looks.release()
                     await asyncio.sleep(0.02)
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(HANGS):
                     while not await trusts(port, known):
                         looks.release()
                         await asyncio.sleep(0.01)
