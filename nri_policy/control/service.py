@@ -189,7 +189,6 @@ class Control:
         self._topology = topology
         self._past = past
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
-        self._trying = asyncio.Lock()  # each trial holds a copy of the state, and a thread
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -369,30 +368,32 @@ class Control:
         return past
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
-        """Return where pods would go, or who would move under other settings."""
+        """Return where pods would go, or who would move under other settings.
+
+        Each trial holds a copy of the state, and a thread: `Intake` lets in one at a time.
+        """
         if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
         if request.replicas > _MOST_REPLICAS:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        async with self._trying:
-            try:
-                event, pods = await self._parse_question(request)
-            except ValueError as error:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            found = {} if event is None else await self._what_if.observe_unpinned()
-            trial = WhatIf(
-                self._node.fork(), most=request.most, found=found, devices=self._what_if.unused()
-            )
-            if event is None or trial.reconfigure(event):
-                for pod in pods:
-                    for _ in trial.run(pod):
-                        await asyncio.sleep(0)  # the runtime's requests come first
-            result, newcomers = trial.result(), {}
-            for name, newcomer in result.newcomers.items():
-                newcomers[name] = tried_report(newcomer)
-                await asyncio.sleep(0)
-            return _document(what_if_report(result, newcomers))
+        try:
+            event, pods = await self._parse_question(request)
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        found = {} if event is None else await self._what_if.observe_unpinned()
+        trial = WhatIf(
+            self._node.fork(), most=request.most, found=found, devices=self._what_if.unused()
+        )
+        if event is None or trial.reconfigure(event):
+            for pod in pods:
+                for _ in trial.run(pod):
+                    await asyncio.sleep(0)  # the runtime's requests come first
+        result, newcomers = trial.result(), {}
+        for name, newcomer in result.newcomers.items():
+            newcomers[name] = tried_report(newcomer)
+            await asyncio.sleep(0)
+        return _document(what_if_report(result, newcomers))
 
     async def _parse_question(
         self, request: pb.WhatIfRequest

@@ -15,6 +15,7 @@ import pytest
 
 from nri_policy.control import service
 from nri_policy.control.decision_log import MOST_WAITING
+from nri_policy.control.service import Control
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
@@ -389,6 +390,28 @@ async def test_others_have_their_turn_while_a_large_question_is_answered(
     for seen in (at_creation, at_report):
         assert len(seen) == 3 * 16
         assert all(before < after for before, after in pairwise(seen))
+
+
+async def test_questions_are_answered_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a copy of all there is, and a thread."""
+    begun, at_once = 0, list[int]()
+    parsing = Control._parse_question
+
+    async def parse(self: Control, request: pb.WhatIfRequest) -> Any:
+        nonlocal begun
+        begun += 1
+        await asyncio.sleep(0.2)  # for the others to begin, if they could
+        at_once.append(begun)
+        begun -= 1
+        return await parsing(self, request)
+
+    monkeypatch.setattr(Control, "_parse_question", parse)
+    async with asked(tmp_path) as (_, stub):
+        request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "1")))
+        await asyncio.gather(*(stub.WhatIf(request) for _ in range(3)))
+    assert at_once == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
