@@ -21,7 +21,7 @@ BAD = {
     "a: 'x": "line 1, column",
     "\ufeff\x01": "position",
     "kind: List\nitems: 5": "kind: 'List' does not stand for one pod",
-    "kind: Service": "kind: 'Service' does not stand for one pod; there are: Pod, Deployment, Job",
+    "kind: Service": "kind: 'Service' does not stand for one pod; there are: Pod, Deployment",
     "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",
     "- 1": "a list (1 entries) is not an object",
 }
