@@ -34,7 +34,7 @@ _FILES = {"lock", "store", "containers"}
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """What the containers of a node hold, by container id."""
+    """What the containers of a node hold, by container id, and pods that have rooms, by theirs."""
 
     grants: Mapping[str, StoredGrant]
     pending: set[str]  # ids of those with less than they ask for: there was no room
@@ -45,7 +45,7 @@ class Books:
         return {
             container_id: (held.grant.exclusive, held.grant.shares)
             for container_id, held in self.grants.items()
-            if held.grant.exclusive
+            if held.grant.exclusive and not held.of_room
         }
 
 
@@ -64,8 +64,12 @@ def audited(host: Host) -> Books:
         held = read_held(connection, host.store)
     assert held.machine is not None
     running = living(host)
-    assert held.grants.keys() <= running.keys(), "the store has grants of containers that are gone"
-    strays = [running[each].key for each in running.keys() - held.grants.keys()]
+    rooms = {each: known for each, known in held.grants.items() if known.of_room}
+    grants = {each: known for each, known in held.grants.items() if not known.of_room}
+    assert grants.keys() <= running.keys(), "the store has grants of containers that are gone"
+    pods = {pod.id for pod in host.runtime.pods if pod.ready}
+    assert rooms.keys() <= pods, "the store has rooms of pods that are gone"
+    strays = [running[each].key for each in running.keys() - grants.keys()]
     assert not strays, f"{strays} run, and are not in the books"
     layout = layout_of(
         host.machine,
@@ -73,20 +77,25 @@ def audited(host: Host) -> Books:
         Earlier(reserved=held.reserved, exclusive=host.machine.online - held.reserved),
     )
     assert layout.capacity.reserved == held.reserved
-    holders = _holders(layout, held.grants)
+    holders = _holders(layout, grants)
     runtime = bookkeeping.Runtime()
     for container_id in holders:
         runtime.cpus[container_id] = running[container_id].cpus
         runtime.mems[container_id] = running[container_id].mems
-    bookkeeping.check_grants(layout, holders, runtime)
-    _check_memory(layout, holders)
-    _check_answers(host, held.grants)
-    _check_leftovers(host, held.grants)
+    bookkeeping.check_grants(layout, holders, runtime, [each.grant for each in rooms.values()])
+    _check_rooms(host, grants, rooms)
+    _check_memory(layout, {**holders, **_holders(layout, rooms)})
+    _check_answers(host, grants)
+    _check_leftovers(host, grants)
     pending = {
         container_id
         for container_id, (grant, _) in holders.items()
-        if running[container_id].shares != shares_of(1000 * len(grant.exclusive) + grant.shared)
-        or not _has_its_due(layout, running[container_id], held.grants[container_id])
+        if (
+            not grant.tenant
+            and running[container_id].shares
+            != shares_of(1000 * len(grant.exclusive) + grant.shared)
+        )
+        or not _has_its_due(layout, running[container_id], grants[container_id])
     }
     return Books(grants=held.grants, pending=pending)
 
@@ -120,11 +129,29 @@ def _holders(
     }
 
 
+def _check_rooms(
+    host: Host, grants: Mapping[str, StoredGrant], rooms: Mapping[str, StoredGrant]
+) -> None:
+    """Assert I7: slices are disjoint parts of their pod's room, and the others share the rest."""
+    pods = {each: container.pod.id for each, container in living(host).items()}
+    tenants = {each: known.grant for each, known in grants.items() if known.grant.tenant}
+    for pod_id in {pods[each] for each in tenants}:
+        assert pod_id in rooms, "a tenant without a room"
+        own = [grant for each, grant in tenants.items() if pods[each] == pod_id]
+        rest = rooms[pod_id].grant.exclusive
+        for grant in own:
+            assert grant.exclusive <= rest, "I7: a slice outside its room, or in another"
+            rest -= grant.exclusive
+        for grant in own:
+            assert grant.exclusive or grant.rest == rest, "I7: it has less than the rest"
+            assert grant.rest in (rest, CPUSet()), "I7: it shares something else"
+
+
 def _check_memory(layout: Layout, holders: Mapping[str, tuple[Grant, Entitlement]]) -> None:
     demands = [
         (grant.mems, request.memory)
         for grant, request in holders.values()
-        if not request.memory_preserve
+        if not request.memory_preserve and not grant.tenant  # which is booked with its room
     ]
     every = [*layout.memory.nodes]
     for nodes in chain.from_iterable(combinations(every, size) for size in range(len(every) + 1)):

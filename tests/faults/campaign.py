@@ -383,7 +383,9 @@ class Campaign:
             assert now == cpus, f"{found.grants[container_id].full_name} was moved: {cpus} to {now}"
         self.own = own
         self.pending = found.pending
-        self.counts["containers checked"] += len(found.grants)
+        of_rooms = sum(each.of_room for each in found.grants.values())
+        self.counts["containers checked"] += len(found.grants) - of_rooms
+        self.counts["rooms checked"] += of_rooms
         assert "Traceback" not in self.node.said()
 
     async def cleared(self) -> None:

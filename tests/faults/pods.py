@@ -24,6 +24,7 @@ _WISHES = (
     {f"memory-type.{DOMAIN}/pod": "pmem"},
     {f"prefer-shared-cpus.{DOMAIN}/pod": "perhaps"},  # it is refused
     {f"{DOMAIN}/affinity": "c0: [c1]"},
+    *({f"pod-room.{DOMAIN}/pod": "true", f"prefer-shared-cpus.{DOMAIN}/container.c1": "true"},) * 4,
 )
 
 

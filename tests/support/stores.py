@@ -55,7 +55,7 @@ def started(
 def grants(engine: Engine) -> dict[str, StoredGrant]:
     """Return what the store should hold for *engine*."""
     view = view_of(engine)
-    return {container_id: view.to_store(container_id) for container_id in view.placed}
+    return {each: view.to_store(each) for each in (*view.placed, *view.rooms)}
 
 
 def on_disk(path: Path) -> dict[str, StoredGrant]:
