@@ -27,7 +27,7 @@ from nri_policy.control.endpoint import listening
 from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
 from nri_policy.control.reflection import Reflection
-from nri_policy.control.service import SERVICE, Control
+from nri_policy.daemon.control import SERVICE, Control
 from nri_policy.daemon.dra import ClaimDriver
 from nri_policy.daemon.readiness import Readiness
 from nri_policy.daemon.reload import Reloads
@@ -123,8 +123,22 @@ class Daemon:
         )
         self.loop_lag = LoopLag(observe=self.metrics.lagged)
         self.watchdog = Watchdog(self.node.turn, Clock())
+        self._build_runtime_side(host)
+        self._build_read_side(host)
+        self._build_control_side(host)
+        self.node.observe(self._decision_log.note)
+        self.node.observe(DecisionEvents(host.record).decided)
+        self.node.observe(self.topology.feed.decided)
+        self.node.observe(self.metrics.decided)
+        self.node.observe(self.readiness.decided)
+        self.node.observe(self.claim_driver.decided)
+        self.node.observe(self._note_deadlines)
+        self.node.observe(self._keep)
+
+    def _build_runtime_side(self, host: Environment) -> None:
+        """Make what answers the runtime, and what brings its containers where they belong."""
         self._update_queue = UpdateQueue(self.node)
-        findings = Findings(
+        self._findings = Findings(
             host.node_name, record=host.record, count=self.metrics.found, now=self._now
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
@@ -141,7 +155,7 @@ class Daemon:
             pods_changed=self._topology_changed,
             enforced=self.metrics.enforced,
             wrote=self.metrics.wrote,
-            overlapped=findings.overlap,
+            overlapped=self._findings.overlap,
         )
         self.events = DaemonEvents(self.parts)
         self.plugin = PolicyPlugin(self.parts, synchronized=self._took_over, started=self._start)
@@ -157,8 +171,11 @@ class Daemon:
             came=self.loop_lag.came,
         )
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
+
+    def _build_read_side(self, host: Environment) -> None:
+        """Make what follows the node: the audit, what is published, and how the daemon is."""
         source = NodeSource(
-            self.parts, self.events, self._session, findings, self._update_queue.unsent
+            self.parts, self.events, self._session, self._findings, self._update_queue.unsent
         )
         self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
         self.topology = Topology(
@@ -203,12 +220,15 @@ class Daemon:
             self._session,
             self._called,
             self.auditor,
-            findings,
+            self._findings,
             synchronized=self.synchronized,
             not_taken=self._update_queue.refused,
             notes=host.notes,
             more=lambda: (*self.readiness.problems(), *self.claim_driver.problems()),
         )
+
+    def _build_control_side(self, host: Environment) -> None:
+        """Make what the commands ask."""
         self._decision_log = DecisionLog()
         self._control = Control(
             self.node,
@@ -216,19 +236,11 @@ class Daemon:
             status=self.status,
             what_if=Hypotheses(self.node, self.parts.pods, self.reloads, self.auditor, host.unused),
             auditor=self.auditor,
-            cgroups=self._cgroups,
+            cpu_seconds=self._cgroups.cpu_seconds,
             reloads=self.reloads,
             topology=self.topology,
             past=History(self._store.path),
         )
-        self.node.observe(self._decision_log.note)
-        self.node.observe(DecisionEvents(host.record).decided)
-        self.node.observe(self.topology.feed.decided)
-        self.node.observe(self.metrics.decided)
-        self.node.observe(self.readiness.decided)
-        self.node.observe(self.claim_driver.decided)
-        self.node.observe(self._note_deadlines)
-        self.node.observe(self._keep)
 
     @asynccontextmanager
     async def serving(self, runtime: Path | int) -> AsyncIterator[asyncio.Task[None]]:

@@ -15,7 +15,7 @@ from nri_policy.plugin.pods import Pods
 
 
 class Hypotheses:
-    """What `control.service` asks for a trial."""
+    """What `control` asks for a trial."""
 
     def __init__(
         self,

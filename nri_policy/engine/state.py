@@ -194,6 +194,9 @@ class State:
         grant, container_id = placed.grant, placed.container.id
         if self.holder(container_id) is not None:
             raise ValueError(f"container {container_id} holds a grant already")
+        assert grant.sort is Sort.NORMAL or not grant.exclusive, "only ordinary containers own CPUs"
+        assert not grant.tenant or placed.container.pod.id in self.rooms, "a tenant has a room"
+        assert container_id not in self.resizing, "a resize is of a grant that is held"
         if grant.sort is Sort.NORMAL:
             self.supply.take(EMPTY if grant.tenant else grant.exclusive)
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
@@ -204,6 +207,7 @@ class State:
             self._index(placed)
         if offer is not None:
             self.memory.commit(offer)
+            assert container_id in self.memory.bookings, "an offer is for who gets the grant"
             self._rezone(offer.moves)
             if offer.booking.home.cold:
                 self.cold[container_id] = None
@@ -326,6 +330,8 @@ class State:
             del self.away[container_id]
         if container_id in self.memory.bookings:
             self.memory.release(container_id, settle=settle)
+        assert container_id not in self.memory.bookings, "its memory is given back"
+        assert container_id not in self.resizing, "what was kept for its resize is given back"
         if table is not self.placed:
             return placed
         if _shares_memory(placed):

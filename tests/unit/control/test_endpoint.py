@@ -15,7 +15,7 @@ import pytest
 
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.control.endpoint import MOST_CALLS, MOST_CONNECTIONS, listening
-from nri_policy.control.service import SERVICE
+from nri_policy.daemon.control import SERVICE
 from nri_policy.proto import control_pb2 as pb
 from tests.support.patience import HANGS
 

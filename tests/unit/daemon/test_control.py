@@ -13,9 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.control import service
 from nri_policy.control.decision_log import MOST_WAITING
-from nri_policy.control.service import Control
+from nri_policy.daemon.control import Control
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
@@ -380,7 +379,7 @@ async def test_others_have_their_turn_while_a_large_question_is_answered(
 
     created = WhatIf._create
     monkeypatch.setattr(WhatIf, "_create", create)
-    monkeypatch.setattr(service, "tried_report", report)
+    monkeypatch.setattr("nri_policy.daemon.control.tried_report", report)
     async with asked(tmp_path) as (_, stub), asyncio.TaskGroup() as tasks:
         going_on = tasks.create_task(others())
         request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "1")), most=True)

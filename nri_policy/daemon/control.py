@@ -8,28 +8,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 from msgspec.structs import replace
 
+from nri_policy.audit.auditor import Auditor
 from nri_policy.classes import Classes
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, find
+from nri_policy.daemon.reload import Reloads
+from nri_policy.daemon.status import Status
+from nri_policy.daemon.trials import Hypotheses
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
-from nri_policy.node import CPUsAndMems, Node, NodeView, Placed, Wanted, WhatIf
+from nri_policy.node import Node, NodeView, Placed, Wanted, WhatIf
+from nri_policy.nrt.topology import Topology
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
-    AuditReport,
-    ChangeReport,
     ClassItemReport,
     ExplanationReport,
-    JournalPage,
-    PublicationReport,
-    ResourceTopology,
     SettingsReport,
     StatusReport,
     TopologyReport,
@@ -46,7 +46,8 @@ from nri_policy.report import (
     tried_report,
     what_if_report,
 )
-from nri_policy.settings import Reload, effective
+from nri_policy.settings import effective
+from nri_policy.store.history import History
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
@@ -64,105 +65,6 @@ _UNKNOWN = "the runtime has not told its containers yet"
 _Context = grpc.aio.ServicerContext[object, object]
 
 
-class Past(Protocol):
-    """What was decided before; may be asked from any thread. `store.history.History`."""
-
-    def names(self) -> frozenset[str]:
-        """Return the containers, as namespace/pod/name, that a decision is known about."""
-        ...
-
-    def explained(self, full_name: str) -> ExplanationReport | None:
-        """Return the latest decision about a container."""
-        ...
-
-    def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
-        """Return the decision that gave this very container its place, None if forgotten."""
-        ...
-
-    def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
-        """Return what changed a container lately, the latest first."""
-        ...
-
-    def page(self, after: int, limit: int, full_name: str) -> JournalPage:
-        """Return records of the journal after one, about a container if one is named."""
-        ...
-
-
-class Status(Protocol):
-    """How the daemon is; `status.Status`."""
-
-    synchronized: asyncio.Event
-    not_taken: Mapping[str, Placement]  # by the runtime, by container id
-
-    @property
-    def runtime(self) -> str:
-        """The runtime that is connected now, empty if none is."""
-        ...
-
-    def doubts(self) -> Iterable[str]:
-        """Return what has not been seen in force, and what else is to be known."""
-        ...
-
-
-class Hypotheses(Protocol):
-    """What may be tried; `what_if.Hypotheses`."""
-
-    def pods(self, manifests: str, replicas: int) -> Sequence[Wanted]:
-        """Return the pods that manifests ask for; ValueError. For any thread."""
-        ...
-
-    async def settings(self, text: str) -> Reconfigured:
-        """Return what a document of settings would change; ValueError."""
-        ...
-
-    async def observe_unpinned(self) -> Mapping[str, CPUsAndMems]:
-        """Return where containers run as far as the policy leaves them alone."""
-        ...
-
-    def unused(self) -> Mapping[str, int] | None:
-        """Return how many devices of each resource are left, None where that is not known."""
-        ...
-
-
-class Auditor(Protocol):
-    """Looks whether containers are where they are to be; `audit.auditor.Auditor`."""
-
-    async def document(self) -> AuditReport:
-        """Return how things are now, as `audit` shows it."""
-        ...
-
-    def in_kernel(self, container_id: str) -> Mapping[str, str]:
-        """Return what was found of a container's classes, by item."""
-        ...
-
-
-class Cgroups(Protocol):
-    """The containers' cgroups; `audit.cgroup.Cgroups`."""
-
-    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
-        """Return the CPU time that those of *cgroups* have used that are here; any thread."""
-        ...
-
-
-class Reloads(Protocol):
-    """Reloads of the settings; `reload.Reloads`."""
-
-    latest: Reload | None
-
-
-class Topology(Protocol):
-    """The node's NodeResourceTopology object; `nrt.topology.Topology`."""
-
-    async def document(self) -> ResourceTopology:
-        """Return the object as it is now."""
-        ...
-
-    @property
-    def publications(self) -> Iterable[PublicationReport]:
-        """How it goes with the copies that are kept up to date."""
-        ...
-
-
 class Control:
     """Serves what one node holds and would do."""
 
@@ -174,17 +76,17 @@ class Control:
         status: Status,
         what_if: Hypotheses,
         auditor: Auditor,
-        cgroups: Cgroups,
+        cpu_seconds: Callable[[Iterable[str]], Mapping[str, float]],
         reloads: Reloads,
         topology: Topology,
-        past: Past,
+        past: History,
     ) -> None:
         self._node = node
         self._decision_log = decision_log
         self._status = status
         self._what_if = what_if
         self._auditor = auditor
-        self._cgroups = cgroups
+        self._cpu_seconds = cpu_seconds
         self._reloads = reloads
         self._topology = topology
         self._past = past
@@ -266,7 +168,7 @@ class Control:
         for name, reason in self._list_refused(view).items():
             shown.setdefault(name, refused_report(reason, updated_by=()))
         if request.usage:
-            used = await asyncio.to_thread(self._cgroups.cpu_seconds, cgroups.values())
+            used = await asyncio.to_thread(self._cpu_seconds, cgroups.values())
             for name, cgroup in cgroups.items():
                 shown[name] = replace(shown[name], cpu_seconds=used.get(cgroup))
         return _document(shown)
