@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from nri_policy.foundation.cpuset import EMPTY
@@ -50,6 +52,27 @@ def test_a_stale_offer_is_refused() -> None:
     at.restore(at.snapshot())
     with pytest.raises(StaleOfferError):
         at.commit(late)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda at: at.adopt(0, request(1), ids("0")),
+        lambda at: at.release("there"),
+        lambda at: at.release("there", settle=False),
+        lambda at: at.resize("there", GIB),
+        lambda at: at.rehome("there", 1),
+        lambda at: at.warm("there"),
+        lambda at: at.shrink(),
+    ],
+)
+def test_an_offer_is_stale_after_any_change(change: Callable[[MemorySupply], object]) -> None:
+    at = supply(PLAIN)
+    at.adopt(0, request(1, id="there"), ids("0"))
+    offer = at.offer(0, request(1))
+    change(at)
+    with pytest.raises(StaleOfferError):
+        at.commit(offer)
 
 
 def test_an_id_is_booked_once() -> None:
