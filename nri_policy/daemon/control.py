@@ -19,7 +19,7 @@ from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, find
 from nri_policy.daemon.reload import Reloads
-from nri_policy.daemon.status import Status
+from nri_policy.daemon.status import Status, own_usage
 from nri_policy.daemon.trials import Hypotheses
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
@@ -115,6 +115,7 @@ class Control:
         del request, context
         view, latest = self._node.view, self._reloads.latest
         layout = view.layout
+        used = own_usage()
         return _document(
             StatusReport(
                 version=self._version,
@@ -141,6 +142,8 @@ class Control:
                 unsupported_annotations=sum(
                     bool(placed.request.steering.unsupported) for placed in view.placed.values()
                 ),
+                cpu_seconds=used.cpu_seconds,
+                memory_bytes=used.memory_bytes,
             )
         )
 

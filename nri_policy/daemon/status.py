@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from msgspec import Struct
+
 from nri_policy.audit.auditor import Auditor
 from nri_policy.daemon.reload import log_notices
 from nri_policy.engine.event import Event
@@ -18,6 +20,22 @@ from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.parts import Parts
 
 log = logging.getLogger(__name__)
+
+
+class Usage(Struct, frozen=True):
+    """What a process uses of its node."""
+
+    cpu_seconds: float  # since its start
+    memory_bytes: int  # that are in memory now
+
+
+def own_usage() -> Usage:
+    """Return what this process uses."""
+    import psutil  # noqa: PLC0415 - only who is asked for its status needs it
+
+    process = psutil.Process()
+    times = process.cpu_times()
+    return Usage(round(times.user + times.system, 2), process.memory_info().rss)
 
 
 class Status:

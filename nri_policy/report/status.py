@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_bytes
 from nri_policy.settings import Reload
 
 
@@ -43,3 +44,11 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     latest_reload: Reload | None = None
     lacking_classes: int = 0  # containers that do without a part of their classes
     unsupported_annotations: int = 0  # containers with such
+    cpu_seconds: float = 0.0  # that the daemon has used since its start
+    memory_bytes: int = 0  # that it has in memory now (RSS)
+
+    @property
+    def usage(self) -> str:
+        """What the daemon uses of its node, in words."""
+        memory = format_bytes(self.memory_bytes)
+        return f"{memory} of memory, {self.cpu_seconds:.1f} s of CPU time since its start"

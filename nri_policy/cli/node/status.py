@@ -41,6 +41,8 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_row("version", Text(status.version))
     table.add_row("runtime", Text(status.runtime or "none is connected"))
+    if status.memory_bytes:
+        table.add_row("daemon uses", Text(status.usage))
     known = "yes" if status.synchronized else "not yet: waiting for the runtime"
     table.add_row("containers in sync", Text(known))
     table.add_row("settings from", Text(settings.origin, overflow="fold"))

@@ -40,4 +40,6 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("daemon", Verdict.WARNING, found, "see the check nri above")
         return
     found = f"it runs, and has placed {status.containers} containers of {status.runtime}"
+    if status.memory_bytes:  # an earlier version does not say
+        found += f"; it uses {status.usage}"
     yield Finding("daemon", Verdict.OK, found)

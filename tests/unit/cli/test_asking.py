@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import socket
 from collections.abc import Callable
@@ -289,7 +290,14 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
             2,
             1,
         )
-        assert "CPUs exclusive      4-5" in lines(run(control, "status"))
+        assert status["memory_bytes"] > 1 << 20
+        assert status["cpu_seconds"] > 0
+        shown = lines(run(control, "status"))
+        assert "CPUs exclusive      4-5" in shown
+        assert any(
+            re.fullmatch(r"daemon uses +\S+ MiB of memory, .* s of CPU time.*", each)
+            for each in shown
+        )
         pools = json.loads(run(control, "pools", "-o", "json").stdout)
         assert {"shared_milli_granted", "shared_milli_allocatable", "exclusive"} <= pools[0].keys()
         drawn = lines(run(control, "pools"))

@@ -398,6 +398,8 @@ def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
 
     good = status(synchronized=True, runtime="containerd v2.1.9", containers=3)
     assert of(good) == {"it runs, and has placed 3 containers of containerd v2.1.9": Verdict.OK}
+    used = status(synchronized=True, runtime="x", memory_bytes=80 << 20, cpu_seconds=12.34)
+    assert worst(of(used), "it uses 80 MiB of memory, 12.3 s of CPU time") is Verdict.OK
     assert worst(of("cannot be reached"), "cannot be reached") is Verdict.WARNING
     assert worst(of(status()), "has no list of containers") is Verdict.WARNING
     failing = publication(to="the cluster", phase="failing", error="403", rivals=("nfd",))
