@@ -148,7 +148,7 @@ class Engine:
                     decision = synchronize(state, event, self._earlier)
                     self._unheard, self._earlier = EMPTY, None
                 case Reconfigured():
-                    decision = self._reconfigured(event)
+                    decision = self._reconfigure(event)
                 case Described():
                     decision = describe(state, event)
                 case Prepared():
@@ -167,13 +167,13 @@ class Engine:
             state.restore(self._tables)
             raise
         if state.moved and state is self._state:
-            decision = replace(decision, moved=self._moved(decision.container_id))
+            decision = replace(decision, moved=self._list_moved(decision.container_id))
         self._tables = self._state.snapshot()
         before = self._touched.mark if state is self._state else None
         self._touched = Touched(object(), before, tuple(self._state.touched))
         return decision
 
-    def _moved(self, asked: str | None) -> tuple[Moved, ...]:
+    def _list_moved(self, asked: str | None) -> tuple[Moved, ...]:
         """Return who else is booked on another pool than before this event."""
         before, now = self._tables.placed, self._state.placed
         return tuple(
@@ -183,7 +183,7 @@ class Engine:
             if before[each].grant.pool != now[each].grant.pool
         )
 
-    def _reconfigured(self, event: Reconfigured) -> Decision:
+    def _reconfigure(self, event: Reconfigured) -> Decision:
         """Move everyone to the new layout; settings that leave a container no place are refused."""
         old = self._state
         change = reconfigure(old, event, self._unheard)

@@ -1,7 +1,7 @@
 """Events: what can happen to a node, as the engine hears of it. Values only.
 
 The tag of an event is its name in documents, metrics and the journal: a class may be renamed, a tag
-may not. Whoever tells events apart does so by a `match` that mypy holds against the union.
+may not. Events are told apart by a `match`, which mypy checks against the union.
 """
 
 from __future__ import annotations

@@ -52,6 +52,7 @@ def create(state: State, event: Created) -> Decision:
         if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
             leave(state, stale)
             state.forget(stale)
+    # §3.3: the first tenant cuts its pod's room
     try:
         warnings += open_room(state, container, request)
     except PlacementError as refusal:
@@ -165,11 +166,11 @@ def stop(state: State, event: Stopped | PodStopped) -> Decision:
         freed += end_claims(state)
     for placed in gone:
         settle(state, placed.container.pod.id)
-    if state.layout.settings.shrink_memory:
+    if state.layout.settings.shrink_memory:  # §7
         state.shrink_memory()
-    if freed and state.away:
+    if freed and state.away:  # §2: the way back
         bring_back(state)
-    if state.pod_memory:
+    if state.pod_memory:  # §3.2: the others share what the pod has booked
         settle_memory(state, {each.container.pod.id: None for each in gone})
     names = tuple(placed.container.full_name for placed in gone)
     subjects = names or [each.container.full_name for each in freed]

@@ -1,8 +1,8 @@
 """Re-booking: who is booked farther up the tree so that another fits; spec placement.md §2.
 
 Owns who has to: preemptible containers that are left without a CPU, and, as the last resort before
-a refusal, small sharers, for each of which its pool keeps a whole CPU. Nobody loses a CPU by it:
-the pool above has all that were shared. Nobody's memory moves by it: the pages would stay behind.
+a refusal, small sharers, for each of which its pool keeps a whole CPU. No container loses a CPU:
+the pool above has all that were shared. No memory moves: the pages would stay behind.
 """
 
 from __future__ import annotations

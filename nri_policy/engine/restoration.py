@@ -1,7 +1,7 @@
 """Restoration: running containers find their places again; spec placement.md §10.
 
-Owns the order, and the recognition of a stored grant. Nobody is disturbed for a container that
-cannot be placed: what is left is what it gets.
+Owns the order, and the recognition of a stored grant. A container that cannot be placed gets what
+is left: no other container moves for it.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def with_stored_grant(
     """
     if stored.pool not in pools:
         return candidate
-    held = _recalled_grant(stored, pools)
+    held = _read_stored_grant(stored, pools)
     same = candidate.request.entitlement == stored.entitlement
     return replace(candidate, held=held, same=same, there=there)
 
 
-def _recalled_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
+def _read_stored_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
     """Return a *stored* grant on the tree of *pools*, which has its pool; KeyError if it has not.
 
     It has no home any more where the tree has no pool of that name.
@@ -101,7 +101,7 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
             cpus=parse_cpus(listed.resources.cpus),
             mems=parse_cpus(listed.resources.mems),
         )
-        grant = _recalled_grant(stored, pools)
+        grant = _read_stored_grant(stored, pools)
         keep(state, container, candidate.request, grant)
         if container.stands_in:  # the runtime knows nothing of it
             continue
@@ -128,10 +128,12 @@ def restore(
 ) -> Restored:
     """Place all *candidates*, first those that can stay as they are; claims are held already.
 
-    They run already: who fits nowhere gets what the others leave, unless the change is *strict*,
-    and can be refused for it. In a *forced* one CPUs are gone: who has lost some goes on with what
-    is left of its own. Tenants come after their rooms, or as others do if these have no place.
+    They run already: a container that fits nowhere gets what the others leave, unless the change
+    is *strict* and can be refused for it. In a *forced* change CPUs are gone: a container that has
+    lost some keeps the rest. Tenants are placed after their rooms, or as all others are if their
+    room has no place.
     """
+    # §10.1 and 10.2: `keep_all`; 10.3: the rest, in order
     result = Restored()
     rooms = state.rooms.keys() | {
         each.container.id for each in candidates if each.container.stands_for_pod

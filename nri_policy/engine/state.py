@@ -437,7 +437,7 @@ class State:
     def announce_since(self, free: CPUSet, cause: str) -> tuple[Placement, ...]:
         """Return what other containers must hear now that the free CPUs are no longer *free*.
 
-        Whoever shares free CPUs that changed, and whoever has moved, be it beside the same CPUs.
+        These share free CPUs that changed, or have moved, if only to another pool or other memory.
         """
         moved = self.announce_moved(cause) if self.moved else ()
         return *self.announce_sharers(free ^ self.supply.free_cpus(), cause), *moved

@@ -1,6 +1,7 @@
 """Synchronization: what the runtime lists when the daemon registers, taken for the truth; §10.
 
-Whoever is no longer listed is gone, whoever is new is placed, and all others keep what they have.
+A container that is no longer listed is gone, a new one is placed, and all others keep what they
+have.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     """
     state.equipment = event.equipment or state.equipment
     before = state.placed.keys() | event.held.keys()
+    # §10.4: of two of one name the running, newest one counts
     present = [*deduplicate(event.containers, before)]
     listed_now = {container.id: container.full_name for container in present}
     came = [each.full_name for each in present if before and each.id not in before]
@@ -44,6 +46,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
         for key, each in event.held.items()
         if key not in listed_now and each.of_container
     ]
+    # §10.5: what the runtime no longer has is released
     gone = [
         each
         for each, placed in state.placed.items()

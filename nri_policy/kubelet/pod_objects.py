@@ -2,8 +2,8 @@
 
 Owns when the API server is asked, how long that is waited for, and which fields are read. Rule 1:
 nobody waits for it but the first container of a pod, for a moment, and nobody at all while the
-server is slow. Rule 2: who may not read pods is not asking again soon. What is known too late is
-told to whoever wants to know.
+server is slow. Rule 2: a daemon that may not read pods does not ask again soon. What is known
+too late goes to the callback `late`.
 """
 
 from __future__ import annotations
