@@ -84,9 +84,6 @@ class ClusterSource(Struct, frozen=True):
             for path in self.files:
                 given.add(text_of(path), str(path))
             snapshot = read_snapshot(given.cluster)
-            if self.files and not (snapshot.nodes or snapshot.groups):
-                names = ", ".join(map(str, self.files))
-                raise Failure(f"{names}: it has neither a Node nor a PlacementGroup", Exit.USAGE)
             if self.settings is not None:
                 settings = read_cluster_settings(self.settings)
             else:

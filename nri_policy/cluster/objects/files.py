@@ -41,7 +41,10 @@ class Files(Struct):
 
     def add(self, text: bytes, name: str) -> None:
         """Take in the text of the file *name*; raises DocumentError, which names it."""
-        for document in read_documents(text, name):
+        documents = read_documents(text, name)
+        if not documents:
+            raise DocumentError(name, "it is empty")
+        for document in documents:
             if "kind" in document:
                 self._take(document, name)
             elif document.keys() <= _KEYS:

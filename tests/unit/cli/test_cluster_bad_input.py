@@ -107,7 +107,7 @@ def test_a_file_without_a_cluster_in_it_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "cluster.json"
     path.write_text("")
     said = refusal("tree", "--cluster", str(path))
-    assert said == f"nri-policy: {path}: it has neither a Node nor a PlacementGroup"
+    assert said == f"nri-policy: {path}: it is empty"
     path.write_text("apiVersion: v1\nclusters: [")
     said = refusal("tree", "--kubeconfig", str(path))
     assert said.startswith(f"nri-policy: --kubeconfig {path}: line 3, column 1: a value is missing")

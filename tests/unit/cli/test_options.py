@@ -68,11 +68,11 @@ def test_a_folder_without_a_machine_is_a_no_that_names_it(tmp_path: Path) -> Non
     assert line.startswith(f"nri-policy: {tmp_path}: no CPU is described")
 
 
-def test_a_capture_that_is_none_is_a_no_that_names_it(tmp_path: Path) -> None:
+def test_a_capture_that_is_none_is_a_wrong_usage_that_names_it(tmp_path: Path) -> None:
     file = tmp_path / "x.tar.xz"
     file.write_text("no archive")
     code, line = refused("--capture", str(file))
-    assert code == Exit.NO
+    assert code == Exit.USAGE
     assert line.startswith(f"nri-policy: {file}: ")
 
 

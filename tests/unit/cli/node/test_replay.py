@@ -143,7 +143,8 @@ def test_who_may_not_read_the_state_hears_who_may(
 def test_what_is_no_journal_says_so(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("nothing of ours")
     wrong, empty, absent = (_replay(path) for path in (tmp_path / "text", tmp_path, tmp_path / "x"))
-    assert (wrong.exit_code, empty.exit_code, absent.exit_code) == (Exit.NO, Exit.NO, Exit.USAGE)
+    codes = wrong.exit_code, empty.exit_code, absent.exit_code
+    assert codes == (Exit.USAGE, Exit.NO, Exit.USAGE)
     assert "is not a database" in wrong.stderr
     assert "--state-dir" in empty.stderr
     Store(tmp_path, nodes.machine()).close()
