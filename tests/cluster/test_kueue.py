@@ -38,7 +38,8 @@ def prepare(plane: ControlPlane, folder: Path) -> None:
         pytest.skip(f"Kueue's module cannot be had: {error}")
     for each in (*map(str, files), KINDS[0]):
         plane.kubectl("apply", "--server-side", "-f", each)
-        plane.kubectl("wait", "--for=condition=Established", "-f", each)
+    for path in (WORKLOADS, CHECKS, f"{ROOT}/resourceflavors", NRT):
+        plane.until(lambda path=path: plane.ask("GET", path).status == 200, f"{path} is served")
     component = folder / "kueue"
     component.mkdir()
     (component / "kustomization.yaml").write_text(
@@ -87,7 +88,13 @@ def submit(plane: ControlPlane, name: str, pods: int, cpus: int) -> None:
     }
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     pod_set = {"name": "main", "count": pods, "template": template}
-    plane.asked("POST", WORKLOADS, {"metadata": {"name": name}, "spec": {"podSets": [pod_set]}})
+    new = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"name": name},
+        "spec": {"podSets": [pod_set]},
+    }
+    plane.asked("POST", WORKLOADS, new)
     reserve(plane, name, pods)
 
 
