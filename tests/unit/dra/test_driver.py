@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -25,6 +26,13 @@ from tests.support.resources import claim
 from .waiting import until
 
 GATES = resources.DEFAULT_GATES | {"DRAConsumableCapacity"}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Yield a folder with a short name: the paths of sockets have 107 bytes at most."""
+    with TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @dataclass(slots=True, kw_only=True)
