@@ -1,17 +1,16 @@
 """The host's processes by their command lines, as far as we may see them.
 
-psutil lists those of the host, whose /proc may be below any root folder. Their affinities it would
-ask the kernel for, by an id of our own PID namespace: these are read from files, by `Host`.
+Not by psutil: where its processes are is one variable for all threads, while each part of what
+`doctor` reads has a thread; and it asks the kernel for the affinity of a process, by an id of our
+own PID namespace. The files below the host's root folder are read by `Host`, bounded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-import psutil
 from msgspec import Struct
 
 from nri_policy.doctor.host import Host
@@ -44,32 +43,11 @@ class Process(Struct, frozen=True):
 def processes(host: Host) -> tuple[Process, ...]:
     """Return the processes that have a command line: kernel threads have none."""
     found = []
-    with _proc_of(host):
-        for number in _ids():
-            try:
-                arguments = psutil.Process(number).cmdline()
-            except (psutil.Error, OSError, ValueError, IndexError):  # ended, hidden or malformed
-                continue
-            if any(arguments):
-                found.append(Process(number, tuple(arguments)))
+    for name in host.names("/proc"):
+        line = host.read(f"/proc/{name}/cmdline") if name.isdecimal() else None
+        if line and line.strip("\0"):
+            found.append(Process(int(name), tuple(line.rstrip("\0").split("\0"))))
     return tuple(found)
-
-
-@contextmanager
-def _proc_of(host: Host) -> Iterator[None]:
-    """Have psutil look at the host's /proc."""
-    own, psutil.PROCFS_PATH = psutil.PROCFS_PATH, str(host.path("/proc"))
-    try:
-        yield
-    finally:
-        psutil.PROCFS_PATH = own
-
-
-def _ids() -> list[int]:
-    try:
-        return psutil.pids()
-    except OSError:
-        return []
 
 
 def find_named(processes: Iterable[Process], *names: str) -> list[Process]:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Where, gather
-from tests.unit.doctor.hosts import stat
 
 NRI = "io.containerd.nri.v1.nri"
 SCALARS: st.SearchStrategy[Any] = st.one_of(
@@ -98,9 +97,7 @@ def test_any_configuration_is_read(
             "settings.yaml": raw,
         }
         for number, name in enumerate(("containerd", "crio", "kubelet", "nri-policy")):
-            files[f"proc/{number}/stat"] = stat(number).encode()
             files[f"proc/{number}/cmdline"] = "\0".join([name, *arguments]).encode()
-        files["proc/9/stat"] = raw
         files["proc/9/cmdline"] = raw
         for name, content_of in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)

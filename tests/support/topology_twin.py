@@ -36,7 +36,8 @@ class Twin:
         self.containers = [
             placed.grant for placed in view.placed.values() if placed.grant.sort is Sort.NORMAL
         ]
-        self.grants = [*self.containers, *(room.grant for room in view.rooms.values())]
+        others = (*view.rooms.values(), *view.claims.values())
+        self.grants = [*self.containers, *(each.grant for each in others)]
         self.taken = {cpu for grant in self.grants for cpu in grant.exclusive}
         self.bookings = [
             (set(each.zone), each.request.amount - each.missing) for each in view.bookings.values()

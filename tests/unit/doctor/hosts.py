@@ -61,7 +61,6 @@ class Made:
         path.write_text(text)
 
     def process(self, number: int, *arguments: str) -> None:
-        self.write(f"proc/{number}/stat", stat(number))
         self.write(f"proc/{number}/cmdline", "\0".join(arguments) + "\0")
 
     def settings(self, **spec: Any) -> None:
@@ -92,11 +91,6 @@ class Made:
     def found(self, check: str, version: str = "v1.7.27") -> Mapping[str, Verdict]:
         """Return the verdicts of one check by what it found."""
         return verdicts(examine(self.facts(version)), check)
-
-
-def stat(number: int) -> str:
-    """Return the kernel's line about a process, as proc(5) has it."""
-    return f"{number} (name) S 1 {' '.join('0' * 48)}\n"
 
 
 def verdicts(findings: list[Finding], check: str) -> Mapping[str, Verdict]:

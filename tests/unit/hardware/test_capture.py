@@ -113,7 +113,10 @@ def test_count_is_bounded(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_capture_is_an_error_that_names_it(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "bad.tar.xz"
     path.write_bytes(data)
-    with pytest.raises(TopologyError, match=r"bad\.tar\.xz: is not a readable"), open_capture(path):
+    with (
+        pytest.raises(TopologyError, match=r"bad\.tar\.xz: it is not a capture"),
+        open_capture(path),
+    ):
         pass
 
 
