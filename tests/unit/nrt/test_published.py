@@ -37,13 +37,13 @@ async def published(
 ) -> AsyncIterator[tuple[Served, APIServer]]:
     """Yield a daemon that publishes to an API server, whose node is called as the daemon thinks."""
     async with (
-        APIServer(folder, node="localhost") as server,
+        APIServer(folder, node="node-a") as server,
         served(folder, **spec) as node,
     ):
         connect = access(server.kubeconfig)
         assert connect is not None
         client = Client(connect, patience=patience)
-        cluster = Cluster(client, "localhost")
+        cluster = Cluster(client, "node-a")
         try:
             async with node.daemon.topology.publishing([cluster, File(folder / "nrt.json")]):
                 await server.until(lambda: bool(server.objects))

@@ -697,7 +697,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
         await it.daemon.events.release([missed.id], ContainerState.RUNNING)
         await it.daemon.auditor.round()
         (event,) = events
-        assert (event.about, event.reason) == (Subject.node("localhost"), "UnknownContainer")
+        assert (event.about, event.reason) == (Subject.node("node-a"), "UnknownContainer")
         assert missed.id in event.text
         await it.runtime.synchronized(after=1)
         assert missed.id in it.daemon.node.view.placed
