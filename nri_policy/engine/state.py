@@ -194,7 +194,7 @@ class State:
         grant, container_id = placed.grant, placed.container.id
         if self.holder(container_id) is not None:
             raise ValueError(f"container {container_id} holds a grant already")
-        assert grant.sort is Sort.NORMAL or not grant.exclusive, "only ordinary containers own CPUs"
+        assert grant.sort is Sort.NORMAL or not grant.exclusive, "only these have exclusive CPUs"
         assert not grant.tenant or placed.container.pod.id in self.rooms, "a tenant has a room"
         assert container_id not in self.resizing, "a resize is of a grant that is held"
         if grant.sort is Sort.NORMAL:
