@@ -82,11 +82,17 @@ class Scene:
         somebody else's own, pages are where they may be, and an audit finds nothing.
         """
         # not too often: it is the machine's one emulated CPU that has to come to agree
-        differences = eventually(lambda: [*self._differences()], lambda found: not found, every=0.5)
-        assert not differences, differences
-        audit = self.audit()
-        assert (audit.unseen, audit.threads_hidden, audit.drifts) == ((), (), ())
+        # by both at once: systemd may still set what it was asked for before a newer write
+        found = eventually(self._unsettled, lambda found: not found, every=0.5)
+        assert not found, found
         return self.effective()
+
+    def _unsettled(self) -> list[str]:
+        """Return what is not as the policy says, and else what an audit finds."""
+        if differences := [*self._differences()]:
+            return differences
+        audit = self.audit()
+        return [str(each) for each in (*audit.unseen, *audit.threads_hidden, *audit.drifts)]
 
     def _differences(self) -> Iterator[str]:
         decided, here = self.holdings(), self.effective()
