@@ -9,8 +9,6 @@ the recorded order, as if the circumstances had been so all along.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
-from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +34,7 @@ from nri_policy.node import Outcome, Statistics, view_of
 from nri_policy.settings import Settings
 from nri_policy.store.database import Link
 from nri_policy.store.journal import Record
+from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, ContainerState
 
 
@@ -143,9 +142,11 @@ class Alternative:
         containers = {each.id: each for each in picture.containers if not each.stands_in}
         for gone in [each for each in view_of(self._engine).placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
-        parts = (each.part for each in picture.containers if each.part is not None)
-        for _, claim in groupby(parts, key=attrgetter("claim")):
-            self._handle(Prepared(parts=tuple(claim)))
+        claims: dict[str, list[ClaimPart]] = {}  # the parts of one need not follow one another
+        for part in (each.part for each in picture.containers if each.part is not None):
+            claims.setdefault(part.claim, []).append(part)
+        for parts in claims.values():
+            self._handle(Prepared(parts=tuple(parts)))
         for container in containers.values():
             fate = self.statistics.fates.get(container.full_name)
             refused = fate is not None and fate.refusal is not None

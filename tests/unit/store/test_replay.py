@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.claims import stand_in
 from nri_policy.engine.event import (
     Created,
     Elapsed,
@@ -29,7 +30,7 @@ from nri_policy.store.replay import Alternative, Difference, Recorded
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import ContainerState
-from tests.support import memory_maps, nodes, stores
+from tests.support import claims, memory_maps, nodes, stores
 
 # pmem that the kernel itself may use: containers can do with it alone
 PMEM = memory_maps.with_nodes(nodes.machine(memory_maps.TIERED), normal=True)
@@ -220,6 +221,19 @@ def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_u
         replay.step(record)
     assert replay._engine is not None
     assert set(replay._engine.state.placed) == {early.id, late.id}
+
+
+def test_claims_are_held_whole_in_whatever_order_their_parts_are_stored(tmp_path: Path) -> None:
+    """A part that has lost a CPU and got another one stands behind those of other claims."""
+    store, _ = stores.started(tmp_path)
+    record = next(each for each in stores.records(store.path) if each.link is Link.BASE)
+    near, far = (claims.part(1000, node, request=f"on-{node}") for node in (0, 1))
+    parts = near, claims.part(1000, 1, claim="other"), far
+    picture = Synchronized(containers=tuple(map(stand_in, parts)))
+    replay = Alternative(None, None)
+    replay.step(replace(record, event=picture))
+    assert replay._engine is not None
+    assert {*replay._engine.state.claims} == {each.id for each in parts}
 
 
 def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> None:
