@@ -14,6 +14,7 @@ It does no I/O. What it wants written is refused if the object has changed meanw
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -28,6 +29,8 @@ from nri_policy.cluster.objects.kueue import (
     ResourceFlavor,
 )
 from nri_policy.cluster.objects.membership import Key
+
+log = logging.getLogger(__name__)
 
 CONTROLLER = "placement.nri/numa-fit"
 RETRY_LEAST, RETRY_MOST = 15, 300  # seconds until Kueue tries again
@@ -139,7 +142,12 @@ class NumaAdmission:
             looked_at,
             key=lambda one: (one.reserved and not one.over, -one.priority, one.created, one.key),
         ):
-            write = self._decide(workload)
+            try:
+                write = self._decide(workload)
+            except Exception:  # an error of ours about one Workload stops no other
+                log.exception("workload-failed", extra={"workload": "/".join(workload.key)})
+                self.places.give_back(workload.key)
+                continue
             if write is not None:
                 writes.append(write)
         for each in writes:

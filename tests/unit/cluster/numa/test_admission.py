@@ -12,7 +12,13 @@ from nri_policy.cluster.numa.admission import NumaAdmission, WriteActive, WriteC
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import MOST_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.kueue import read_check, read_flavor, read_workload
+from nri_policy.cluster.numa.workload_places import WorkloadPlaces
+from nri_policy.cluster.objects.kueue import (
+    KueueWorkload,
+    read_check,
+    read_flavor,
+    read_workload,
+)
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
@@ -120,6 +126,25 @@ def test_pods_that_fit_the_zones_are_admitted_and_their_places_kept() -> None:
         }
     }
     assert world.room(3) == 1
+
+
+def test_an_error_of_ours_about_one_workload_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World()
+    world.put("a", pod_set(1, 3))
+    world.put("b", pod_set(1, 3))
+    keeping = WorkloadPlaces.keep
+
+    def keep(self: WorkloadPlaces, workload: KueueWorkload, *args: Any, **options: Any) -> str:
+        if workload.name == "a":
+            raise ArithmeticError("ours")
+        return keeping(self, workload, *args, **options)
+
+    monkeypatch.setattr(WorkloadPlaces, "keep", keep)
+    assert world.states() == {"b": "Ready"}
+    assert "workload-failed workload=default/a" in caplog.text
+    assert world.room(3) == 3, "nothing is kept for the other"
 
 
 def test_pods_that_fit_the_nodes_but_no_zone_are_not() -> None:
