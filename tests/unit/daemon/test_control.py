@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from nri_policy.control.decision_log import MOST_WAITING
+from nri_policy.control.intake import Intake
 from nri_policy.daemon.control import Control
 from nri_policy.engine.event import Started
 from nri_policy.engine.grant import Decision
@@ -395,22 +396,41 @@ async def test_questions_are_answered_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has a copy of all there is, and a thread."""
-    begun, at_once = 0, list[int]()
+    begun, at_once, seen = 0, list[int](), list[str]()
+    arrived, all_here = 0, asyncio.Event()
+    intercepting, reading = Intake.intercept_service, Intake._read
     parsing = Control._parse_question
+
+    async def intercept(self: Intake, continuation: Any, details: Any) -> Any:
+        nonlocal arrived
+        arrived += details.method.endswith("/WhatIf")
+        if arrived == 3:
+            all_here.set()
+        return await intercepting(self, continuation, details)
+
+    def read(self: Intake, *args: Any, **options: Any) -> Any:
+        seen.append("read")
+        return reading(self, *args, **options)
 
     async def parse(self: Control, request: pb.WhatIfRequest) -> Any:
         nonlocal begun
         begun += 1
-        await asyncio.sleep(0.2)  # for the others to begin, if they could
+        await all_here.wait()
+        for _ in range(100):  # for the others to begin, if they could
+            await asyncio.sleep(0)
+        seen.append("answer")
         at_once.append(begun)
         begun -= 1
         return await parsing(self, request)
 
+    monkeypatch.setattr(Intake, "intercept_service", intercept)
+    monkeypatch.setattr(Intake, "_read", read)
     monkeypatch.setattr(Control, "_parse_question", parse)
     async with asked(tmp_path) as (_, stub):
         request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "1")))
         await asyncio.gather(*(stub.WhatIf(request) for _ in range(3)))
     assert at_once == [1, 1, 1]
+    assert seen == ["read", "answer"] * 3
 
 
 @pytest.mark.parametrize(
