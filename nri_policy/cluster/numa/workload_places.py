@@ -26,6 +26,7 @@ from nri_policy.cluster.objects.kueue import (
 from nri_policy.cluster.objects.matching import selected
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.numa_request import NumaRequest
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.foundation.wording import counted, quoted
 
@@ -122,13 +123,12 @@ class WorkloadPlaces:
         kept: list[tuple[str, Key]],
     ) -> tuple[int, Counter[str]]:
         """Keep places for *count* pods; return how many find none, and why by number of nodes."""
-        pod = Pod(namespace=workload.namespace, name="", spec=spec)
-        request = self._zones.fits.request(pod)
+        request = self._zones.fits.request(Pod(namespace=workload.namespace, name="", spec=spec))
         why: Counter[str] = Counter()
         left = count
         for nodes, wanted in self._ranges(pod_set.assignment, count):
             missing = wanted
-            for node in self._usable(nodes, spec, pod, why):
+            for node in self._usable(nodes, spec, request, why):
                 for _ in range(min(missing, _most(node, spec))):
                     name = f"{workload.name}/{pod_set.name}/{len(kept)}"
                     if not self._zones.keep((workload.namespace, name), node.name, request):
@@ -159,11 +159,11 @@ class WorkloadPlaces:
             yield [node for node in own if selected(node.labels, named)], taken
 
     def _usable(
-        self, nodes: Sequence[ClusterNode], spec: PodSpec, pod: Pod, why: Counter[str]
+        self, nodes: Sequence[ClusterNode], spec: PodSpec, request: NumaRequest, why: Counter[str]
     ) -> list[ClusterNode]:
         """Return the nodes that take a pod, the best first; count *why* others do not."""
         fits = self._zones.fits
-        answer = fits.ask(fits.request(pod))
+        answer = fits.ask(request)
         found = []
         for node in nodes:
             slot = fits.slots.get(node.name)
