@@ -10,7 +10,7 @@ from nri_policy.plugin.parts import Parts
 from nri_policy.proto import nri_pb2
 
 
-def answer_late(parts: Parts, method: str, request: Message) -> Message | None:
+def answer_late(parts: Parts, method: str, request: Message) -> Message:
     """Admit what is asked, with what is certain: the decision follows, and is told then.
 
     A container under creation gets CPUs that are nobody's own, one that is resized keeps its

@@ -74,6 +74,7 @@ class Parts:
             turn=self.writing.lock,
         )
         self.telling = Telling(node, update_queue)
+        self.claims = Claims(node, self.decisions, self.writing, sources.held)
         self.pods = Pods(
             node,
             sources.locator,
@@ -81,9 +82,8 @@ class Parts:
             sources.claims,
             pods_changed,
             objects=sources.objects,
+            claimed=self.claims.of,
         )
-        self.claims = Claims(node, self.decisions, self.writing, sources.held)
-        self.pods.claimed = self.claims.of
         self.quotas = PodQuotas(node, self.pods, update_queue, sources.cgroups)
         self.inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
         # containers that have ended before the runtime said that they had started

@@ -114,6 +114,10 @@ class PodObjects(Protocol):
         """Forget all pods."""
 
 
+def _no_claim(_pod: nri_pb2.PodSandbox, _container: nri_pb2.Container) -> tuple[str, ...]:
+    return ()
+
+
 class Pods:
     """The pods of one runtime."""
 
@@ -126,12 +130,14 @@ class Pods:
         changed: Callable[[], None],
         *,
         objects: PodObjects | None = None,
+        claimed: Callable[[nri_pb2.PodSandbox, nri_pb2.Container], tuple[str, ...]] = _no_claim,
     ) -> None:
         """Have *changed* called when there are others of the `exclusive` or `guaranteed` ones.
 
         Without a *locator* devices and mounts are no hints; without *assignments* the kubelet is
         not asked, and without *claims*, or then, nobody about resource claims. Without *objects*
-        what containers ask for is estimated.
+        what containers ask for is estimated. *claimed* returns the parts of claims of our own
+        devices that a container uses.
         """
         # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
         self.exclusive: dict[str, tuple[str, str]] = {}
@@ -142,8 +148,7 @@ class Pods:
         self.overheads: dict[str, int] = {}
         self._totals: dict[str, Resources] = {}  # sandbox -> what its containers ask for in all
         self.locator = locator
-        # the parts of claims of our own devices that a container uses
-        self.claimed: Callable[[nri_pb2.PodSandbox, nri_pb2.Container], tuple[str, ...]] = _no_claim
+        self._claimed = claimed
         self._node = node
         self._assignments = assignments
         self._claims = claims
@@ -307,7 +312,7 @@ class Pods:
         plain = container_of(pod, container)
         if (whole := self.amounts(pod.id)) is not None:
             plain = replace(plain, pod=replace(plain.pod, amounts=whole))
-        if used := self.claimed(pod, container):
+        if used := self._claimed(pod, container):
             plain = replace(plain, claims=used)
         if near := self._hints_of_pod(plain.pod):
             plain = replace(plain, pod=replace(plain.pod, hints=near))
@@ -387,10 +392,6 @@ class Pods:
         """What the kubelet has assigned, if the settings say that it is asked."""
         asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
-
-
-def _no_claim(_pod: nri_pb2.PodSandbox, _container: nri_pb2.Container) -> tuple[str, ...]:
-    return ()
 
 
 def _same(some: Resources, others: Resources) -> bool:
