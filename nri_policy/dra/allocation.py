@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 
-from nri_policy.dra.devices import devices_of
+from nri_policy.dra.devices import pools_by_device
+from nri_policy.dra.objects import Part, Result
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
@@ -25,55 +26,46 @@ class AllocationError(Refused):
     """A claim that cannot be prepared as it is."""
 
 
-class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of a claim."""
-
-
-class _Metadata(_Part, frozen=True):
+class _Metadata(Part, frozen=True):
     name: str
     namespace: str
     uid: str
 
 
-class _Result(_Part, frozen=True):
-    request: str
-    driver: str
-    pool: str
-    device: str
+class _Result(Result, frozen=True):
     share: str | None = field(name="shareID", default=None)
     consumed: dict[str, str | int] = field(name="consumedCapacity", default_factory=dict)
-    admin_access: bool | None = None
 
 
-class _Opaque(_Part, frozen=True):
+class _Opaque(Part, frozen=True):
     driver: str
 
 
-class _Config(_Part, frozen=True):
+class _Config(Part, frozen=True):
     opaque: _Opaque | None = None
 
 
-class _Devices(_Part, frozen=True):
-    results: list[_Result] = []
-    config: list[_Config] = []
+class _Devices(Part, frozen=True):
+    results: list[_Result] = field(default_factory=list)
+    config: list[_Config] = field(default_factory=list)
 
 
-class _Allocation(_Part, frozen=True):
+class _Allocation(Part, frozen=True):
     devices: _Devices = _Devices()
 
 
-class _Consumer(_Part, frozen=True):
+class _Consumer(Part, frozen=True):
     resource: str
     name: str
     uid: str
 
 
-class _Status(_Part, frozen=True):
+class _Status(Part, frozen=True):
     allocation: _Allocation | None = None
-    reserved_for: list[_Consumer] = []
+    reserved_for: list[_Consumer] = field(default_factory=list)
 
 
-class _Claim(_Part, frozen=True):
+class _Claim(Part, frozen=True):
     metadata: _Metadata
     status: _Status = _Status()
 
@@ -103,7 +95,7 @@ def read_allocation(
         raise AllocationError(f"{about} has no device of {DRIVER}")
     if len(own) > MAX_PARTS:
         raise AllocationError(f"{about} has more than {MAX_PARTS} devices")
-    pools = {each.name: layout.tree.pools[each.pool].name for each in devices_of(layout)}
+    pools = pools_by_device(layout)
     return tuple(
         ClaimPart(
             claim=uid,

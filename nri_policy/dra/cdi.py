@@ -38,8 +38,7 @@ class Files:
         """Write the file of one claim, by its parts; OSError."""
         cpus: dict[str, tuple[ClaimPart, CPUSet]] = {}
         for placed in held:
-            part = placed.container.part
-            assert part is not None, "it is a part of a claim"
+            part = placed.container.claim_part
             _, before = cpus.get(_name(part), (part, CPUSet()))
             cpus[_name(part)] = part, before | placed.grant.exclusive
         claim = next(part.claim for part, _ in cpus.values())

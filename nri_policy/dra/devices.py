@@ -45,6 +45,11 @@ def devices_of(layout: Layout) -> tuple[Device, ...]:
     return tuple(found)
 
 
+def pools_by_device(layout: Layout) -> dict[str, str]:
+    """Return the name of the pool that each device stands for."""
+    return {each.name: layout.tree.pools[each.pool].name for each in devices_of(layout)}
+
+
 def published(view: NodeView, last: Mapping[str, int]) -> tuple[Published, ...]:
     """Return what claims can have, with as few changes as possible since *last*, by device name."""
     devices = devices_of(view.layout)

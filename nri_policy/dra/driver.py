@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from http.client import NOT_FOUND
 from typing import Protocol
 
@@ -100,7 +100,7 @@ class Driver:
         """Write what containers are shown of the claims that are held, and of no others."""
         held: dict[str, list[Placed]] = {}
         for placed in self._node.view.claims.values():
-            held.setdefault(_part(placed).claim, []).append(placed)
+            held.setdefault(placed.container.claim_part.claim, []).append(placed)
         self._files.restart(held)
 
     async def read(self, namespace: str, name: str, uid: str) -> tuple[ClaimPart, ...]:
@@ -117,7 +117,8 @@ class Driver:
                 await self._holder.prepare(Prepared(parts=parts))
                 held = self._held(claim.uid)
             elif any(each.grant.ending for each in held):
-                await self._holder.prepare(Prepared(parts=tuple(map(_part, held))))
+                parts = tuple(each.container.claim_part for each in held)
+                await self._holder.prepare(Prepared(parts=parts))
             self._files.write(held)
         except (APIError, Refused, OSError) as error:
             self._observe("prepare", "refused", time.perf_counter() - began)
@@ -170,20 +171,14 @@ class Driver:
 
     def _held(self, uid: str) -> list[Placed]:
         """Return the parts of a claim that are held."""
-        return [each for each in self._node.view.claims.values() if _part(each).claim == uid]
-
-
-def _part(placed: Placed) -> ClaimPart:
-    assert placed.container.part is not None, "it is a part of a claim"
-    return placed.container.part
+        claims = self._node.view.claims.values()
+        return [each for each in claims if each.container.claim_part.claim == uid]
 
 
 def _devices(held: Iterable[Placed], pool: str) -> Iterator[Device]:
     """Yield what the kubelet is told of the parts of a claim, always in the same order."""
-    by_key: Mapping[tuple[str, str], ClaimPart] = {
-        (part.request, part.device): part for part in map(_part, held)
-    }
-    for _, part in sorted(by_key.items()):
+    parts = (each.container.claim_part for each in held)
+    for part in sorted(parts, key=lambda each: (each.request, each.device)):
         device = Device(
             request_names=[part.request.partition("/")[0]],
             pool_name=pool,

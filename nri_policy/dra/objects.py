@@ -27,7 +27,7 @@ class ObjectError(Exception):
     """An object is not what the API says that it is; the text names the field."""
 
 
-class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
+class Part(Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of an object."""
 
 
@@ -51,7 +51,7 @@ class Slice(Struct, frozen=True, kw_only=True):
     devices: Mapping[str, Where]
 
 
-class Result(_Part, frozen=True):
+class Result(Part, frozen=True):
     """A device that a claim was allocated."""
 
     request: str  # with a subrequest: `request/subrequest`
@@ -89,33 +89,33 @@ class PodClaims(Struct, frozen=True, kw_only=True):
 # ---- as the API has them
 
 
-class _Metadata(_Part, frozen=True):
+class _Metadata(Part, frozen=True):
     name: str
 
 
-class _Named(_Part, frozen=True):
+class _Named(Part, frozen=True):
     metadata: _Metadata
 
 
-class _Attribute(_Part, frozen=True):
+class _Attribute(Part, frozen=True):
     int_: int | None = field(name="int", default=None)
     string: str | None = None
     ints: list[int] = []
     strings: list[str] = []
 
 
-class _Device(_Part, frozen=True):
+class _Device(Part, frozen=True):
     name: str
     attributes: dict[str, _Attribute] = {}
 
 
-class _Pool(_Part, frozen=True):
+class _Pool(Part, frozen=True):
     name: str
     generation: int
     resource_slice_count: int
 
 
-class _SliceSpec(_Part, frozen=True):
+class _SliceSpec(Part, frozen=True):
     driver: str
     pool: _Pool
     node_name: str = ""
@@ -126,15 +126,15 @@ class _Slice(_Named, frozen=True):
     spec: _SliceSpec
 
 
-class _Devices(_Part, frozen=True):
+class _Devices(Part, frozen=True):
     results: list[Result] = []
 
 
-class _Allocation(_Part, frozen=True):
+class _Allocation(Part, frozen=True):
     devices: _Devices = _Devices()
 
 
-class _ClaimStatus(_Part, frozen=True):
+class _ClaimStatus(Part, frozen=True):
     allocation: _Allocation | None = None
 
 
@@ -142,42 +142,42 @@ class _Claim(_Named, frozen=True):
     status: _ClaimStatus = _ClaimStatus()
 
 
-class _ContainerClaim(_Part, frozen=True):
+class _ContainerClaim(Part, frozen=True):
     name: str
     request: str = ""
 
 
-class _Resources(_Part, frozen=True):
+class _Resources(Part, frozen=True):
     claims: list[_ContainerClaim] = []
 
 
-class _Container(_Part, frozen=True):
+class _Container(Part, frozen=True):
     name: str
     resources: _Resources = _Resources()
 
 
-class _PodClaim(_Part, frozen=True):
+class _PodClaim(Part, frozen=True):
     name: str
     resource_claim_name: str | None = None
 
 
-class _PodSpec(_Part, frozen=True):
+class _PodSpec(Part, frozen=True):
     containers: list[_Container]
     init_containers: list[_Container] = []
     resource_claims: list[_PodClaim] = []
 
 
-class _Mapping(_Part, frozen=True):
+class _Mapping(Part, frozen=True):
     container_name: str
     request_name: str
 
 
-class _Extended(_Part, frozen=True):
+class _Extended(Part, frozen=True):
     resource_claim_name: str
     request_mappings: list[_Mapping] = []
 
 
-class _PodStatus(_Part, frozen=True):
+class _PodStatus(Part, frozen=True):
     resource_claim_statuses: list[_PodClaim] = []
     extended: _Extended | None = field(name="extendedResourceClaimStatus", default=None)
 

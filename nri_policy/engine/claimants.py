@@ -90,8 +90,7 @@ def _pool_with(state: State, request: Request, pool: Pool, milli: int) -> Pool:
 
 def _use(placed: Placed) -> str:
     """Return which part of a claim that is."""
-    part = placed.container.part
-    assert part is not None, "it is a part of a claim"
+    part = placed.container.claim_part
     return f"{format_cpu(part.milli)} CPU of {part.device} by {part.full_name}"
 
 

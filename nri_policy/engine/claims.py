@@ -65,7 +65,7 @@ def stand_in(part: ClaimPart) -> Container:
 
 def parts_of(state: State, claim: str) -> list[Placed]:
     """Return the parts of a claim, by its uid."""
-    return [each for each in state.claims.values() if _part(each).claim == claim]
+    return [each for each in state.claims.values() if each.container.claim_part.claim == claim]
 
 
 def prepare(state: State, event: Prepared) -> Decision:
@@ -76,7 +76,7 @@ def prepare(state: State, event: Prepared) -> Decision:
     """
     free, parts = state.supply.free_cpus(), {each.id: each for each in event.parts}
     if held := parts_of(state, event.parts[0].claim):
-        known = {each.container.id: _part(each).allocated for each in held}
+        known = {each.container.id: each.container.claim_part.allocated for each in held}
         if known != {each: part.allocated for each, part in parts.items()}:
             name = f"{event.parts[0].namespace}/{event.parts[0].name}"
             raise ClaimError(f"claim {name} is prepared already, with another allocation")
@@ -118,18 +118,13 @@ def _give_back(state: State, claim: str) -> list[Placed]:
 def end_claims(state: State) -> list[Placed]:
     """Give back the claims that were to end with a container that is gone by now."""
     ending = [each for each in state.claims.values() if each.grant.ending]
-    claims = dict.fromkeys(_part(each).claim for each in ending)
+    claims = dict.fromkeys(each.container.claim_part.claim for each in ending)
     return [gone for claim in claims for gone in _give_back(state, claim)]
 
 
 def _in_use(state: State, held: Iterable[Placed]) -> bool:
     ids = {each.container.id for each in held}
     return any(not ids.isdisjoint(each.container.claims) for each in state.placed.values())
-
-
-def _part(placed: Placed) -> ClaimPart:
-    assert placed.container.part is not None, "it stands for a part of a claim"
-    return placed.container.part
 
 
 def _hold(state: State, part: ClaimPart) -> None:
@@ -179,17 +174,23 @@ def _cut(
     return replace(grant, exclusive=cpus)
 
 
-def _book(state: State, container: Container, request: Request, grant: Grant, *notes: str) -> None:
+def _book(state: State, container: Container, request: Request, grant: Grant) -> None:
+    state.put(_explained(state, container, request, grant, DecisionKind.CLAIMED))
+
+
+def _explained(
+    state: State, container: Container, request: Request, grant: Grant, kind: DecisionKind
+) -> Placed:
+    """Return what holds a grant for a part of a claim, and how it came by it."""
     explanation = Explanation(
         container=container.full_name,
-        kind=DecisionKind.CLAIMED,
+        kind=kind,
         request=request,
         tree=state.layout.tree,
         pool=grant.pool,
         table=None,
-        notes=notes,
     )
-    state.put(Placed(container=container, request=request, grant=grant, explanation=explanation))
+    return Placed(container=container, request=request, grant=grant, explanation=explanation)
 
 
 def _move_sharers(state: State, request: Request, pool: Pool, cause: str) -> Grant | None:
@@ -290,20 +291,8 @@ def restored_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]
         container = stand_in(each.part)
         grant = replace(each.grant, pool=pools[each.pool])
         request = claim_request(each.part, state.layout)
-        found.append(_kept(state, container, request, grant))
+        found.append(_explained(state, container, request, grant, DecisionKind.KEPT))
     return found
-
-
-def _kept(state: State, container: Container, request: Request, grant: Grant) -> Placed:
-    explanation = Explanation(
-        container=container.full_name,
-        kind=DecisionKind.KEPT,
-        request=request,
-        tree=state.layout.tree,
-        pool=grant.pool,
-        table=None,
-    )
-    return Placed(container=container, request=request, grant=grant, explanation=explanation)
 
 
 def hold_again(state: State, claims: Iterable[Placed]) -> None:
@@ -327,7 +316,7 @@ def complete(state: State) -> list[str]:
         pool = state.layout.tree.pools[now.grant.pool]
         state.drop(now.container.id, settle=False)
         whole = None
-        if pool.name == _part(now).pool:
+        if pool.name == now.container.claim_part.pool:
             whole = _cut(state, now.request, pool, with_preemptible=False, own=own)
         if whole is None:
             asked = format_cpu(now.request.milli)

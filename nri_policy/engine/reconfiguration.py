@@ -95,8 +95,8 @@ def _claim(placed: Placed, layout: Layout, places: list[int | None]) -> Placed:
 
     Where nothing of its pool is left it holds nothing.
     """
-    assert placed.container.part is not None, "it stands for a part of a claim"
-    named = (each.id for each in layout.tree.pools if each.name == placed.container.part.pool)
+    device_pool = placed.container.claim_part.pool
+    named = (each.id for each in layout.tree.pools if each.name == device_pool)
     pool, grant = next(named, places[placed.grant.pool]), placed.grant
     if pool is None:
         pool, grant = layout.tree.top.id, replace(grant, exclusive=EMPTY, shared=0, shares=False)

@@ -102,6 +102,6 @@ class Claims:
     def _parts(self) -> Iterator[ClaimPart]:
         """Yield the parts of claims that are held, or will be once the runtime has listed all."""
         claims = self._node.view.claims
-        parts = (each.container.part for each in claims.values())
+        yield from (each.container.claim_part for each in claims.values())
         stored = (each.part for key, each in self._stored().items() if key not in claims)
-        yield from (each for each in (*parts, *stored) if each is not None)
+        yield from (each for each in stored if each is not None)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.daemon.build import Daemon, Environment
-from nri_policy.dra.devices import devices_of
+from nri_policy.dra.devices import pools_by_device
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
@@ -91,7 +91,7 @@ class SimulatedNode:
             layout = self._daemon.node.view.layout
             if not layout.settings.dra.enabled:
                 raise CRIError(f"pod {pod.key}: dra.enabled is false: nobody serves its claims")
-            pools = {each.name: layout.tree.pools[each.pool].name for each in devices_of(layout)}
+            pools = pools_by_device(layout)
             known = [replace(part, pool=pools.get(part.device, part.device)) for part in parts]
             try:
                 await self._daemon.parts.claims.prepare(Prepared(parts=tuple(known)))

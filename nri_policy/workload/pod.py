@@ -113,6 +113,12 @@ class Container(Struct, frozen=True, kw_only=True):
         return self.stands_for_pod or self.part is not None
 
     @property
+    def claim_part(self) -> ClaimPart:
+        """The part of a claim that it stands for, which it must."""
+        assert self.part is not None, "it stands for a part of a claim"
+        return self.part
+
+    @property
     def full_name(self) -> str:
         """`namespace/pod/container`, as people and messages name it; `namespace/pod` of a pod."""
         if self.part is not None:
