@@ -24,6 +24,7 @@ KIND = "Workload"
 WORKLOAD = "kueue.x-k8s.io/workload"  # annotation of its pods
 POD_SET = "kueue.x-k8s.io/podset"  # label of them
 GROUP_PREFIX = "kueue/"  # of the names of Workloads among groups: objects' names have no slash
+_MOST_DOMAINS = 1_000_000  # of a slice of an assignment: more than clusters have nodes
 NOBODY_PREEMPTS = 2**31 - 1  # priority of what only Kueue may preempt
 
 Object = dict[str, Any]
@@ -245,6 +246,8 @@ def _assignment(name: str, given: _TopologyAssignment, path: str) -> Assignment:
 def _domains(given: _Slice, levels: int, path: str) -> Iterator[Placed]:
     """Yield the domains of a slice, whose values are by level, those that are equal once."""
     number, counts = given.domain_count, given.pod_counts
+    if number > _MOST_DOMAINS:  # seen before so many are made
+        raise DocumentError(path, f"a slice of {number} domains is larger than {_MOST_DOMAINS}")
     columns: list[list[str]] = [
         [each.universal] * number
         if each.universal is not None

@@ -42,6 +42,7 @@ def test_a_topology_assignment_has_its_values_and_counts_whichever_way_they_are_
     "changed",
     [
         {"domainCount": 3},
+        {**UNIVERSAL, "domainCount": 2_000_000_000},
         {"valuesPerLevel": []},
         {"podCounts": {"individual": [1]}},
         {"podCounts": {}},
