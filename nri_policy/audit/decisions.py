@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from nri_policy.audit.comparison import Decided
 from nri_policy.audit.presence import Books, Present
@@ -28,12 +28,17 @@ def list_unpinned(view: NodeView) -> tuple[Decided, ...]:
 
 
 def books(
-    view: NodeView, pids: Mapping[str, int], folders: Mapping[str, str], *, hides_creations: bool
+    view: NodeView,
+    pids: Mapping[str, int],
+    folders: Mapping[str, str],
+    *,
+    may_be_given_up: Callable[[str], bool],
+    pods_have_processes: bool,
 ) -> Books:
     """Return who runs, or was created; *pids* are first processes by container.
 
-    *folders* are cgroups by pod. Where the runtime never *hides* what becomes of *creations*, those
-    that did not start need no look. Only such a runtime's pods have a process for sure.
+    *folders* are cgroups by pod. Of those that did not start, only who *may be given up*, without
+    a word of the runtime, needs a look; an empty room, only where *pods have processes* for sure.
     """
 
     def in_state(state: ContainerState) -> list[Present]:
@@ -49,10 +54,12 @@ def books(
         ]
 
     occupied = {each.container.pod.id for each in view.placed.values() if each.grant.tenant}
-    rooms = () if hides_creations else view.rooms.keys() & folders.keys() - occupied
+    rooms = view.rooms.keys() & folders.keys() - occupied if pods_have_processes else ()
     return Books(
         running=in_state(ContainerState.RUNNING),
-        created=in_state(ContainerState.CREATED) if hides_creations else (),
+        created=[
+            each for each in in_state(ContainerState.CREATED) if may_be_given_up(each.container_id)
+        ],
         known={*view.placed, *folders},
         folders={folder for folder in folders.values() if folder},
         rooms={each: folders[each] for each in rooms if folders[each]},

@@ -7,7 +7,8 @@ cannot be seen has not ended.
 CRI-O says nothing of a creation that fails, or that nobody waits for any more: it keeps the
 container for one to two minutes, in case it is asked for again. From early in its creation on, a
 slow hook included, a container there has a process. So one that never started is given up once it
-has had none for `MAX_CREATION`, and CRI-O's own limit of a creation (240 s) is over.
+has had none for `MAX_CREATION`, and CRI-O's own limit of a creation (240 s) is over. So is one
+whose creation an older containerd may have given up while we registered.
 
 containerd says nothing of the end of a pod that it had before its own last start. So a pod that has
 a room and no containers is over once nothing runs in its cgroup: there its sandbox has a process

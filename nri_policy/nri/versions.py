@@ -200,7 +200,18 @@ class Runtime(Struct, frozen=True, kw_only=True):
 
     @property
     def hides_creations(self) -> bool:
-        """Whether a creation that goes on is in no list, and one given up in no event: CRI-O."""
+        """Whether a creation that goes on while we register is in no list.
+
+        It is not with CRI-O, nor where registrations do not wait for creations: before NRI 0.7, and
+        in containerd 2.0 at first (nri.md §3.6).
+        """
+        release = Version.parse(self.version)
+        left_out = release is not None and (2, 0, 0) <= release[:3] < (2, 0, 3)
+        return self.name == "cri-o" or left_out or not self._has(Version(0, 7, 0))
+
+    @property
+    def forgets_creations(self) -> bool:
+        """Whether a creation that is given up is in no event: CRI-O."""
         return self.name == "cri-o"
 
     @property

@@ -32,7 +32,6 @@ class DaemonEvents:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._node = parts.node
-        self._resources = parts.resources
         self._decisions = parts.decisions
         self._inventory = parts.inventory
         self._writing = parts.writing
@@ -54,7 +53,6 @@ class DaemonEvents:
                 log.warning("ended-without-event", extra={"container": each.id})
                 self._decisions.decide(Stopped(container_id=each.id))
                 self._parts.forget(each.id)
-                self._resources.remove(each.id)
         return gone
 
     async def clear_rooms(self, pod_ids: Iterable[str]) -> None:

@@ -12,7 +12,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -26,6 +27,7 @@ _NEW = f".{FILE}"  # until it is whole
 
 _MODE, _FILE_MODE = 0o755, 0o644
 PREPARED = 8  # folders for containers to come
+MAX_CREATION = 600.0  # seconds within which a container that a runtime has not listed may come
 # Ids become folder names: nothing that leads elsewhere.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 
@@ -33,8 +35,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 class Exposure:
     """The folders of all containers, below *folder*, which is made if it is not there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
+        """*now* is in seconds, as the times of files are."""
         self._folder = str(folder)
+        self._now = now
         self._prepared: list[str] = []  # names of folders that have an empty file
         self._numbers = count()
 
@@ -111,12 +115,25 @@ class Exposure:
             shutil.rmtree(_name(container_id), ignore_errors=True, dir_fd=ours)
 
     def keep_only(self, container_ids: Collection[str]) -> None:
-        """Forget all containers but these, and what is prepared, as far as the disk lets us."""
+        """Forget all containers but these, and what is prepared, as far as the disk lets us.
+
+        Who has been told something lately may be under creation, and in no runtime's list: it could
+        not start without the folder that it was to mount.
+        """
         self._prepared.clear()
         with suppress(OSError), _closing(_open(self._folder)) as ours:
             for name in os.listdir(ours):  # noqa: PTH208 - a descriptor
-                if name not in container_ids:
+                if name not in container_ids and not self._may_come(name, ours):
                     shutil.rmtree(name, ignore_errors=True, dir_fd=ours)
+
+    def _may_come(self, name: str, ours: int) -> bool:
+        if not _ID.fullmatch(name):
+            return False
+        try:
+            written = os.stat(f"{name}/{FILE}", dir_fd=ours, follow_symlinks=False).st_mtime
+        except OSError:
+            return False
+        return self._now() - written < MAX_CREATION
 
 
 def _name(container_id: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -68,6 +69,7 @@ class Container:
     in_force: nri.LinuxResources | None = None  # of its cgroup, while there is one
     asked: nri.LinuxResources | None = None  # what it was created with
     process: FirstProcess | None = None  # of its start
+    volumes: frozenset[str] = frozenset()  # sources of mounts that the kubelet sees to
     usage: int = 0  # bytes of memory that no limit can be set below
     updated_by: list[Update] = field(default_factory=list)
 
@@ -125,6 +127,13 @@ class Container:
         """Change to *state*, and show it to plugins."""
         self.state = state
         self.message.state = _NRI_STATES[state]
+
+    def mount(self) -> None:
+        """Mount what plugins add; CRIError, in runc's words, where it is not there."""
+        for each in self.message.mounts:
+            if each.source not in self.volumes and not Path(each.source).exists():
+                text = f'error mounting "{each.source}" to rootfs at "{each.destination}"'
+                raise CRIError(f"{text}: stat {each.source}: no such file or directory")
 
     def make_cgroup(self) -> None:
         """Make its cgroup, by the specification as it is now."""

@@ -174,6 +174,7 @@ class ContainerRuntime:
             container = self._creation.container(pod, manifest, (*devices, *own))
             shown = self.devices.variables(pod.manifest.metadata.uid, name)
             container.message.env.extend(shown)
+            container.volumes = frozenset(each.source for each in container.message.mounts)
             self._containers[container.id] = container
             pod.containers.append(container)
             try:
@@ -181,6 +182,7 @@ class ContainerRuntime:
                 await self.between("creating", container)
                 if self.release.makes_cgroups_early:
                     self.machine.check(container.message.linux.resources)
+                    container.mount()
                     container.make_cgroup()
             except CallRefused:
                 if self.release.tells_failed_creations:
@@ -204,6 +206,7 @@ class ContainerRuntime:
                     container.message.linux, container.cpus
                 )
                 if not self.release.makes_cgroups_early:
+                    container.mount()
                     container.make_cgroup()
                 await self.between("starting", container)
                 async with self._nri.lock:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nri_policy.plugin.exposure import FILE, PREPARED, Exposure
+from nri_policy.plugin.exposure import FILE, MAX_CREATION, PREPARED, Exposure
 
 RESOURCES = {"SHARED_CPUS": "0-3", "ALL_MEMS": "0"}
 TEXT = 'SHARED_CPUS="0-3"\nALL_MEMS="0"\n'
@@ -28,6 +29,19 @@ def test_a_container_finds_its_resources_whatever_our_umask_is(tmp_path: Path) -
     assert modes == [0o644, 0o755, 0o755]
     exposure.remove("c1")
     assert list((tmp_path / "containers").iterdir()) == []
+
+
+def much_later() -> float:
+    return time.time() + MAX_CREATION
+
+
+def test_a_container_that_may_be_under_creation_keeps_its_folder(tmp_path: Path) -> None:
+    """No runtime lists one while it makes it, and it could not start without the folder."""
+    Exposure(tmp_path).add("coming", RESOURCES)
+    Exposure(tmp_path).keep_only({})
+    assert (tmp_path / "coming" / FILE).read_text() == TEXT
+    Exposure(tmp_path, now=much_later).keep_only({})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_made_before_there_is_a_container(tmp_path: Path) -> None:
@@ -117,7 +131,7 @@ def test_what_is_forgotten_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "elsewhere" / "precious"
     precious.parent.mkdir()
     precious.write_text("precious")
-    exposure = Exposure(tmp_path / "containers")
+    exposure = Exposure(tmp_path / "containers", now=much_later)
     exposure.add("c1", RESOURCES)
     exposure.add("gone", RESOURCES)
     (tmp_path / "containers" / "c2").symlink_to(precious.parent)
@@ -182,8 +196,8 @@ def test_a_container_gets_a_folder_that_was_made_before(tmp_path: Path) -> None:
     assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o644, 0o755]
     exposure.prepare()
     assert len(prepared(folder)) == PREPARED
-    Exposure(folder).keep_only({"c2"})
-    assert [path.name for path in folder.iterdir()] == ["c2"]
+    Exposure(folder).keep_only({"c1", "c2"})
+    assert {path.name for path in folder.iterdir()} == {"c1", "c2"}
 
 
 def test_a_container_that_has_a_folder_keeps_it(tmp_path: Path) -> None:
