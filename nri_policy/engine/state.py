@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, MutableMapping
+from operator import attrgetter
 from typing import TypeVar
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ from nri_policy.workload.request import Request, Sort
 UNLIMITED = Equipment()
 _Key = TypeVar("_Key", int, str)
 _Value = TypeVar("_Value")
+# what the supply knows of a grant
+_BOOKED = attrgetter("pool", "sort", "exclusive", "shared", "shares", "preemptible", "tenant")
 
 
 class Placed(Struct, frozen=True, kw_only=True):
@@ -191,19 +194,23 @@ class State:
 
         A tenant's CPUs are booked for its room.
         """
-        grant, container_id = placed.grant, placed.container.id
+        container, grant, container_id = placed.container, placed.grant, placed.container.id
         if self.holder(container_id) is not None:
             raise ValueError(f"container {container_id} holds a grant already")
         assert grant.sort is Sort.NORMAL or not grant.exclusive, "only these have exclusive CPUs"
-        assert not grant.tenant or placed.container.pod.id in self.rooms, "a tenant has a room"
+        assert not grant.tenant or (
+            grant.exclusive <= self.rooms[container.pod.id].grant.exclusive
+        ), "a slice is of its pod's room (I7)"
         assert container_id not in self.resizing, "a resize is of a grant that is held"
+        assert container_id not in self.cold, "a cold start is of a grant that is held"
         if grant.sort is Sort.NORMAL:
             self.supply.take(EMPTY if grant.tenant else grant.exclusive)
             self.supply.book(grant.pool, grant.shared, grant.shares, grant.preemptible)
         self.enter(placed)
-        self.latest = max(self.latest, placed.container.created)
+        self.latest = max(self.latest, container.created)
         if container_id in self.placed:
-            self.peers.add(placed.container, grant.pool)
+            assert container.full_name not in self._names, "one container has a name at a time"
+            self.peers.add(container, grant.pool)
             self._index(placed)
         if offer is not None:
             self.memory.commit(offer)
@@ -219,8 +226,10 @@ class State:
             table = self.rooms
         elif container.part is not None:
             table = self.claims
+        before = table.get(container.id)
+        assert before is None or _BOOKED(before.grant) == _BOOKED(placed.grant), "bookings stay"
         table[container.id] = placed
-        self.touched[placed.container.id] = None
+        self.touched[container.id] = None
 
     def holder(self, holder_id: str) -> Placed | None:
         """Return the container, room or part of a claim of that id, None if it holds no grant."""
@@ -338,7 +347,8 @@ class State:
             _remove(self.pod_memory, container.pod.id, container_id)
         self.cold.pop(container_id, None)
         self.peers.remove(container_id)
-        del self._names[container.full_name]
+        named = self._names.pop(container.full_name)
+        assert named == container_id, "one container has a name at a time"
         _remove(self._pods, container.pod.id, container_id)
         return placed
 

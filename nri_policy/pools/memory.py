@@ -220,6 +220,7 @@ class MemorySupply:
 
     def _put(self, booking: Booking) -> None:
         """Lay a booking onto the nodes, as far as it fits."""
+        assert booking.request.id not in self._books.bookings, "it was lifted, or is new"
         short = self._books.flow.lay(booking.zone, booking.laid)
         if short:
             booking = replace(booking, missing=booking.missing + short)
@@ -230,6 +231,7 @@ class MemorySupply:
         if booking.request.movable:
             key = booking.request.rank, booking.zone, booking.widest
             amount += self._books.movable.pop(key, 0)
+            assert amount >= 0, "nothing is taken that was not laid"
             if amount:
                 self._books.movable[key] = amount
 

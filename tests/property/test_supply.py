@@ -137,6 +137,7 @@ def test_any_sequence_of_grants_is_accounted_as_by_sets(twin: Twin, data: st.Dat
                 twin.bookings.append(booking)
             case _ if twin.bookings:
                 booking = data.draw(st.sampled_from(twin.bookings))
+                refuse_what_is_not_booked(supply, twin, booking[0])
                 supply.unbook(*booking)
                 twin.bookings.remove(booking)
             case _:  # nothing is booked
@@ -149,6 +150,16 @@ def test_any_sequence_of_grants_is_accounted_as_by_sets(twin: Twin, data: st.Dat
     supply.give(CPUSet(twin.taken & twin.sharable))
     supply.give(CPUSet(twin.taken & twin.isolated))
     assert supply.snapshot() == untouched
+
+
+def refuse_what_is_not_booked(supply: Supply, twin: Twin, pool: int) -> None:
+    """Nothing is taken back of a sort that is nowhere in the pool's subtree, nor more than is."""
+    before, below = supply.snapshot(), twin.below(pool)
+    assert refused(lambda: supply.unbook(pool, twin.milli(pool) + 1, True, False))
+    for sort in ((True, True), (True, False)):
+        if sort not in [booking[2:] for booking in below]:
+            assert refused(lambda: supply.unbook(pool, 0, *sort))  # noqa: B023
+    assert supply.snapshot() == before
 
 
 def kernel(twin: Twin) -> Supply:

@@ -30,6 +30,7 @@ cdef class Supply:
     cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_preemptible) noexcept nogil
     cdef int64_t _allocatable_shared(self, int pool) noexcept nogil
     cdef _book(self, int pool, int64_t milli, bint shares, bint preemptible, int sign)
+    cdef bint _has_booked(self, int pool, int64_t milli, bint shares, bint preemptible) noexcept nogil
     cdef _count_class(self, CPUSet wanted, int *counts)
     cdef void _move(self, const uint64_t *words, int used, uint64_t *side, int *left, int sign) noexcept nogil
 

@@ -142,14 +142,14 @@ cdef class Supply:
         self._book(pool, milli, shares, preemptible, 1)
 
     def unbook(self, int pool, int64_t milli, bint shares, bint preemptible):
-        """Undo what `book` did with the same arguments."""
+        """Undo what `book` did with the same arguments; ValueError, and no change, where it cannot have been."""
         self._book(pool, milli, shares, preemptible, -1)
 
     cdef _book(self, int pool, int64_t milli, bint shares, bint preemptible, int sign):
         if not 0 <= pool < self.count or milli < 0 or (milli and (preemptible or not shares)):
             raise ValueError(f"cannot book {milli}m on pool {pool}")
-        if sign < 0 and not self.booked[pool]:
-            raise ValueError(f"nothing is booked on pool {pool}")
+        if sign < 0 and not self._has_booked(pool, milli, shares, preemptible):
+            raise ValueError(f"{milli}m of such a grant are not booked on pool {pool}")
         self.booked[pool] += sign
         while pool >= 0:
             self.shared_milli[pool] += sign * milli
@@ -159,6 +159,14 @@ cdef class Supply:
                 self.sharers[pool] += sign
                 self.requesters[pool] += sign * (milli > 0)
             pool = self.parent[pool]
+
+    cdef bint _has_booked(self, int pool, int64_t milli, bint shares, bint preemptible) noexcept nogil:
+        """Whether a grant like that can be booked on *pool*; sums over a subtree hold for all pools above it, too."""
+        if not self.booked[pool] or self.shared_milli[pool] < milli:
+            return False
+        if preemptible:
+            return self.preemptibles[pool] > 0
+        return not shares or (self.sharers[pool] > 0 and self.requesters[pool] >= (milli > 0))
 
     def free_cpus(self):
         """Return the sharable CPUs that are in no exclusive grant."""
