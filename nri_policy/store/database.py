@@ -127,6 +127,8 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise DamagedStoreError(path, f"it has malformed text: {error}") from error
     except ValueError as error:
         raise StoreError(path, f"a value has no stored form: {error}") from error
+    except AssertionError as error:  # it is opened and read again, and no decision fails for it
+        raise StoreError(path, f"what was written is not what was meant: {error}") from error
 
 
 @contextmanager
@@ -226,6 +228,7 @@ def read_tail(connection: sqlite3.Connection, path: Path) -> Tail:
         seq, found, size = connection.execute("SELECT seq, sum, bytes FROM snapshot").fetchone()
         verify(found, seq, size)
         for last, record_size, form, found in connection.execute(query, (seq,)):
+            _check_successor(last, seq)
             seq, size = last, size + record_size
             if form is not None or found is not None:
                 verify(found, form)
@@ -233,6 +236,12 @@ def read_tail(connection: sqlite3.Connection, path: Path) -> Tail:
     except (TypeError, ValueError) as error:
         raise DamagedStoreError(path, f"its journal cannot be read: {error}") from error
     return Tail(seq=seq, held=held, bytes=size)
+
+
+def _check_successor(seq: int, before: int) -> None:
+    """Raise ValueError where record *seq* is not the next one after *before*."""
+    if seq != before + 1:
+        raise ValueError(f"record {before + 1} is missing")
 
 
 def write_snapshot(connection: sqlite3.Connection, seq: int, size: int) -> None:

@@ -96,6 +96,8 @@ class Writer:
                 held[each] = None
                 self._stored.remove(each)
         self._mark = view.touched.mark
+        holders = len(view.placed) + len(view.rooms) + len(view.claims)
+        assert len(self._stored) == holders, "the database has whom the node has"
         return held
 
     def _write_layout(self, layout: Layout) -> int:
