@@ -86,8 +86,10 @@ def check_books(model: Model, supply: MemorySupply) -> None:
     booked = [(b.zone, b.request.amount - b.missing) for b in supply.bookings.values()]
     assert model.excess(booked) == 0, "I6: a set of nodes is overbooked"
     in_use = [(b.zone, b.request.amount) for b in supply.bookings.values()]
-    missing = sum(booking.missing for booking in supply.bookings.values())
-    assert missing == model.excess(in_use), "more or less is flagged than does not fit"
+    missing = {each: b.missing for each, b in supply.bookings.items() if b.missing}
+    excess = model.excess(in_use)
+    assert sum(missing.values()) == excess, "more or less is flagged than does not fit"
+    assert supply._short.keys() == missing.keys(), "who misses nothing is not looked at again"
 
 
 def check_offer(

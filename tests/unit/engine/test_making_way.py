@@ -132,7 +132,7 @@ def test_the_oldest_that_fits_comes_back_and_one_an_event() -> None:
     assert [driver.pool(each) for each in away] == ["socket #1", "socket #1"]
 
 
-def test_a_restart_recalls_the_home_and_drops_one_that_is_gone() -> None:
+def test_a_restart_recalls_the_home_unless_it_is_gone_or_elsewhere() -> None:
     driver, small, large = moved()
     view = view_of(driver.engine)
     held = {each: decode_grant(encode(view.to_store(each))) for each in view.placed}
@@ -141,8 +141,12 @@ def test_a_restart_recalls_the_home_and_drops_one_that_is_gone() -> None:
         nodes.running(each, driver.runtime.cpus[each.id], driver.runtime.mems[each.id])
         for each in (small, large)
     )
-    for home, expected in ("socket #1", "socket #1"), ("die #7/0", "root"):
-        held[small.id] = replace(held[small.id], home=home)
+    for pool, home, expected in (
+        ("root", "socket #1", "socket #1"),
+        ("root", "die #7/0", "root"),
+        ("socket #0", "socket #1", "socket #0"),
+    ):
+        held[small.id] = replace(held[small.id], pool=pool, home=home)
         other = EngineDriver(TWO, **RESERVED)
         other.runtime.cpus, other.runtime.mems = driver.runtime.cpus, driver.runtime.mems
         other.handle(Synchronized(containers=running, held=held))
