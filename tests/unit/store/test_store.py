@@ -23,6 +23,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.machine import Machine
 from nri_policy.node import view_of
 from nri_policy.store import compaction, forms, writer
 from nri_policy.store import store as store_module
@@ -33,6 +34,14 @@ from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
 from nri_policy.workload.annotations import AnnotationError
 from tests.support import nodes, stores
+
+COLD = {"cold-start.resource-policy.nri.io/pod": "duration: 60s"}
+
+
+def with_pmem(spec: str) -> Machine:
+    """Return a machine whose pmem a container can start on."""
+    machine = nodes.machine(spec)
+    return replace(machine, nodes=tuple(replace(node, normal=True) for node in machine.nodes))
 
 
 def asides(state_dir: Path) -> list[str]:
@@ -95,11 +104,9 @@ def test_what_an_earlier_life_knew_stands_until_the_runtime_was_heard(tmp_path: 
 
 
 def test_a_cold_start_ends_in_a_later_life_when_it_was_to_end(tmp_path: Path) -> None:
-    tiered = nodes.machine("package:2(pmem=8GiB) numa:2 core:2")
-    machine = replace(tiered, nodes=tuple(replace(node, normal=True) for node in tiered.nodes))
-    cold = {"cold-start.resource-policy.nri.io/pod": "duration: 60s"}
+    machine = with_pmem("package:2(pmem=8GiB) numa:2 core:2")
     store, engine = stores.started(tmp_path, machine)
-    container = nodes.container(500, annotations=cold)
+    container = nodes.container(500, annotations=COLD)
     stores.commit(store, engine, Created(container=container))
     stores.commit(store, engine, Started(container_id=container.id, now=1000.0))
     on_pmem = engine.state.placed[container.id].grant
@@ -437,7 +444,8 @@ def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -
 
 
 def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: Path) -> None:
-    store, engine = stores.started(tmp_path, nodes.machine("package:2 numa:4 core:8 pu:2"))
+    machine = with_pmem("package:2(pmem=8GiB) numa:4 core:8 pu:2")
+    store, engine = stores.started(tmp_path, machine)
 
     def held() -> dict[str, bytes]:
         """What the latest record says of grants."""
@@ -446,9 +454,10 @@ def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: 
         (text,) = store._connection.execute(query).fetchone()
         return {} if text is None else forms.decode_held(text)
 
-    running = [nodes.container(100) for _ in range(20)]
+    running = [nodes.container(100, annotations=COLD) for _ in range(20)]
     for container in running:
         stores.commit(store, engine, Created(container=container))
+    assert len(engine.state.cold) == 20
     engine.fork().handle(Stopped(container_id=running[0].id))
     newcomer = nodes.container(1000)
     stores.commit(store, engine, Created(container=newcomer))
