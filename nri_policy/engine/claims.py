@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from nri_policy.engine.announcement import announce_since
 from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
 from nri_policy.engine.exclusive_cpus import take
 from nri_policy.engine.explanation import DecisionKind, Explanation
@@ -89,7 +90,7 @@ def prepare(state: State, event: Prepared) -> Decision:
     for part in parts.values():
         _hold(state, part)
     cause = f"{event.parts[0].full_name} was prepared"
-    return Decision(changes=state.announce_since(free, cause))
+    return Decision(changes=announce_since(state, free, cause))
 
 
 def unprepare(state: State, event: Unprepared) -> Decision:
@@ -99,7 +100,7 @@ def unprepare(state: State, event: Unprepared) -> Decision:
     if gone and state.away:
         bring_back(state)
     names = ", ".join(each.container.full_name for each in gone)
-    return Decision(changes=state.announce_since(free, f"{names} was given back"))
+    return Decision(changes=announce_since(state, free, f"{names} was given back"))
 
 
 def _give_back(state: State, claim: str) -> list[Placed]:

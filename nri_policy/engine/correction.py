@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from nri_policy.engine.announcement import announce_all, announce_since
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import Described
 from nri_policy.engine.grant import Decision, Held
@@ -26,8 +27,8 @@ def describe(state: State, event: Described) -> Decision:
     cause = "its pod's object says what it asks for"
     corrected = correct(state, known, cause)
     settle_memory(state, (event.pod_id,))
-    changes = state.announce_since(free, cause)
-    return Decision(changes=(*changes, *state.announce_all(corrected, cause)))
+    changes = announce_since(state, free, cause)
+    return Decision(changes=(*changes, *announce_all(state, corrected, cause)))
 
 
 def correct(state: State, containers: Iterable[Container], cause: str) -> list[str]:

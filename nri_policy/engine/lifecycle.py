@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.engine.announcement import announce, announce_all, announce_since
 from nri_policy.engine.claimants import with_held_claims
 from nri_policy.engine.claims import end_claims
 from nri_policy.engine.classification import (
@@ -70,7 +71,7 @@ def create(state: State, event: Created) -> Decision:
         state, container, request, free=free, warnings=warnings, admitted=event.admitted
     )
     if corrected:
-        told = state.announce_all(corrected, cause)
+        told = announce_all(state, corrected, cause)
         decision = replace(decision, changes=(*decision.changes, *told))
     return decision if classes is None else add_classes(state, decision, classes)
 
@@ -115,12 +116,12 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         bring_back(state, container.id)
     placed = state.placed[container.id]
     # one that was degraded keeps the weight that it came with
-    placement = state.announce(container.id, "asked for", with_shares=placed.request is request)
+    placement = announce(state, container.id, "asked for", with_shares=placed.request is request)
     return Decision(
         container_id=container.id,
         grant=placed.grant,
         placement=placement,
-        changes=state.announce_since(free, f"{container.full_name} was placed"),
+        changes=announce_since(state, free, f"{container.full_name} was placed"),
         explanation=placed.explanation,
         warnings=warnings + notes,
     )
@@ -149,7 +150,7 @@ def elapse(state: State, now: float) -> Decision:
     due = [each for each, at in state.cold.items() if at is not None and at <= now]
     for container_id in due:
         state.warm(container_id)
-    return Decision(changes=state.announce_since(free, "its cold start is over"))
+    return Decision(changes=announce_since(state, free, "its cold start is over"))
 
 
 def stop(state: State, event: Stopped | PodStopped) -> Decision:
@@ -175,7 +176,7 @@ def stop(state: State, event: Stopped | PodStopped) -> Decision:
     names = tuple(placed.container.full_name for placed in gone)
     subjects = names or [each.container.full_name for each in freed]
     cause = f"{', '.join(subjects)} stopped"
-    return Decision(released=names, changes=state.announce_since(free, cause))
+    return Decision(released=names, changes=announce_since(state, free, cause))
 
 
 def resend(state: State, container_ids: tuple[str, ...]) -> Decision:
@@ -188,6 +189,6 @@ def resend(state: State, container_ids: tuple[str, ...]) -> Decision:
             change,
             limits=updatable_limits(state.classes.get(change.container_id), state.equipment),
         )
-        for change in state.announce_all(placed, "it had drifted")
+        for change in announce_all(state, placed, "it had drifted")
     ]
     return Decision(changes=tuple(changes))

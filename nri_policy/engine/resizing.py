@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.engine.announcement import announce, announce_all, announce_since
 from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.explanation import DecisionKind
@@ -63,12 +64,12 @@ def resize(state: State, event: Resized) -> Decision:
             state.resizing[container_id] = resizing
         else:
             fit_room(state, container.pod.id, whole)
-        placement = state.announce(container_id, "asked for", with_shares=True)
+        placement = announce(state, container_id, "asked for", with_shares=True)
         return Decision(
             container_id=container_id,
             grant=state.placed[container_id].grant,
             placement=placement,
-            changes=state.announce_since(free, f"{container.full_name} was resized"),
+            changes=announce_since(state, free, f"{container.full_name} was resized"),
             explanation=placed.explanation,
         )
     deadline = state.cold.get(container_id)
@@ -82,7 +83,7 @@ def resize(state: State, event: Resized) -> Decision:
     if resizing is None:
         free = state.supply.free_cpus()
         fit_room(state, container.pod.id, whole)
-        less = state.announce_since(free, f"{container.full_name} was resized")
+        less = announce_since(state, free, f"{container.full_name} was resized")
         decision = replace(decision, changes=(*decision.changes, *less))
     return decision
 
@@ -97,8 +98,8 @@ def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:
     cause = "its pod was resized"
     corrected = correct(state, share_amounts(state, pod_id, resources), cause)
     settle_memory(state, (pod_id,))
-    changes = state.announce_since(free, cause)
-    return Decision(container_id=pod_id, changes=(*changes, *state.announce_all(corrected, cause)))
+    changes = announce_since(state, free, cause)
+    return Decision(container_id=pod_id, changes=(*changes, *announce_all(state, corrected, cause)))
 
 
 def _of_pod(container: Container, amounts: Resources | None) -> Container:
@@ -120,7 +121,7 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
         fit_room(state, before.container.pod.id, whole)
         if state.placed[container_id].request.milli < before.request.milli:
             bring_back(state, container_id)
-        return Decision(changes=state.announce_since(free, f"{name} was resized"))
+        return Decision(changes=announce_since(state, free, f"{name} was resized"))
     asked, deadline = state.placed[container_id].container, state.cold.get(container_id)
     whole = amounts_with(state, asked, _of_pod(before.container, asked.pod.amounts))
     state.drop(container_id, settle=False)
@@ -135,7 +136,7 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
     share_amounts(state, container.pod.id, whole)
     free = state.supply.free_cpus()
     fit_room(state, container.pod.id, whole)
-    decision = replace(decision, changes=(*decision.changes, *state.announce_since(free, note)))
+    decision = replace(decision, changes=(*decision.changes, *announce_since(state, free, note)))
     placed = state.placed[container_id]
     if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
         notes = [each for each in before.explanation.notes if each != note]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
+from nri_policy.engine.announcement import announce_all
 from nri_policy.engine.claims import complete, end_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
@@ -55,7 +56,7 @@ def place_and_announce(  # noqa: PLR0913 - who is placed, and what is refused
         if lost := [*restored.refused, *restored.flagged, *shorter]:
             raise CapacityError("; ".join(lost))
     return Decision(
-        changes=state.announce_all(state.placed, cause),
+        changes=announce_all(state, state.placed, cause),
         warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),
     )
 

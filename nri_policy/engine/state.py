@@ -17,15 +17,15 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Classes, Equipment
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.grant import Grant, Placement
+from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.quota import NO_QUOTA, quota_of
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Books, Move, Offer
 from nri_policy.pools.supply import supply_of
 from nri_policy.workload.peers import Peers
-from nri_policy.workload.pod import Container, shares_of
+from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 UNLIMITED = Equipment()
@@ -107,7 +107,7 @@ class State:
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
         # pool id -> containers whose cpuset follows its free CPUs: the nodes that the runtime is to
         # know of those whose cpuset is just these CPUs, None for all others
-        self._sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
+        self.sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
         # pod id -> its containers that have a part of its memory booked instead of their own
         self.pod_memory: defaultdict[str, dict[str, None]] = defaultdict(dict)
         # pod id -> its containers
@@ -142,7 +142,7 @@ class State:
         self.memory.restore(snapshot.memory)
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
         self.reserved_milli = 0
-        indexes = self.movers, self.away, self.pod_memory, self._names, self._sharing, self._pods
+        indexes = self.movers, self.away, self.pod_memory, self._names, self.sharing, self._pods
         for index in indexes:
             index.clear()
         for placed in self.placed.values():
@@ -165,7 +165,7 @@ class State:
         if grant.sort is Sort.RESERVED:
             self.reserved_milli += grant.shared
         if grant.shares:
-            self._sharing[grant.pool][container.id] = self._mems_of_sharer(placed)
+            self.sharing[grant.pool][container.id] = self._mems_of_sharer(placed)
             stays = grant.exclusive or not grant.shared or not request.movable or container.claims
             if not (stays or (request.steering.strict_hints and request.steering.hints)):
                 mover = grant.shared, container.created, container.id, grant.pool
@@ -272,9 +272,9 @@ class State:
         self.enter(placed)
         if container_id not in self.moved:
             self.moved[container_id] = None
-        members = self._sharing.get(placed.grant.pool, {})
+        members = self.sharing.get(placed.grant.pool, {})
         if members.get(container_id) is not None:
-            members[container_id] = self._mems(placed)
+            members[container_id] = self.mems(placed)
 
     def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
         """Give a sharer *grant* instead: on another pool, with the same memory booking.
@@ -290,13 +290,13 @@ class State:
         if container.id in self.memory.bookings:
             self.memory.rehome(container.id, pool)
         if old.shares:
-            _remove(self._sharing, old.pool, container.id)
+            _remove(self.sharing, old.pool, container.id)
         self.away.pop(container.id, None)
         del self.placed[container.id]  # it is the last to be placed now
         placed = replace(placed, grant=grant)
         self.enter(placed)
         if grant.shares:
-            self._sharing[pool][container.id] = self._mems_of_sharer(placed)
+            self.sharing[pool][container.id] = self._mems_of_sharer(placed)
         if container.id in self.movers:
             self.movers[container.id] = *self.movers[container.id][:3], pool
         if grant.home is not None:
@@ -332,7 +332,7 @@ class State:
         elif grant.sort is Sort.RESERVED:
             self.reserved_milli -= grant.shared
         if grant.shares and table is self.placed:
-            _remove(self._sharing, grant.pool, container_id)
+            _remove(self.sharing, grant.pool, container_id)
         if container_id in self.movers:
             del self.movers[container_id]
         if container_id in self.away:
@@ -391,7 +391,7 @@ class State:
 
     def members(self, pool: int) -> Iterable[str]:
         """Return the ids of the containers that are booked on exactly *pool* and share its CPUs."""
-        return self._sharing.get(pool, {})
+        return self.sharing.get(pool, {})
 
     def cpus(self, grant: Grant, hide_hyperthreads: bool, kept: CPUSet = EMPTY) -> CPUSet:
         """Return the CPUs that a grant allows (§9); empty for `preserve`.
@@ -401,7 +401,7 @@ class State:
         free = (self.supply.free_cpus() | kept) if grant.shares else EMPTY
         return self.layout.cpus_of(grant, free, hide_hyperthreads)
 
-    def _mems(self, placed: Placed) -> CPUSet:
+    def mems(self, placed: Placed) -> CPUSet:
         """Return the memory nodes that the runtime is to know of; empty where left alone."""
         pinned = self.layout.settings.pin_memory and not placed.request.memory_preserve
         return placed.grant.mems if pinned else EMPTY
@@ -410,91 +410,7 @@ class State:
         """Return the same where its cpuset is just its pool's free CPUs, None where it is not."""
         grant = placed.grant
         own = grant.exclusive or grant.claimed or placed.request.hide_hyperthreads
-        return None if own else self._mems(placed)
-
-    def announce(self, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
-        """Return what the runtime must hear of a container, None if it knows; it counts as sent."""
-        placed = self.placed[container_id]
-        settings, grant, request = self.layout.settings, placed.grant, placed.request
-        kept = self.resizing[container_id].shared if container_id in self.resizing else EMPTY
-        cpus = self.cpus(grant, request.hide_hyperthreads, kept) if settings.pin_cpu else EMPTY
-        mems = self._mems(placed)
-        before, now = self.sent.get(container_id), (cpus, mems)
-        told = self.quotas.get(container_id)
-        quota = quota_of(placed.container, request, grant, told, pinned=settings.pin_cpu)
-        changed = quota != told and NO_QUOTA in (quota, told)  # from one limit to another: it knows
-        if before == now and not changed and not with_shares:
-            return None
-        if before is not None and before[1] and mems and before[1] != mems:
-            cause = f"{cause}; its memory was on nodes {before[1]} before"
-        self.sent[container_id] = now
-        if quota is not None:
-            self.quotas[container_id] = quota
-        return Placement(
-            container_id=container_id,
-            cpus=cpus,
-            mems=mems,
-            shares=shares_of(request.milli) if with_shares and cpus else None,
-            cause=cause,
-            quota=quota if changed or (with_shares and quota == NO_QUOTA) else None,
-        )
-
-    def announce_all(self, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
-        """Return the updates for those of the containers whose place the runtime does not know."""
-        announced = [self.announce(each, cause, with_shares=False) for each in container_ids]
-        return tuple([placement for placement in announced if placement is not None])
-
-    def announce_since(self, free: CPUSet, cause: str) -> tuple[Placement, ...]:
-        """Return what other containers must hear now that the free CPUs are no longer *free*.
-
-        These share free CPUs that changed, or have moved, if only to another pool or other memory.
-        """
-        moved = self.announce_moved(cause) if self.moved else ()
-        return *self.announce_sharers(free ^ self.supply.free_cpus(), cause), *moved
-
-    def announce_moved(self, cause: str) -> list[Placement]:
-        """Return the updates for the containers that moved in this event.
-
-        Each has the cause that was noted when it moved, or else *cause*.
-        """
-        announced = [
-            self.announce(each, why or cause, with_shares=False) for each, why in self.moved.items()
-        ]
-        return [placement for placement in announced if placement is not None]
-
-    def announce_sharers(self, changed: CPUSet, cause: str) -> list[Placement]:
-        """Return the updates for the containers that share in a pool with *changed* CPUs.
-
-        They go by the ids of pools: the order in which pools came into use is not in the journal.
-        Every creation calls this, so what a pool's sharers have in common is computed once.
-        """
-        placements: list[Placement] = []
-        if not changed or not self.layout.settings.pin_cpu:
-            return placements
-        pools, free, sent = self.layout.tree.pools, self.supply.free_cpus(), self.sent
-        for pool in sorted(self._sharing):
-            if pools[pool].cpus.isdisjoint(changed):
-                continue
-            cpus = (pools[pool].cpus & free) or self.layout.capacity.reserved
-            known = now = None  # what the runtime has of the one before, and is to have
-            for member, mems in self._sharing[pool].items():
-                before = sent.get(member)
-                if before is not known or now is None or now[1] is not mems:
-                    known, now = before, None
-                    if before is not None and before[1] is mems and before[0] != cpus:
-                        now = cpus, mems
-                # who keeps what it had is not like the others
-                if now is None or member in self.resizing or member in self.quotas:
-                    if (placement := self.announce(member, cause, with_shares=False)) is not None:
-                        placements.append(placement)
-                else:
-                    sent[member] = now
-                    placements.append(
-                        Placement(
-                            container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause
-                        )
-                    )
-        return placements
+        return None if own else self.mems(placed)
 
 
 def _shares_memory(placed: Placed) -> bool:

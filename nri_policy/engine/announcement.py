@@ -1,0 +1,102 @@
+"""Announcement: what the runtime must hear of containers; spec placement.md §9.
+
+It is told of what differs from what it has. What is returned counts as sent: `State.sent` and
+`State.quotas` have it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.quota import NO_QUOTA, quota_of
+from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.pod import shares_of
+
+
+def announce(state: State, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
+    """Return what the runtime must hear of a container, None if it knows; it counts as sent."""
+    placed = state.placed[container_id]
+    settings, grant, request = state.layout.settings, placed.grant, placed.request
+    kept = state.resizing[container_id].shared if container_id in state.resizing else EMPTY
+    cpus = state.cpus(grant, request.hide_hyperthreads, kept) if settings.pin_cpu else EMPTY
+    mems = state.mems(placed)
+    before, now = state.sent.get(container_id), (cpus, mems)
+    told = state.quotas.get(container_id)
+    quota = quota_of(placed.container, request, grant, told, pinned=settings.pin_cpu)
+    changed = quota != told and NO_QUOTA in (quota, told)  # from one limit to another: it knows
+    if before == now and not changed and not with_shares:
+        return None
+    if before is not None and before[1] and mems and before[1] != mems:
+        cause = f"{cause}; its memory was on nodes {before[1]} before"
+    state.sent[container_id] = now
+    if quota is not None:
+        state.quotas[container_id] = quota
+    return Placement(
+        container_id=container_id,
+        cpus=cpus,
+        mems=mems,
+        shares=shares_of(request.milli) if with_shares and cpus else None,
+        cause=cause,
+        quota=quota if changed or (with_shares and quota == NO_QUOTA) else None,
+    )
+
+
+def announce_all(state: State, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
+    """Return the updates for those of the containers whose place the runtime does not know."""
+    announced = [announce(state, each, cause, with_shares=False) for each in container_ids]
+    return tuple([placement for placement in announced if placement is not None])
+
+
+def announce_since(state: State, free: CPUSet, cause: str) -> tuple[Placement, ...]:
+    """Return what other containers must hear now that the free CPUs are no longer *free*.
+
+    These share free CPUs that changed, or have moved, if only to another pool or other memory.
+    """
+    moved = _announce_moved(state, cause) if state.moved else ()
+    return *_announce_sharers(state, free ^ state.supply.free_cpus(), cause), *moved
+
+
+def _announce_moved(state: State, cause: str) -> list[Placement]:
+    """Return the updates for the containers that moved in this event.
+
+    Each has the cause that was noted when it moved, or else *cause*.
+    """
+    announced = [
+        announce(state, each, why or cause, with_shares=False) for each, why in state.moved.items()
+    ]
+    return [placement for placement in announced if placement is not None]
+
+
+def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placement]:
+    """Return the updates for the containers that share in a pool with *changed* CPUs.
+
+    They go by the ids of pools: the order in which pools came into use is not in the journal.
+    Every creation calls this, so what a pool's sharers have in common is computed once.
+    """
+    placements: list[Placement] = []
+    if not changed or not state.layout.settings.pin_cpu:
+        return placements
+    pools, free, sent = state.layout.tree.pools, state.supply.free_cpus(), state.sent
+    for pool in sorted(state.sharing):
+        if pools[pool].cpus.isdisjoint(changed):
+            continue
+        cpus = (pools[pool].cpus & free) or state.layout.capacity.reserved
+        known = now = None  # what the runtime has of the one before, and is to have
+        for member, mems in state.sharing[pool].items():
+            before = sent.get(member)
+            if before is not known or now is None or now[1] is not mems:
+                known, now = before, None
+                if before is not None and before[1] is mems and before[0] != cpus:
+                    now = cpus, mems
+            # who keeps what it had is not like the others
+            if now is None or member in state.resizing or member in state.quotas:
+                if (placement := announce(state, member, cause, with_shares=False)) is not None:
+                    placements.append(placement)
+            else:
+                sent[member] = now
+                placements.append(
+                    Placement(container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause)
+                )
+    return placements
