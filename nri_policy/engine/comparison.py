@@ -28,9 +28,9 @@ class Found(Struct, frozen=True, kw_only=True):
 
     table: Table
     pool: int | None  # None where none can hold it
-    looks: tuple[
-        bool, ...
-    ]  # whether preemptible containers count when its CPUs are cut; both are to be compared
+    # whether preemptible containers count when its CPUs are cut; both are to be compared
+    looks: tuple[bool, ...]
+    offers: Offers | None  # of memory; None where none is requested
 
 
 class Comparison:
@@ -42,6 +42,7 @@ class Comparison:
         layout = state.layout
         self._state = state
         self._request = request
+        self._offers = offers
         self._columns: list[tuple[Column, array[float]]] = []
         self._excluded = [*layout.too_coarse] if request.exclusive else []
         if pulls is not None and pulls.terms:
@@ -65,12 +66,15 @@ class Comparison:
         table = self.table(with_preemptible=True)
         pool = table.best(first, last)
         if not (self._request.exclusive and self._state.supply.has_preemptible()):
-            return Found(table=table, pool=pool, looks=(True,))
+            return self._found(table, pool, (True,))
         alone = self.table(with_preemptible=False)
         other = alone.best(first, last)
         if other is None or pool is None or alone.outranks(other, pool):
-            return Found(table=alone, pool=other, looks=(False,))
-        return Found(table=table, pool=pool, looks=(True, False) if pool == other else (True,))
+            return self._found(alone, other, (False,))
+        return self._found(table, pool, (True, False) if pool == other else (True,))
+
+    def _found(self, table: Table, pool: int | None, looks: tuple[bool, ...]) -> Found:
+        return Found(table=table, pool=pool, looks=looks, offers=self._offers)
 
     def table(self, *, with_preemptible: bool) -> Table:
         """Return the table of criteria, with what is kept for preemptible containers or without."""

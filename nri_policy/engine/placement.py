@@ -34,7 +34,7 @@ from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.zone_hint import zone_note
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
-from nri_policy.pools.memory_offer import MemoryShortageError, Offer, Offers
+from nri_policy.pools.memory_offer import MemoryRequest, MemoryShortageError, Offer
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.peers import Pulls
@@ -54,10 +54,16 @@ class _Case(Struct, frozen=True, kw_only=True):
     """A request of ordinary CPUs, and what is known of the container."""
 
     state: State
+    container: Container
     request: Request
+    memory: MemoryRequest | None  # None where none is booked
     held: Held | None  # of ordinary CPUs
     pulls: Pulls | None
     notes: tuple[str, ...]
+
+    def findings(self, found: Found, *notes: str) -> Findings:
+        """Return what a choice was made from."""
+        return Findings(table=found.table, pulls=self.pulls, notes=(*self.notes, *notes))
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -339,55 +345,84 @@ def _in_a_pool(
     held: Held | None,
     notes: tuple[str, ...],
 ) -> Choice:
-    """Choose a pool for a request of ordinary CPUs.
+    """Choose a pool for a request of ordinary CPUs (§4); PlacementError in cases 2 and 5.
 
-    A resize looks at the pool that the container is in first; one that asks for no more always
-    stays there. Who only shares may go farther down from there.
+    1. The pool that it holds ordinary CPUs of has room, or one below it for a container that only
+       shares: a resize stays there, always if it asks for no more.
+    2. These have none, and it is to stay: refused.
+    3. Some pool has room: the best one.
+    4. None has, and it requests no CPU: it shares the reserved ones, if there is memory (§2).
+    5. None has: refused.
     """
-    layout, tree = state.layout, state.layout.tree
+    case = _case(state, container, request, held, notes)
+    if case.held is not None:
+        found = _search_near(case, case.held)
+        if found.pool is not None:  # 1
+            return _choice(case, found, found.pool)
+        if case.held.stays:  # 2
+            raise _refuse(case, found)
+    found = _search(case)
+    if found.pool is not None:  # 3
+        return _choice(case, found, found.pool)
+    if request.preemptible and _has_memory(case, found):  # 4
+        return _at_top(state, container, request, DecisionKind.SPILLED, case.findings(found))
+    raise _refuse(case, found)  # 5
+
+
+def _case(
+    state: State,
+    container: Container,
+    request: Request,
+    held: Held | None,
+    notes: tuple[str, ...],
+) -> _Case:
     affinities = request.steering.affinities
-    pulls = state.peers.pulls(container, affinities) if affinities else None
-    mems = EMPTY if held is None else held.grant.mems
-    memory = memory_request(
-        container,
-        request,
-        aligned=state.layout.aligned,
-        cold=held is None or layout.memory.is_cold(mems),
+    cold = held is None or state.layout.memory.is_cold(held.grant.mems)
+    return _Case(
+        state=state,
+        container=container,
+        request=request,
+        memory=memory_request(container, request, aligned=state.layout.aligned, cold=cold),
+        held=None if held is None or held.grant.sort is not Sort.NORMAL else held,
+        pulls=state.peers.pulls(container, affinities) if affinities else None,
+        notes=notes,
     )
-    if held is not None and held.grant.sort is not Sort.NORMAL:
-        held = None
-    case = _Case(state=state, request=request, held=held, pulls=pulls, notes=notes)
-    if held is not None:
-        offers = None
-        if memory is not None:
-            offers = state.memory.offers(memory, mems, booked=held.booked)
-        home = held.grant.pool
-        first = home if request.exclusive else tree.first_below(home)
-        found = Comparison(state, request, pulls, offers).search(first, home)
-        pool = found.pool
-        if pool is None or not found.table.outranks(pool, home):
-            pool = home if held.covers(request) or found.table.fits(home) else None
-        if pool is not None:
-            return _choice(case, offers, replace(found, pool=pool))
-        if held.stays:
-            findings = Findings(table=found.table, pulls=pulls, notes=notes)
-            refusal = shortage(layout, request, found.table, offers)
-            raise _explain(state, container, findings, refusal)
-    offers = None if memory is None else state.memory.offers(memory)
-    found = Comparison(state, request, pulls, offers).search()
-    if found.pool is not None:
-        return _choice(case, offers, found)
-    findings = Findings(table=found.table, pulls=pulls, notes=notes)
-    if request.preemptible and (offers is None or offers.zone(tree.top.id) is not None):
-        return _at_top(state, container, request, DecisionKind.SPILLED, findings)
-    refusal = shortage(layout, request, found.table, offers)
-    raise _explain(state, container, findings, refusal)
 
 
-def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
-    """Return the choice of the pool that was found, with its CPUs and memory picked."""
-    state, request, held, pool = case.state, case.request, case.held, found.pool
-    assert pool is not None, "one was found"
+def _search_near(case: _Case, held: Held) -> Found:
+    """Return the pool that is held, or one below it that is better for who only shares."""
+    offers = None
+    if case.memory is not None:
+        offers = case.state.memory.offers(case.memory, held.grant.mems, booked=held.booked)
+    home, request = held.grant.pool, case.request
+    first = home if request.exclusive else case.state.layout.tree.first_below(home)
+    found = Comparison(case.state, request, case.pulls, offers).search(first, home)
+    if found.pool is not None and found.table.outranks(found.pool, home):
+        return found
+    stays = held.covers(request) or found.table.fits(home)
+    return replace(found, pool=home if stays else None)
+
+
+def _search(case: _Case) -> Found:
+    """Return the best pool of all."""
+    offers = None if case.memory is None else case.state.memory.offers(case.memory)
+    return Comparison(case.state, case.request, case.pulls, offers).search()
+
+
+def _has_memory(case: _Case, found: Found) -> bool:
+    """Whether the top pool has the memory that is requested."""
+    return found.offers is None or found.offers.zone(case.state.layout.tree.top.id) is not None
+
+
+def _refuse(case: _Case, found: Found) -> PlacementError:
+    """Return the error that none of the pools that were compared has room."""
+    refusal = shortage(case.state.layout, case.request, found.table, found.offers)
+    return _explain(case.state, case.container, case.findings(found), refusal)
+
+
+def _choice(case: _Case, found: Found, pool: int) -> Choice:
+    """Return the choice of *pool*, with its CPUs and memory picked."""
+    state, request, held, offers = case.state, case.request, case.held, found.offers
     offer = None if offers is None else near_devices(state, request, offers.offer(pool))
     grant, with_preemptible = cut(
         state, request, plain_grant(request, pool, EMPTY), held, found.looks
@@ -402,15 +437,11 @@ def _choice(case: _Case, offers: Offers | None, found: Found) -> Choice:
         grant=grant,
         kind=DecisionKind.RESIZED if at_home else kind,
         offer=offer,
-        findings=Findings(
-            table=found.table,
-            pulls=case.pulls,
-            notes=(
-                *case.notes,
-                *confinement_notes(state.layout, request, found.table, pool),
-                *not_cold(offer),
-                *isolation_notes(state.layout, request, grant),
-            ),
+        findings=case.findings(
+            found,
+            *confinement_notes(state.layout, request, found.table, pool),
+            *not_cold(offer),
+            *isolation_notes(state.layout, request, grant),
         ),
         room=not with_preemptible,
     )
