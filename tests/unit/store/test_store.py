@@ -62,7 +62,9 @@ def test_a_commit_is_found_by_a_life_after_one_that_ended_without_closing(tmp_pa
     assert stores.on_disk(store.path) == stores.grants(engine) != {}
 
 
-def test_a_writer_that_is_wrong_about_the_database_reads_it_anew(tmp_path: Path) -> None:
+def test_a_writer_that_is_wrong_about_the_database_reads_it_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store, engine = stores.started(tmp_path)
     assert store._writer is not None
     store._writer._stored.add("nobody")
@@ -70,6 +72,7 @@ def test_a_writer_that_is_wrong_about_the_database_reads_it_anew(tmp_path: Path)
         stores.commit(store, engine, Created(container=nodes.container(1000)))
     stores.commit(store, engine, Created(container=nodes.container(500)), now=RETRY_AFTER)
     assert stores.on_disk(store.path) == stores.grants(engine)
+    assert f"event=store-available path={store.path}" in caplog.text
 
 
 def test_what_stops_is_forgotten(tmp_path: Path) -> None:
