@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.decisions import TYPICAL
 from benchmarks.requests import CREATE, measure, pod_of, runtime_of
-from benchmarks.startup import SETTINGS, resident
+from benchmarks.startup import SETTINGS, cpu_seconds, resident
 from benchmarks.table import Section, Timing, number
 from nri_policy.hardware import synthetic
 from tests.support import busy_node
@@ -50,7 +50,7 @@ class Claim:
 
 def section() -> Section:
     requests = [asyncio.run(measure(*TYPICAL, floor=False))[CREATE] for _ in range(RUNS)]
-    processes = [asyncio.run(_idle()) for _ in range(RUNS)]
+    processes = [asyncio.run(idle(*TYPICAL)) for _ in range(RUNS)]
     whole = [Timing.of(each["request"]) for each in requests]
     decisions = [Timing.of(each["decision"]) for each in requests]
     shares = [100 * d.p50 / w.p50 for d, w in zip(decisions, whole, strict=True)]
@@ -92,9 +92,8 @@ def section() -> Section:
     )
 
 
-async def _idle() -> tuple[float, float]:
+async def idle(cpus: int, running: int) -> tuple[float, float]:
     """Return the MiB of a daemon that has placed containers, and the CPUs that it uses idle."""
-    cpus, running = TYPICAL
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         synthetic.write(busy_node.MACHINES[cpus], folder / "host")
@@ -114,19 +113,13 @@ async def _idle() -> tuple[float, float]:
             for at in range(running):
                 await runtime.start_pod(pod_of(f"running-{at}", milli if at % 4 else 1000))
             await asyncio.sleep(SETTLE)
-            before, began = _cpu_seconds(process.pid), time.perf_counter()
+            before, began = cpu_seconds(process.pid), time.perf_counter()
             await asyncio.sleep(IDLE)
-            used = _cpu_seconds(process.pid) - before
+            used = cpu_seconds(process.pid) - before
             return resident(process.pid), used / (time.perf_counter() - began)
         finally:
             process.terminate()
             await process.wait()
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process; what schedstat has is finer than clock ticks."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((each / "schedstat").read_text().split()[0]) for each in tasks) / 1e9
 
 
 def main() -> None:

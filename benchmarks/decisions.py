@@ -129,9 +129,15 @@ def compared() -> Iterator[Section]:
 
 
 def _told(cpus: int, running: int) -> tuple[str, ...]:
+    everybody, nobody = told(cpus, running)
+    ratio = f"{everybody / nobody:.1f}"
+    return str(cpus), str(running), number(everybody), number(nobody), ratio
+
+
+def told(cpus: int, running: int) -> tuple[float, float]:
     """Create an exclusive container that changes the cpuset of all others, and of nobody.
 
-    By turns, for both to meet the same machine.
+    By turns, for both to meet the same machine. Return the medians in µs.
     """
     engines = []
     for pinned in (True, False):
@@ -143,8 +149,7 @@ def _told(cpus: int, running: int) -> tuple[str, ...]:
         engines.append(engine)
     turns = [[_exclusive(engine) for engine in engines] for _ in range(5)]
     everybody, nobody = (min(turn[at].p50 for turn in turns) for at in range(2))
-    ratio = f"{everybody / nobody:.1f}"
-    return str(cpus), str(running), number(everybody), number(nobody), ratio
+    return everybody, nobody
 
 
 def _exclusive(engine: Engine) -> Timing:

@@ -41,17 +41,18 @@ Spent = dict[str, dict[str, list[float]]]  # by method and part, in seconds
 class Stopwatch:
     """Notes how long the requests take, and which part of that what takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.spent: Spent = {method: {part: [] for part in PARTS} for method in METHODS}
         self._parts: dict[str, float] = {}
 
     def clocked(self, part: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*given: Any, **named: Any) -> Any:
-            began = time.perf_counter()
+            began = self._clock()
             try:
                 return work(*given, **named)
             finally:
-                self._parts[part] = time.perf_counter() - began
+                self._parts[part] = self._clock() - began
 
         return timed
 
@@ -62,10 +63,10 @@ class Stopwatch:
 
         async def timed(link: PluginLink, method: str, *given: Any, **named: Any) -> Any:
             self._parts = {}
-            began = time.perf_counter()
+            began = self._clock()
             answer = await plain(link, method, *given, **named)
             if method in self.spent:
-                self.spent[method]["request"].append(time.perf_counter() - began)
+                self.spent[method]["request"].append(self._clock() - began)
                 for part, took in self._parts.items():
                     self.spent[method][part].append(took)
             return answer
@@ -86,9 +87,11 @@ async def runtime_of(cpus: int, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
         yield runtime
 
 
-async def measure(cpus: int, running: int, *, floor: bool) -> Spent:
-    """Return what requests took, of the daemon or of a plugin that only answers."""
-    watch = Stopwatch()
+async def measure(
+    cpus: int, running: int, *, floor: bool, clock: Callable[[], float] = time.perf_counter
+) -> Spent:
+    """Return what requests took by *clock*, of the daemon or of a plugin that only answers."""
+    watch = Stopwatch(clock)
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(dir=".")))
         runtime = await stack.enter_async_context(runtime_of(cpus, folder))

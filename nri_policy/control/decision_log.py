@@ -146,7 +146,7 @@ class DecisionLog:
             request=None,
             tree=view.layout.tree,
             pool=None,
-            table=None,
+            scores=None,
             notes=(str(error),),
         )
         if container.stands_for_pod:  # a room that cannot be resized stays as it is

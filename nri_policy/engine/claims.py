@@ -189,7 +189,7 @@ def _explained(
         request=request,
         tree=state.layout.tree,
         pool=grant.pool,
-        table=None,
+        scores=None,
     )
     return Placed(container=container, request=request, grant=grant, explanation=explanation)
 

@@ -39,10 +39,15 @@ class Explanation(Struct, frozen=True, kw_only=True):
     request: Request | None  # None where its annotations say nothing that makes sense
     tree: PoolTree
     pool: int | None  # id of the pool chosen
-    table: Table | None  # None where pools were not compared
+    scores: bytes | None  # the table of criteria, packed; None where pools were not compared
     # what drew it where, as it was found or as it was stored; None where it has no affinities
     pulls: Pulls | tuple[Pull, ...] | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> Table | None:
+        """The criteria of all pools, read anew each time; None where pools were not compared."""
+        return None if self.scores is None else Table.unpack(self.scores, len(self.tree.pools))
 
     @property
     def pool_name(self) -> str | None:

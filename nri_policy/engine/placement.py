@@ -49,6 +49,11 @@ class Findings(Struct, frozen=True, kw_only=True):
     pulls: Pulls | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def scores(self) -> bytes | None:
+        """The table as an explanation keeps it: a container lives for long, and has few bytes."""
+        return None if self.table is None else self.table.pack()
+
 
 class _Case(Struct, frozen=True, kw_only=True):
     """A request of ordinary CPUs, and what is known of the container."""
@@ -271,7 +276,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         request=request,
         tree=state.layout.tree,
         pool=choice.grant.pool,
-        table=choice.findings.table,
+        scores=choice.findings.scores,
         pulls=choice.findings.pulls,
         notes=(
             *choice.findings.notes,
@@ -457,7 +462,7 @@ def _explain(
         request=refusal.requested,
         tree=state.layout.tree,
         pool=None,
-        table=findings.table,
+        scores=findings.scores,
         pulls=findings.pulls,
         notes=(*findings.notes, str(refusal)),
     )

@@ -83,9 +83,8 @@ def shortcomings(
         found.append(Shortcoming.SPILLED)
     if request.sort is Sort.RESERVED and placed.grant.sort is Sort.NORMAL:
         found.append(Shortcoming.OVERFLOWED)
-    if explanation.table is not None and confined_by(
-        request, explanation.table, explanation.tree, placed.grant.pool
-    ):
+    table = explanation.table
+    if table is not None and confined_by(request, table, explanation.tree, placed.grant.pool):
         found.append(Shortcoming.CONFINED)
     booking = bookings.get(placed.container.id)
     if booking is not None and booking.home.zone < booking.zone:

@@ -207,13 +207,15 @@ def decode_decision(
         for pool in (why.pool, *(pull.pool for pull in why.pulls or ())):
             if pool is not None and not 0 <= pool < len(tree.pools):
                 raise ValueError(f"there is no pool {pool}")
+        if scores is not None:
+            Table.unpack(scores, len(tree.pools))  # now, for who asks later to find a table
         explanation = Explanation(
             container=why.container,
             kind=why.outcome,
             request=None if why.request is None else _read_request(why.request),
             tree=tree,
             pool=why.pool,
-            table=None if scores is None else Table.unpack(scores, len(tree.pools)),
+            scores=scores,
             pulls=why.pulls,
             notes=why.notes,
         )

@@ -118,7 +118,7 @@ def _explanation(record: Record, full_name: str) -> Explanation:
         request=None,
         tree=record.layout.tree,
         pool=None,
-        table=None,
+        scores=None,
         notes=(record.refusal or "",),
     )
 

@@ -125,9 +125,9 @@ class Writer:
         explanation = (
             outcome.explanation if isinstance(outcome, Decision | PlacementError) else None
         )
-        name = table = None
+        name = scores = None
         if explanation is not None:
-            name, table = explanation.container, explanation.table
+            name, scores = explanation.container, explanation.scores
         elif isinstance(event, Created):
             name = event.container.full_name
         if isinstance(outcome, Decision):
@@ -140,7 +140,7 @@ class Writer:
             kind=kind(event),
             event=encode_event(event),
             decision=decision,
-            scores=None if table is None else table.pack(),
+            scores=scores,
             held=encode_held(held) if held else None,
             introduced=introduced,
             link=self._link,

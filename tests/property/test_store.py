@@ -100,7 +100,7 @@ def decisions() -> st.SearchStrategy[Decision]:
         Explanation,
         tree=st.just(LAYOUT.tree),
         pool=st.none() | pools,
-        table=st.none(),
+        scores=st.none(),
         pulls=st.none() | st.lists(pulls, max_size=3).map(tuple),
         notes=st.lists(st.text(), max_size=2).map(tuple),
     )

@@ -1,4 +1,4 @@
-"""Nodes of five sizes with many containers, and newcomers to them."""
+"""Nodes of six sizes with many containers, and newcomers to them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ MACHINES = {
     256: "package:2 numa:4 l3:2 core:8 pu:2",
     1024: "package:4 numa:4 l3:4 core:8 pu:2",
     4096: "package:8 numa:4 l3:4 core:16 pu:2",
+    8192: "package:16 numa:4 l3:4 core:16 pu:2",
 }
 COUNTS = (10, 100, 500)
 MEMORY = 16 << 20  # bytes of a container

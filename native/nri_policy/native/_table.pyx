@@ -8,20 +8,22 @@ import struct
 
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
-from libc.stdint cimport int64_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 from nri_policy.native._cpuset cimport LIMIT
 
 cdef enum:
     MARK = 1 << 20  # no number of pools, with which tables of the first version begin
-    VERSION = 3     # of packed tables: since the third they name their columns
+    VERSION = 4     # of packed tables: since the third they name their columns, since this one cells may be narrow
+    SAME = 0x80     # in a column's first byte: it has one cell, for all pools; the rest is the bytes of a cell
 
 _COLUMNS = (*(column.name for column in Column), "SHORTFALL", "EXCLUDED")  # all that is known of a pool
 _AT = {name: at for at, name in enumerate(_COLUMNS)}
 _HEAD = struct.Struct("=QQ")  # MARK + VERSION, and how many bytes of names follow
 _NAMES = ",".join(_COLUMNS).encode()
 _PACKED_NAMES = _HEAD.pack(MARK + VERSION, len(_NAMES)) + _NAMES
+_WIDE = VERSION - 1  # as this one, with all cells of eight bytes
 
 # The columns of tables that do not name them: MARK + 2 begins the second, nothing the first.
 _SECOND = struct.pack("=Q", MARK + 2)
@@ -136,22 +138,26 @@ cdef class Table:
     def pack(self):
         """Return the table as bytes for `unpack`: the names of the columns, then their cells.
 
-        A column whose cells are all equal takes one of them.
+        A column whose cells are all equal takes one of them; whole numbers take as many bytes as the largest needs.
         """
-        cdef int pool, column
-        cdef uint64_t *packed = <uint64_t *> PyMem_Malloc(CELLS * (self.count + 1) * sizeof(uint64_t))
-        cdef uint64_t *end = packed  # of each column: the number of its cells that follow, then these
+        cdef int pool, column, cells, width
+        cdef char *packed = <char *> PyMem_Malloc(CELLS * (1 + <Py_ssize_t> self.count * sizeof(uint64_t)))
+        cdef char *end = packed
         if packed == NULL:
             raise MemoryError
         for column in range(CELLS):
-            end[0] = 1
+            cells, width = 1, 1
             for pool in range(self.count):
-                end[1 + pool] = self._cell(pool, column)
-                if end[1 + pool] != end[1]:
-                    end[0] = self.count
-            end += 1 + end[0]
+                if self._cell(pool, column) != self._cell(0, column):
+                    cells = self.count
+                width = max(width, _width(self._cell(pool, column), column))
+            end[0] = <char> (width | (SAME if cells == 1 else 0))
+            end += 1
+            for pool in range(cells):
+                _put(end, self._cell(pool, column), column, width)
+                end += width
         try:
-            return _PACKED_NAMES + (<const char *> packed)[:(end - packed) * sizeof(uint64_t)]
+            return _PACKED_NAMES + packed[:end - packed]
         finally:
             PyMem_Free(packed)
 
@@ -164,27 +170,29 @@ cdef class Table:
         cdef Table table
         cdef const char *at = packed
         cdef const char *end = at + len(packed)
-        cdef uint64_t cells, cell = 0
-        cdef int pool, column
+        cdef uint64_t cells
+        cdef int pool, column, width = sizeof(uint64_t)
         if not 0 < count <= 2 * LIMIT:
             raise ValueError(f"{count} is no number of pools")
         table = Table(count)
-        names, start = _columns_of(packed)
+        names, start, narrow = _columns_of(packed)
         at += <Py_ssize_t> start
         for name in names:
             column = _AT.get(name, -1)
             cells = 0
-            if end - at >= <Py_ssize_t> sizeof(uint64_t):
+            if narrow and at < end:
+                width = at[0] & (SAME - 1)
+                cells = 1 if at[0] & SAME else count
+                at += 1
+            elif end - at >= <Py_ssize_t> sizeof(uint64_t):
                 memcpy(&cells, at, sizeof(uint64_t))
                 at += sizeof(uint64_t)
-            if cells not in (1, count) or end - at < <Py_ssize_t> (cells * sizeof(uint64_t)):
+            if cells not in (1, count) or width not in (1, 2, 4, 8) or end - at < <Py_ssize_t> cells * width:
                 raise ValueError("not a table of criteria")
             for pool in range(count):
-                if cells > 1 or pool == 0:
-                    memcpy(&cell, at, sizeof(uint64_t))
-                    at += sizeof(uint64_t)
                 if column >= 0:
-                    table._set_cell(pool, column, cell)
+                    table._set_cell(pool, column, _get(at + (pool * width if cells > 1 else 0), column, width))
+            at += cells * width
         if at != end:
             raise ValueError("not a table of criteria")
         return table
@@ -209,12 +217,75 @@ cdef class Table:
             self.excluded[pool] = cell != 0
 
 
+cdef int _width(uint64_t cell, int column) noexcept:
+    """Return how many bytes the cell of a *column* needs."""
+    cdef int64_t whole = <int64_t> cell
+    cdef double value, again
+    if column < WIDTH:
+        memcpy(&value, &cell, sizeof(double))
+        if not -0x80000000 <= value <= 0x7FFFFFFF:
+            return 8
+        whole = <int64_t> value
+        again = <double> whole
+        if memcmp(&again, &value, sizeof(double)):  # a fraction, or the zero below zero
+            return 8
+    if -0x80 <= whole <= 0x7F:
+        return 1
+    if -0x8000 <= whole <= 0x7FFF:
+        return 2
+    return 4 if -0x80000000 <= whole <= 0x7FFFFFFF else 8
+
+
+cdef void _put(char *at, uint64_t cell, int column, int width) noexcept:
+    """Write a cell's *width* bytes."""
+    cdef int64_t whole = <int64_t> cell
+    cdef double value
+    cdef int8_t one
+    cdef int16_t two
+    cdef int32_t four
+    if width == 8:
+        memcpy(at, &cell, 8)
+        return
+    if column < WIDTH:
+        memcpy(&value, &cell, sizeof(double))
+        whole = <int64_t> value
+    one, two, four = <int8_t> whole, <int16_t> whole, <int32_t> whole
+    memcpy(at, <void *> &one if width == 1 else <void *> &two if width == 2 else <void *> &four, width)
+
+
+cdef uint64_t _get(const char *at, int column, int width) noexcept:
+    """Return the cell that `_put` wrote."""
+    cdef uint64_t cell = 0
+    cdef int64_t whole = 0
+    cdef double value
+    cdef int8_t one
+    cdef int16_t two
+    cdef int32_t four
+    if width == 8:
+        memcpy(&cell, at, 8)
+        return cell
+    if width == 1:
+        memcpy(&one, at, 1)
+        whole = one
+    elif width == 2:
+        memcpy(&two, at, 2)
+        whole = two
+    else:
+        memcpy(&four, at, 4)
+        whole = four
+    if not 0 <= column < WIDTH:
+        return <uint64_t> whole
+    value = <double> whole
+    memcpy(&cell, &value, sizeof(double))
+    return cell
+
+
 def _columns_of(bytes packed):
-    """Return the names of a packed table's columns, and where their cells begin; ValueError."""
+    """Return the names of a packed table's columns, where their cells begin, and if these can be narrow; ValueError."""
     if len(packed) >= _HEAD.size:
         mark, length = _HEAD.unpack_from(packed)
         start = _HEAD.size + length
-        if mark == MARK + VERSION and start <= len(packed):
-            return packed[_HEAD.size:start].decode("ascii").split(","), start
+        if mark in (MARK + _WIDE, MARK + VERSION) and start <= len(packed):
+            return packed[_HEAD.size:start].decode("ascii").split(","), start, mark == MARK + VERSION
     mark = _SECOND if packed.startswith(_SECOND) else b""
-    return _UNNAMED[mark], len(mark)
+    return _UNNAMED[mark], len(mark), False

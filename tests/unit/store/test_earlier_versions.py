@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import struct
+from array import array
 from base64 import b64decode
 from itertools import islice
 from pathlib import Path
@@ -41,6 +43,13 @@ SECOND_VERSION = b64decode(
     b"AEAAAAAAAAAAQAAAAAAAABhAAAAAAAAAKkABAAAAAAAAAAAAAAAAAAAABwAAAAAAAAAAAAAAAAAAAAAAAAAAAPC/AAAA"
     b"AAAAAMAAAAAAAAAIwAAAAAAAABDAAAAAAAAAFMAAAAAAAAAYwAEAAAAAAAAAAAAAAAAAAAABAAAAAAAAAAAAAAAAAAAA"
 )
+_NAMES = (
+    b"ISOLATED_FIT,AFFINITY,HINTS,HINTS_NONZERO,HINT_DEPTH,MEMORY_KIND,MEMORY_BURST,BURST_LEVEL,"
+    b"BURST_ROOM,MEMORY_TIGHTNESS,CPU_CLASS,UNDISTURBED_MEMORY,DEPTH,PACKAGES,NODES,L3S,QUIET,"
+    b"CAPACITY,CAPACITY_SECOND,ID,SHORTFALL,EXCLUDED"
+)
+# The same one, as it was stored when all its cells took eight bytes.
+THIRD_VERSION = struct.pack("=QQ", (1 << 20) + 3, len(_NAMES)) + _NAMES + SECOND_VERSION[8:]
 POOLS = 7
 ADDED = b',"full_cores":"off"'
 # What a stored grant had when a request was not yet two: of what steers, only that nothing does.
@@ -143,7 +152,10 @@ def age(path: Path, added: bytes, packed: bytes) -> int:
     return changed
 
 
-@pytest.mark.parametrize(("added", "packed"), [(ADDED, FIRST_VERSION), (b"\0", SECOND_VERSION)])
+@pytest.mark.parametrize(
+    ("added", "packed"),
+    [(ADDED, FIRST_VERSION), (b"\0", SECOND_VERSION), (b"\0", THIRD_VERSION)],
+)
 def test_a_store_of_an_earlier_version_keeps_every_grant_and_explanation(
     tmp_path: Path, added: bytes, packed: bytes
 ) -> None:
@@ -174,9 +186,22 @@ def test_columns_that_the_first_version_did_not_have_are_zero() -> None:
     assert table.best() == 1
 
 
-def test_both_earlier_versions_of_a_table_are_the_same_one() -> None:
-    first, second = Table.unpack(FIRST_VERSION, POOLS), Table.unpack(SECOND_VERSION, POOLS)
-    assert [first.row(pool) for pool in range(POOLS)] == [second.row(pool) for pool in range(POOLS)]
+def test_all_earlier_versions_of_a_table_are_the_same_one() -> None:
+    tables = [Table.unpack(each, POOLS) for each in (FIRST_VERSION, SECOND_VERSION, THIRD_VERSION)]
+    first, *later = [[each.row(pool) for pool in range(POOLS)] for each in tables]
+    assert later == [first, first]
+
+
+def test_whole_numbers_of_a_table_take_no_more_bytes_than_they_need() -> None:
+    table = Table.unpack(THIRD_VERSION, POOLS)
+    small = len(table.pack())
+    assert small < len(THIRD_VERSION) / 2
+    values = [0.0, -128.0, 127.0, 1.0, 2.0, 3.0, 4.0]
+    for value, width in ((0.0, 1), (-129.0, 2), (40_000.0, 4), (-3e9, 8), (0.5, 8), (-0.0, 8)):
+        table.fill(Column.CAPACITY, array("d", [*values[:-1], value]))
+        assert len(table.pack()) - small == (width - 1) * POOLS
+        again = Table.unpack(table.pack(), POOLS)
+        assert str(again.row(POOLS - 1)) == str(table.row(POOLS - 1)), "-0 is not 0"
 
 
 def test_a_stored_table_names_its_columns_so_that_others_may_come_and_go() -> None:
