@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -15,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.decisions import TYPICAL
 from benchmarks.requests import CREATE, measure, pod_of, runtime_of
-from benchmarks.startup import SETTINGS, cpu_seconds, resident
+from benchmarks.startup import SETTINGS, cpu_seconds, program, resident
 from benchmarks.table import Section, Timing, number
 from nri_policy.hardware import synthetic
 from tests.support import busy_node
@@ -99,15 +97,7 @@ async def idle(cpus: int, running: int) -> tuple[float, float]:
         synthetic.write(busy_node.MACHINES[cpus], folder / "host")
         (folder / "settings.yaml").write_text(SETTINGS)
         runtime = await stack.enter_async_context(runtime_of(cpus, folder))
-        process = await asyncio.create_subprocess_exec(
-            *(Path(sys.executable).parent / "nri-policy", "run"),
-            *("--config", folder / "settings.yaml", "--host-root", folder / "host"),
-            *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
-            *("--containers-dir", folder / "containers"),
-            *("--control-socket", folder / "control.sock"),
-            stderr=subprocess.DEVNULL,
-        )
-        try:
+        async with program(folder, runtime) as process:
             await asyncio.wait_for(runtime.synchronized(), 60)
             milli = busy_node.share(cpus, running)
             for at in range(running):
@@ -117,9 +107,6 @@ async def idle(cpus: int, running: int) -> tuple[float, float]:
             await asyncio.sleep(IDLE)
             used = cpu_seconds(process.pid) - before
             return resident(process.pid), used / (time.perf_counter() - began)
-        finally:
-            process.terminate()
-            await process.wait()
 
 
 def main() -> None:

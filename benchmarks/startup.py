@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import math
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +20,7 @@ from benchmarks.requests import runtime_of
 from benchmarks.table import Section, number
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import busy_node, nodes
 
 CPUS = 256
@@ -80,22 +85,43 @@ async def start() -> tuple[float, float, float]:
         (folder / "settings.yaml").write_text(SETTINGS)
         runtime = await stack.enter_async_context(runtime_of(CPUS, folder))
         assert nodes.machine(busy_node.MACHINES[CPUS]).online == runtime.machine.online_cpus
+        _compiled()
         began = time.perf_counter()
-        process = await asyncio.create_subprocess_exec(
-            *(Path(sys.executable).parent / "nri-policy", "run"),
-            *("--config", folder / "settings.yaml", "--host-root", folder / "host"),
-            *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
-            *("--containers-dir", folder / "containers"),
-            *("--control-socket", folder / "control.sock"),
-            stderr=subprocess.DEVNULL,
-        )
-        try:
+        async with program(folder, runtime) as process:
             await asyncio.wait_for(runtime.synchronized(), 60)
             took = time.perf_counter() - began
             return took, cpu_seconds(process.pid), resident(process.pid)
-        finally:
-            process.terminate()
-            await process.wait()
+
+
+@asynccontextmanager
+async def program(folder: Path, runtime: EmbeddedRuntime) -> AsyncIterator[Process]:
+    """Run the program beside *runtime*, with what *folder* has of settings and host."""
+    process = await asyncio.create_subprocess_exec(
+        *(Path(sys.executable).parent / "nri-policy", "run"),
+        *("--config", folder / "settings.yaml", "--host-root", folder / "host"),
+        *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
+        *("--containers-dir", folder / "containers"),
+        *("--control-socket", folder / "control.sock"),
+        stderr=subprocess.DEVNULL,
+        env=_compiled(),
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+@cache
+def _compiled() -> dict[str, str]:
+    """Return an environment in which all modules are compiled, as wherever this is installed."""
+    compiled = TemporaryDirectory()
+    atexit.register(compiled.cleanup)
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": compiled.name}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    modules = "import nri_policy.completion, nri_policy.cli.node.run, nri_policy.daemon.process"
+    subprocess.run([sys.executable, "-c", modules], check=True, env=environment)
+    return environment
 
 
 def resident(pid: int) -> float:
