@@ -89,6 +89,7 @@ class Publisher:
         self._owner: Object | None = None
         self._sent: Object | None = None  # what is there; None: not known, or nothing
         self._there = False  # whether there may be a slice of ours
+        self._kept = asyncio.Event()  # there is one, and the API server keeps it whole
         self._ours: deque[str] = deque(maxlen=16)  # revisions that we have made
         self._written_at = self._higher_at = float("-inf")
         self._credit, self._credit_at = float(BURST), 0.0
@@ -123,6 +124,7 @@ class Publisher:
     async def remove(self) -> None:
         """Take the slice away; APIError."""
         self._sent, self.values = None, {}
+        self._kept.clear()
         try:
             await self._client.delete(SLICES, slice_name(self._name))
         except APIError as error:
@@ -200,6 +202,7 @@ class Publisher:
         if self._sent != new:
             self._count("written")
         self._sent, self.values, self._failures = new, values_in(new), 0
+        self._kept.set()
         if self.problem:
             log.info("slice-published", extra={"devices": len(self.values)})
         self.problem = ""
@@ -228,9 +231,7 @@ class Publisher:
         fields = f"spec.nodeName={self._name},spec.driver={DRIVER}"
         failures = 0
         while True:
-            if not self._there:
-                await self._clock.sleep(1.0)
-                continue
+            await self._kept.wait()
             try:
                 events = follow(self._client, SLICES, fields=fields, sleep=self._clock.sleep)
                 async with aclosing(events):

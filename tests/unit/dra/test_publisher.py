@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nri_policy.dra.devices import Published, devices_of
-from nri_policy.dra.publisher import BURST, CHECK, INTERVAL, SETTLE, Publisher
+from nri_policy.dra.publisher import (
+    BURST,
+    CHECK,
+    INTERVAL,
+    SETTLE,
+    UNAVAILABLE,
+    Publisher,
+)
 from nri_policy.dra.resource_slice import CPU, dropped, faults, slice_name, slice_of
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
@@ -25,6 +32,8 @@ from nri_policy.workload.pod import Container
 from tests.support import nodes, resources
 from tests.support.apiserver import APIServer
 
+from .waiting import until
+
 
 @dataclass(slots=True, kw_only=True)
 class Publishing:
@@ -35,10 +44,17 @@ class Publishing:
     publisher: Publisher
     time: float = 0.0
     wanted: bool = True
+    slept: list[float] = field(default_factory=list)  # that would be longer than INTERVAL
 
     async def attempt(self) -> float:
         """Let it write what is due; return the seconds until it looks again."""
         return await self.publisher._attempt()
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for ever if that is longer than between two writes."""
+        if seconds > INTERVAL:
+            self.slept.append(seconds)
+            await asyncio.Event().wait()
 
     async def create(self, container: Container) -> None:
         async with self.node.turn:
@@ -51,6 +67,13 @@ class Publishing:
     @property
     def written(self) -> int:
         return sum(each.method == "PATCH" for each in self.server.requests)
+
+
+def _later(made: list[Publishing]) -> Callable[[float], Awaitable[None]]:
+    async def sleep(seconds: float) -> None:
+        await made[0].sleep(seconds)
+
+    return sleep
 
 
 @asynccontextmanager
@@ -67,7 +90,7 @@ async def publishing(folder: Path, **spec: Any) -> AsyncIterator[Publishing]:
             client,
             name="node-a",
             wanted=lambda: made[0].wanted,
-            clock=Clock(now=lambda: made[0].time, sleep=asyncio.sleep),
+            clock=Clock(now=lambda: made[0].time, sleep=_later(made)),
             delay=float,
         )
         made.append(Publishing(node=node, server=server, publisher=publisher))
@@ -129,6 +152,21 @@ async def test_a_slice_that_is_not_wanted_is_deleted_once(tmp_path: Path) -> Non
         requests = len(them.server.requests)
         await them.attempt()
         assert len(them.server.requests) == requests
+
+
+async def test_while_no_slice_is_wanted_nothing_is_looked_at(tmp_path: Path) -> None:
+    async with publishing(tmp_path) as them:
+        them.wanted = False
+        running = asyncio.create_task(them.publisher.run())
+        await until(lambda: bool(them.slept))
+        assert them.slept == [UNAVAILABLE - INTERVAL]
+        assert not them.server.requests
+        them.wanted = True
+        them.publisher.ask()
+        await until(lambda: bool(them.server.resources.one("resourceslices", slice_name("node-a"))))
+        await until(lambda: any(r.query.get("watch") for r in them.server.requests))
+        running.cancel()
+        await asyncio.wait({running})
 
 
 async def test_without_rights_it_is_asked_less_and_less(
