@@ -49,6 +49,7 @@ _HOW = {  # how a container came to what it has now
     DecisionKind.PRESERVED: "left as it is",
     DecisionKind.KEPT: "kept its place on {pool}",
     DecisionKind.TENANT: "in its pod's room on {pool}",
+    DecisionKind.CLAIMED: "where its claim is allocated, on {pool}",
     DecisionKind.RESIZED: "resized where it was, on {pool}",
 }
 
