@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from http.client import NOT_FOUND
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from nri_policy.kube.readiness import NAMESPACE, condition_of, has_taint
 from nri_policy.nrt.cluster_object import Cluster
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
+from nri_policy.workload.claim import DRIVER
 
 # What configs/kubernetes/rbac.yaml gives: namespace, group, resource, verbs
 NEEDED = (
@@ -39,6 +41,19 @@ NEEDED_FOR_READINESS = (
     ("", "", "nodes/status", ("patch",)),
     (NAMESPACE, "coordination.k8s.io", "leases", ("create", "patch", "delete")),
 )
+# And configs/kustomize/dra
+NEEDED_FOR_DRA = (
+    (
+        "",
+        "resource.k8s.io",
+        "resourceslices",
+        ("get", "list", "watch", "create", "patch", "delete"),
+    ),
+    ("", "resource.k8s.io", "resourceclaims", ("get",)),
+    ("", "resource.k8s.io", "deviceclasses", ("get",)),  # for us alone
+)
+DEVICE_CLASS = f"cpu.{DRIVER}"
+_CLASSES = Kind(group="resource.k8s.io", version="v1", plural="deviceclasses")
 _REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
 _PATIENCE = 3.0  # seconds for a request
 
@@ -50,6 +65,8 @@ class Access(Struct, frozen=True, kw_only=True):
     error: str = ""  # the same in words
     denied: tuple[str, ...] = ()  # "patch noderesourcetopologies"
     denied_readiness: tuple[str, ...] = ()  # of what the setting `readiness` needs
+    denied_dra: tuple[str, ...] = ()  # of what the setting `dra` needs
+    no_class: str = ""  # why no claim can name our devices; empty: one can, or we may not know
     tainted: bool = False  # whether our Node has our taint
     condition: str = ""  # the status of our condition of our Node; empty: it has none
     allocatable_milli: int | None = None  # milli-CPU that our Node promises to pods
@@ -94,7 +111,7 @@ async def _ask_access(client: Client, node: str) -> Access:
         condition=str(condition_of(shown).get("status", "")),
     )
     try:
-        denied, denied_readiness = [
+        denied, denied_readiness, denied_dra = [
             tuple(
                 [
                     f"{verb} {resource}"
@@ -103,11 +120,30 @@ async def _ask_access(client: Client, node: str) -> Access:
                     if not await _may(client, namespace, group, resource, verb)
                 ]
             )
-            for needed in (NEEDED, NEEDED_FOR_READINESS)
+            for needed in (NEEDED, NEEDED_FOR_READINESS, NEEDED_FOR_DRA)
         ]
     except APIError as refused:
         return replace(found, trouble=trouble or Trouble.REFUSED, error=error or str(refused))
-    return replace(found, denied=denied, denied_readiness=denied_readiness)
+    return replace(
+        found,
+        denied=denied,
+        denied_readiness=denied_readiness,
+        denied_dra=denied_dra,
+        no_class=await _missing_class(client),
+    )
+
+
+async def _missing_class(client: Client) -> str:
+    """Return why the cluster has no class of our devices."""
+    try:
+        await client.get(_CLASSES, DEVICE_CLASS)
+    except APIError as error:
+        if error.code != NOT_FOUND:
+            return ""
+        if error.details.get("name") == DEVICE_CLASS:
+            return f"the cluster has no DeviceClass {DEVICE_CLASS}"
+        return "the cluster does not serve resource.k8s.io/v1"
+    return ""
 
 
 async def _node(client: Client, name: str) -> Object:

@@ -26,6 +26,8 @@ from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
 from nri_policy.doctor.processes import Process, find_named, own_affinity, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
+from nri_policy.dra.cdi import FOLDER
+from nri_policy.dra.endpoint import KUBELET, registration_socket
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.hardware.discovery import discover
@@ -37,6 +39,7 @@ from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
 from nri_policy.systemd.scopes import socket_of
+from nri_policy.workload.claim import DRIVER
 
 PATIENCE = 8.0  # seconds for everything
 
@@ -50,6 +53,7 @@ class Where(Struct, frozen=True, kw_only=True):
     state_dir: Path = Path("/var/lib/nri-policy")
     control_socket: Path = Path("/run/nri-policy/control.sock")
     pod_resources: Path = SOCKET
+    registration: Path = registration_socket(KUBELET)
     kubeconfig: Path | None = None
     node_name: str = field(default_factory=lambda: platform.node().lower())
 
@@ -96,6 +100,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     pod_resources: Socket | None = None
     systemd: Socket | None = None
     devices: tuple[str, ...] = ()  # resources of device plugins that pods have
+    registration: Socket | None = None  # where the kubelet finds our DRA driver
+    claims: int = 0  # that are prepared, by their CDI files
     kubelet: KubeletConfig | None = None
     processes: tuple[Process, ...] = ()
     machine: Machine | str | None = None  # a text: why there is none
@@ -125,6 +131,8 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "runtimes": lambda: _runtimes(host, where),
         "nri_socket": lambda: probe_socket(where.nri_socket),
         "pod_resources": lambda: probe_socket(where.pod_resources),
+        "registration": lambda: probe_socket(where.registration),
+        "claims": lambda: sum(each.startswith(DRIVER) for each in host.names(str(FOLDER))),
         "systemd": lambda: probe_socket(socket_of(where.host_root)),
         "devices": lambda: assigned_resources(where.pod_resources),
         "kubelet": lambda: kubelet_config(host, processes(host)),

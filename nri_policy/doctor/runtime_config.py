@@ -1,4 +1,4 @@
-"""What the configuration files of containerd and CRI-O say about NRI and cgroups.
+"""What the configuration files of containerd and CRI-O say about NRI, CDI and cgroups.
 
 containerd: the file, and the files that it imports, each of which comes before what was read until
 then: key by key from configuration version 3 on, plugin by plugin before. CRI-O: the file, and the
@@ -24,6 +24,7 @@ CRIO = "/etc/crio/crio.conf"
 _CRIO_DROP_INS = "/etc/crio/crio.conf.d"
 _NRI = "io.containerd.nri.v1.nri"
 _CRI = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")  # of version 3, and before
+CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")  # of both, where they do not say
 _MOST_FILES = 100  # imports may go round in circles, or far
 
 _Table = dict[str, Any]
@@ -45,6 +46,8 @@ class RuntimeConfig(Struct, frozen=True, kw_only=True):
     request_timeout_ms: int = DEFAULT_REQUEST_TIMEOUT_MS
     cri_socket: str = "/run/containerd/containerd.sock"
     systemd_cgroups: bool | None = None
+    cdi: bool | None = None  # whether containers get devices by CDI
+    cdi_folders: tuple[str, ...] = CDI_FOLDERS
 
     @property
     def running(self) -> bool:
@@ -103,6 +106,8 @@ def _containerd(host: Host, process: Process | None) -> RuntimeConfig:
         ),
         cri_socket=_text(address, "/run/containerd/containerd.sock"),
         systemd_cgroups=systemd if isinstance(systemd, bool) else None,
+        cdi=cri["enable_cdi"] if isinstance(cri.get("enable_cdi"), bool) else None,
+        cdi_folders=_texts(cri.get("cdi_spec_dirs"), CDI_FOLDERS),
     )
 
 
@@ -134,6 +139,8 @@ def _crio(host: Host, process: Process | None) -> RuntimeConfig:
         ),
         cri_socket=_text(_map(crio, "api").get("listen"), "/var/run/crio/crio.sock"),
         systemd_cgroups=cgroups == "systemd" if reading.files else None,
+        cdi=True,  # it knows no other way
+        cdi_folders=_texts(_map(crio, "runtime").get("cdi_spec_dirs"), CDI_FOLDERS),
     )
 
 
@@ -213,6 +220,10 @@ def _map(value: Mapping[str, Any], *keys: str) -> _Table:
 
 def _text(value: object, default: str) -> str:
     return value if isinstance(value, str) and value else default
+
+
+def _texts(value: object, default: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else default
 
 
 def _milliseconds(value: object, default: int) -> int:

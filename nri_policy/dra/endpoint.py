@@ -46,13 +46,18 @@ class Registration:
         self.heard: Callable[[], None] = lambda: None  # called when the kubelet has said something
 
 
+def registration_socket(kubelet: Path) -> Path:
+    """Return where the kubelet whose folder is *kubelet* finds the driver."""
+    return kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"
+
+
 @asynccontextmanager
 async def serving(
     driver: Driver, registration: Registration, kubelet: Path = KUBELET
 ) -> AsyncIterator[None]:
     """Serve the kubelet whose folder is *kubelet*; OSError where there can be no socket."""
     service = kubelet / "plugins" / DRIVER / "dra.sock"
-    registry = kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"
+    registry = registration_socket(kubelet)
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "NodePrepareResources": _method(
             driver.prepare,

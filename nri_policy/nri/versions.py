@@ -187,6 +187,12 @@ class Runtime(Struct, frozen=True, kw_only=True):
             return f"runtime too old: {self} would lose what the kubelet has set"
         return ""
 
+    @property
+    def has_cdi_on(self) -> bool:
+        """Whether containers get devices by CDI where the configuration does not say."""
+        release = Version.parse(self.version)
+        return not (self.name == "containerd" and release is not None and release < (2, 0, 0))
+
     def _without(self, since: Version, what: str, containerd: str, crio: str) -> str:
         if self._has(since):
             return ""

@@ -41,6 +41,7 @@ _GROUPS = {
     _POLICY: "config.nri",
     "resourceslices": resources.GROUP,
     "resourceclaims": resources.GROUP,
+    "deviceclasses": resources.GROUP,
 }
 _ACCOUNT = "system:serviceaccount:kube-system:nri-policy"
 _CHANGED = "the object has been modified; please apply your changes to the latest version"

@@ -1,4 +1,4 @@
-"""Pods and the kinds of resource.k8s.io on the tests' API server: slices and claims (DRA).
+"""Pods and the kinds of resource.k8s.io on the tests' API server (DRA).
 
 Like the real one it selects slices by few fields and refuses others, keeps a watch open until
 something happens, and drops what a feature gate that is off does not know, without a word.
@@ -15,11 +15,16 @@ from typing import Any
 
 PATH = re.compile(
     r"/(?P<root>api/v1|apis/resource\.k8s\.io/(?P<version>[^/]+))"
-    r"(/namespaces/(?P<namespace>[^/]+))?/(?P<plural>pods|resourceslices|resourceclaims)"
-    r"(/(?P<name>[^/]+))?"
+    r"(/namespaces/(?P<namespace>[^/]+))?"
+    r"/(?P<plural>pods|resourceslices|resourceclaims|deviceclasses)(/(?P<name>[^/]+))?"
 )
 GROUP = "resource.k8s.io"
-_KINDS = {"pods": "Pod", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
+_KINDS = {
+    "pods": "Pod",
+    "resourceslices": "ResourceSlice",
+    "resourceclaims": "ResourceClaim",
+    "deviceclasses": "DeviceClass",
+}
 _SELECTED = {  # what a field selector may name
     "metadata.name": lambda found: found["metadata"]["name"],
     "spec.nodeName": lambda found: found["spec"].get("nodeName", ""),

@@ -52,6 +52,7 @@ class Made:
             state_dir=self.root / "state",
             control_socket=self.root / "control.sock",
             pod_resources=self.root / "kubelet.sock",
+            registration=self.root / "dra.sock",
             node_name="node-a",
         )
 

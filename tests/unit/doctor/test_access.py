@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
-from nri_policy.doctor.access import NEEDED, NEEDED_FOR_READINESS, Access, access_to
+from nri_policy.doctor.access import (
+    DEVICE_CLASS,
+    NEEDED,
+    NEEDED_FOR_DRA,
+    NEEDED_FOR_READINESS,
+    Access,
+    access_to,
+)
 from nri_policy.nrt.publisher import Trouble
 from tests.support.apiserver import APIServer
 from tests.support.manifests import MANIFESTS
@@ -32,18 +40,27 @@ def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a"
     return asyncio.run(asyncio.wait_for(ask(), HANGS))
 
 
-READINESS = MANIFESTS.parent / "kustomize" / "readiness"
-ALL_OF_READINESS = (
-    "patch nodes",
-    "patch nodes/status",
-    "create leases",
-    "patch leases",
-    "delete leases",
+READINESS, DRA = (MANIFESTS.parent / "kustomize" / each for each in ("readiness", "dra"))
+WITHOUT_COMPONENTS = Access(  # what only the settings `readiness` and `dra` need
+    denied_readiness=(
+        "patch nodes",
+        "patch nodes/status",
+        "create leases",
+        "patch leases",
+        "delete leases",
+    ),
+    denied_dra=(
+        "create resourceslices",
+        "patch resourceslices",
+        "delete resourceslices",
+        "get deviceclasses",
+    ),
 )
 
 
 @pytest.mark.parametrize(
-    ("folder", "asked"), [(MANIFESTS, NEEDED), (READINESS, NEEDED_FOR_READINESS)]
+    ("folder", "asked"),
+    [(MANIFESTS, NEEDED), (READINESS, NEEDED_FOR_READINESS), (DRA, NEEDED_FOR_DRA)],
 )
 def test_what_is_asked_for_is_what_the_manifest_grants(
     folder: Path, asked: tuple[tuple[str, str, str, tuple[str, ...]], ...]
@@ -65,10 +82,8 @@ def test_what_is_asked_for_is_what_the_manifest_grants(
 
 
 def test_a_cluster_with_our_manifests_lacks_nothing(tmp_path: Path) -> None:
-    """What only the setting `readiness` needs is not among them."""
-    assert asked(tmp_path) == Access(
-        allocatable_milli=15250, allocatable_memory=60 << 30, denied_readiness=ALL_OF_READINESS
-    )
+    expected = replace(WITHOUT_COMPONENTS, allocatable_milli=15250, allocatable_memory=60 << 30)
+    assert asked(tmp_path) == expected
 
 
 def test_what_the_node_says_of_the_daemon_is_read_whatever_kinds_the_cluster_has(
@@ -86,7 +101,27 @@ def test_what_the_node_says_of_the_daemon_is_read_whatever_kinds_the_cluster_has
 def test_a_node_that_promises_nothing_is_no_trouble(tmp_path: Path) -> None:
     for status in ({}, {"cpu": "many", "memory": []}, None):
         found = asked(tmp_path, lambda s, new=status: setattr(s, "allocatable", new))
-        assert found == Access(denied_readiness=ALL_OF_READINESS)
+        assert found == WITHOUT_COMPONENTS
+
+
+def test_whether_claims_can_name_our_devices(tmp_path: Path) -> None:
+    class_ = {"metadata": {"name": DEVICE_CLASS}, "spec": {}}
+
+    def lacks(server: APIServer) -> None:
+        server.components = ("dra",)
+
+    def older(server: APIServer) -> None:
+        lacks(server)
+        server.resources.versions = set()
+
+    def has(server: APIServer) -> None:
+        lacks(server)
+        asyncio.get_running_loop().create_task(server.resources.put("deviceclasses", class_))
+
+    assert asked(tmp_path, lacks).no_class == f"the cluster has no DeviceClass {DEVICE_CLASS}"
+    assert "does not serve resource.k8s.io/v1" in asked(tmp_path, older).no_class
+    found = asked(tmp_path, has)
+    assert (found.no_class, found.denied_dra) == ("", ())
 
 
 def test_a_missing_kind_and_a_missing_node_are_told_apart(tmp_path: Path) -> None:

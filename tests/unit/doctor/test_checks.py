@@ -508,6 +508,59 @@ def test_readiness_that_nobody_asks_for_is_not_judged(made: Made) -> None:
         assert verdicts(examine(facts), "readiness") == {}
 
 
+CDI = '[plugins."io.containerd.grpc.v1.cri"]\n'
+
+
+@pytest.mark.parametrize(
+    ("cdi", "version", "access", "text", "verdict"),
+    [
+        ("enable_cdi = true", "v1.7.27", Access(), "reaches the driver", Verdict.OK),
+        ("", "v2.2.1", Access(), "reaches the driver", Verdict.OK),
+        ("", "", Access(), "reaches the driver", Verdict.OK),
+        ("", "v1.7.27", Access(), "CDI is off in containerd", Verdict.ERROR),
+        ("enable_cdi = false", "v2.2.1", Access(), "CDI is off in containerd", Verdict.ERROR),
+        ('cdi_spec_dirs = ["/run/cdi/"]', "v2.2.1", Access(), "reaches", Verdict.OK),
+        ('cdi_spec_dirs = ["/a"]', "v2.2.1", Access(), "reads CDI files of /a only", Verdict.ERROR),
+        ("", "v2.2.1", None, "no cluster is known", Verdict.ERROR),
+        ("", "v2.2.1", Access(no_class="the cluster has no X"), "has no X", Verdict.ERROR),
+        ("", "v2.2.1", Access(denied_dra=("patch x",)), "may not patch x", Verdict.ERROR),
+        (
+            "",
+            "v2.2.1",
+            Access(trouble=Trouble.UNREACHABLE, no_class="?"),
+            "reaches the driver",
+            Verdict.OK,
+        ),
+    ],
+)
+def test_what_is_in_the_way_of_a_claim_is_named(  # noqa: PLR0917 - a row of the table
+    made: Made, cdi: str, version: str, access: Access | None, text: str, verdict: Verdict
+) -> None:
+    made.settings(dra={"enabled": True})
+    made.write("etc/containerd/config.toml", f"{CONTAINERD}{CDI}{cdi}\n")
+    with served(made.where.registration):
+        facts = replace(made.facts(version), cluster=access)
+    found = verdicts(examine(facts), "dra")
+    assert len(found) == 1
+    assert worst(found, text) is verdict
+
+
+def test_claims_without_a_driver_are_an_error_and_a_driver_that_nobody_wants_is_none(
+    made: Made,
+) -> None:
+    assert made.found("dra") == {}
+    made.settings(dra={"enabled": True})
+    facts = replace(made.facts("v2.2.1"), cluster=Access())
+    assert worst(verdicts(examine(facts), "dra"), "no driver at") is Verdict.WARNING
+    made.settings()
+    made.write("var/run/cdi/placement.nri-uid.json", "{}")
+    made.write("var/run/cdi/other.json", "{}")
+    found = made.found("dra")
+    assert worst(found, "1 claim prepared on this node, and no driver at") is Verdict.ERROR
+    with served(made.where.registration):
+        assert made.found("dra") == {}
+
+
 def test_who_makes_the_pods_cgroups_is_to_be_reached(made: Made) -> None:
     assert not any("systemd makes" in found for found in made.found("cgroups"))
     made.write("sys/fs/cgroup/kubepods.slice/cpuset.cpus", "")
