@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from nri_policy.cluster import offline
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import Files, read_documents
+from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.objects.workload import pod_document, read_groups
@@ -259,3 +261,60 @@ def test_a_damaged_text_is_an_error_that_names_the_file_or_objects(
     ):
         with suppress(DocumentError):
             read()
+
+
+USUAL = objects.node("n1", RACK="a", gpu=4) | {"spec": {}}
+NODE_PLACES = [
+    ("metadata",),
+    ("metadata", "name"),
+    ("metadata", "labels"),
+    ("metadata", "labels", "example.com/rack"),
+    ("spec",),
+    ("spec", "taints"),
+    ("spec", "unschedulable"),
+    ("status",),
+    ("status", "allocatable"),
+    ("status", "allocatable", "cpu"),
+    ("status", "conditions"),
+    ("status", "conditions", 0),
+    ("status", "conditions", 0, "type"),
+    ("status", "conditions", 0, "status"),
+]
+NODE_VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [
+        *(None, True, False, 0, 3, 1.5, "", "x", "True", "False", "Ready", "-2", "4Gi", [], {}),
+        *([{}], [None], {"a": "b"}, {"a": 1}, {"a": None}),  # of wrong types, too
+        [{"key": "k", "effect": "NoSchedule"}],
+        [{"type": "Ready", "status": "Unknown"}, {"type": "Ready", "status": "True"}],
+    ]
+)
+
+
+def read(value: object) -> ClusterNode | str:
+    try:
+        return read_node(value, "nodes[3]")
+    except DocumentError as error:
+        return str(error)
+
+
+@settings(max_examples=EXAMPLES * 3, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(NODE_PLACES), NODE_VALUES), max_size=3))
+def test_a_node_that_is_read_at_once_is_read_as_any_other(
+    changes: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
+    """Only plain values are read at once, not those in a text."""
+    node = copy.deepcopy(USUAL)
+    for (*path, last), value in changes:
+        with suppress(KeyError, IndexError, TypeError):
+            holder: Any = node
+            for each in path:
+                holder = holder[each]
+            holder[last] = value
+    assert read(node) == read(msgspec.Raw(msgspec.json.encode(node)))
+
+
+def test_a_node_that_is_read_at_once_is_no_part_of_what_it_was_read_from() -> None:
+    node = copy.deepcopy(USUAL)
+    found = read_node(node, "")
+    node["metadata"]["labels"]["example.com/rack"] = "b"
+    assert found == read_node(USUAL, "")

@@ -1,0 +1,3 @@
+def read_usual(
+    value: object,
+) -> tuple[str, dict[str, str], dict[str, str], tuple[()], bool, bool | None] | None: ...
