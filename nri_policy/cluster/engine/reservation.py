@@ -9,6 +9,7 @@ Pod sets come one after the other; one that fits beside those before it gets no 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 
@@ -128,17 +129,15 @@ class Room:
         nothing = implied(unit) or (is_spread(unit.workers) and not asks(unit.workers.request))
         self.tree: Tree = engine.tree_of(unit)
         self.plan = plan(unit, implied=nothing, levels=self.tree.levels, settings=engine.settings)
-        self.counts: Counts | None = None
-        try:
-            self.counts, _ = count(self.tree, unit, self.plan, engine.settings, {})
-        except Unplaceable:
-            return  # no node takes part
         self.unit = unit
         self.host_level = len(self.tree.topology.levels) - 1
         self.leaf = dict(self.tree.leaves_of_nodes())
         self._pod = unit.workers.template.spec.effective()
         base = self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
         self._rows, self._row = base.rows, dict(base.leaves_of_nodes())
+        self.counts: Counts | None = None
+        with suppress(Unplaceable):  # no node takes part
+            self.counts, _ = count(self.tree, unit, self.plan, engine.settings, {})
 
     def pods(self, node: str) -> int:
         """Return how many pods fit on a host; where hosts share a leaf, on all of them."""

@@ -60,6 +60,15 @@ def test_a_group_that_fits_needs_no_move() -> None:
     assert (found.status.state, found.moves) == ("Placed", [])
 
 
+def test_moves_make_no_zones_where_no_node_reports_any() -> None:
+    request = {"required": RACK, "slices": [{"level": "zone/Node", "size": 1}]}
+    using = settings("rack", HOSTNAME, topology={"belowHost": ["Node"]})
+    snapshot = read_snapshot({"nodes": NODES, "pods": [pod("p", "a1")]})
+    engine = engine_of(snapshot, read_settings(using))
+    asked = read_group(group(pod_set(1, request, cpu=4)))
+    assert plan_moves(engine, asked, snapshot).moves == []
+
+
 def test_no_more_pods_move_than_somebody_allows() -> None:
     pods = [pod("p", "a1"), pod("q", "a2"), pod("r", "b1"), pod("s", "b2")]
     assert len(moves(plan(*pods))) == 2
