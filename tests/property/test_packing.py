@@ -66,6 +66,10 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
 def counted(case: dict[str, Any]) -> Counts:
     rows = Rows(Domains(case["paths"]))
     rows.fill(case["rows"])
+    return counted_in(rows, case)
+
+
+def counted_in(rows: Rows, case: dict[str, Any]) -> Counts:
     mask = Mask(len(case["paths"]), case["scored"])
     for leaf, (code, score) in enumerate(zip(case["mask"], case["scores"], strict=True)):
         mask.set(leaf, code, score)
@@ -340,3 +344,27 @@ def test_entries_are_what_was_asked_for_and_the_last_of_a_leaf_is_used_again(
             before = last.get(entry[0])
             assert before != entry or before is entry
             last[entry[0]] = entry
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(), st.lists(st.tuples(st.integers(0, 11), st.integers(-3, 3)), max_size=15), st.data())
+def test_a_fork_of_rows_counts_on_by_itself(
+    case: dict[str, Any], changes: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """What was counted is taken over unless the rows have changed; neither sees the other."""
+    counts = counted(case)
+    every = range(counts.domains.count)
+    before = [counts.of(each) for each in every]
+    fork = counts.rows.fork()
+    late = data.draw(st.booleans())
+    if late:
+        counts.rows.add(0, {"cpu": 1}, 1)
+    copy = counted_in(fork, case)
+    copy.start_from(counts)
+    assert [copy.of(each) for each in every] == before
+    for leaf, amount in changes:
+        fork.add(leaf % counts.domains.leaves, {"cpu": 1}, amount)
+    anew = counted_in(fork, case)
+    assert [copy.of(each) for each in every] == [anew.of(each) for each in every]
+    if not late:
+        assert [counts.of(each) for each in every] == before

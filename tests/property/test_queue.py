@@ -102,23 +102,23 @@ class Play:
     def settle(self) -> None:
         self.waiting.hold(self.now, self.groups.__getitem__)
         aside = [*self.waiting.reservations()]
-        with self.waiting.round():
-            for key in self.waiting.queue.due():
-                rank = self.waiting.queue.rank(key)
-                asked = self.groups[key]
-                status = self.waiting.place(key, asked)
-                if not status.assignments:
-                    hopeless = self.waiting.is_hopeless(asked)
-                    self.waiting.queue.refused(key, hopeless=hopeless)
-                    continue
-                self.groups[key] = placed = replace(asked, status=status)
-                self.engine.set_group(placed)
-                aside = [each for each in aside if each[0] != key]  # its hosts are free again
-                self.check_hosts(placed, rank, aside)
-                self.waiting.queue.remove(key)
-                self.waits[key] = self.now - self.came[key]
-                runs = self.chance.uniform(1.0, LONGEST)
-                heapq.heappush(self.ends, (self.now + runs, key))
+        self.waiting.begin_round()
+        for key in self.waiting.queue.due():
+            rank = self.waiting.queue.rank(key)
+            asked = self.groups[key]
+            status = self.waiting.place(key, asked)
+            if not status.assignments:
+                hopeless = self.waiting.is_hopeless(asked)
+                self.waiting.queue.refused(key, hopeless=hopeless)
+                continue
+            self.groups[key] = placed = replace(asked, status=status)
+            self.engine.set_group(placed)
+            aside = [each for each in aside if each[0] != key]  # its hosts are free again
+            self.check_hosts(placed, rank, aside)
+            self.waiting.queue.remove(key)
+            self.waits[key] = self.now - self.came[key]
+            runs = self.chance.uniform(1.0, LONGEST)
+            heapq.heappush(self.ends, (self.now + runs, key))
 
     def check_hosts(
         self, placed: PlacementGroup, rank: Rank, aside: list[tuple[Key, Rank, tuple[str, ...]]]

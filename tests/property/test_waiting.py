@@ -128,19 +128,19 @@ class CrowdedCluster:
         queue = self.waiting.queue
         self.waiting.hold(self.now, self.groups.__getitem__)
         before = {key: (rank, hosts) for key, rank, hosts in self.waiting.reservations()}
-        with self.waiting.round():
-            for key in queue.due():
-                rank = queue.rank(key)
-                status = self.waiting.place(key, self.groups[key])
-                if not status.assignments:
-                    hopeless = self.waiting.is_hopeless(self.groups[key])
-                    queue.refused(key, hopeless=hopeless)
-                    continue
-                self.start(key, status)
-                for holder, (other, hosts) in before.items():
-                    if holder not in self.ends:
-                        taken = {*hosts} & hosts_of(self.groups[key]).keys()
-                        assert rank < other or not taken, (key, holder, taken)
+        self.waiting.begin_round()
+        for key in queue.due():
+            rank = queue.rank(key)
+            status = self.waiting.place(key, self.groups[key])
+            if not status.assignments:
+                hopeless = self.waiting.is_hopeless(self.groups[key])
+                queue.refused(key, hopeless=hopeless)
+                continue
+            self.start(key, status)
+            for holder, (other, hosts) in before.items():
+                if holder not in self.ends:
+                    taken = {*hosts} & hosts_of(self.groups[key]).keys()
+                    assert rank < other or not taken, (key, holder, taken)
         self.store()
 
     def start(self, key: Key, status: Status) -> None:

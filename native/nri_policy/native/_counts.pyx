@@ -7,7 +7,7 @@ then only the leaves that changed, and the domains that these are in.
 cimport cython
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from nri_policy.native._domains cimport Domains, Mask, Rows, Vector
 
@@ -81,6 +81,30 @@ cdef class Counts:
         PyMem_Free(self.score)
         PyMem_Free(self.host_of)
         PyMem_Free(self.most)
+
+    def start_from(self, Counts other not None):
+        """Take over the counts of *other*, of the same pods in the rows that these are a fork of.
+
+        Nothing is taken over if those rows have changed since.
+        """
+        cdef Rows rows = self.rows, origin = other.rows
+        cdef size_t size = self.domains.count * sizeof(int32_t)
+        if rows.origin is not origin or origin.epoch != rows.origin_epoch or origin.changes != rows.origin_changes:
+            return
+        if (self.leaders == NULL) != (other.leaders == NULL) or (self.score == NULL) != (other.score == NULL):
+            raise ValueError("the counts are of other pods")
+        other.refresh()
+        memcpy(self.pods, other.pods, size)
+        if self.slices != self.pods:
+            memcpy(self.slices, other.slices, size)
+        if self.leaders:
+            memcpy(self.leaders, other.leaders, self.domains.count)
+            memcpy(self.pods_l, other.pods_l, size)
+            if self.slices_l != self.pods_l:
+                memcpy(self.slices_l, other.slices_l, size)
+        if self.score:
+            memcpy(self.score, other.score, self.domains.count * sizeof(int64_t))
+        self.epoch, self.seen = origin.epoch, origin.changes
 
     def of(self, int domain):
         """Return pods, slices, both with the leader, leaders and score of a domain."""

@@ -28,6 +28,9 @@ cdef class Rows:
     cdef int *changed            # leaves that changed, in order
     cdef int changes             # entries of it
     cdef readonly int64_t epoch  # how often `changed` was emptied
+    cdef Rows origin             # of a fork: what it was made of, and how far that had come
+    cdef int64_t origin_epoch
+    cdef int origin_changes
     cdef touch(self, int leaf)
     cdef _check(self, int leaf)
 

@@ -317,6 +317,14 @@ cdef class Rows:
         memcpy(made.nodes, self.nodes, n * sizeof(int))
         return made
 
+    def fork(self):
+        """Return a copy that goes on by itself; `Counts.start_from` takes over what was counted of these."""
+        cdef Rows made = self.copy()
+        memcpy(made.changed, self.changed, self.changes * sizeof(int))
+        made.epoch, made.changes, made.origin = self.epoch, self.changes, self
+        made.origin_epoch, made.origin_changes = self.epoch, self.changes
+        return made
+
     def set(self, int leaf, dict amounts not None):
         """Set what a leaf has of the resources that it lists."""
         self._check(leaf)

@@ -7,8 +7,8 @@ its assignments.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from types import MappingProxyType
 
 import msgspec
@@ -23,11 +23,10 @@ from nri_policy.cluster.engine.spread_assignment import assignment as spread_ass
 from nri_policy.cluster.engine.spread_assignment import by_node, choose, not_placed, replace_spread
 from nri_policy.cluster.engine.spreading import read_preferences
 from nri_policy.cluster.engine.tree import Path, Tree
-from nri_policy.cluster.engine.usage import Usage, undone, usages_of
+from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
-from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
@@ -49,7 +48,7 @@ class Engine(ClusterState):
     def topology_of(self, pod_set: PodSet) -> Topology | None:
         """Return the topology on which a pod set is placed; None if there is none of that name."""
         try:
-            return self._topology((pod_set.request or PlacementRequest()).topology)
+            return self._ledger.topology((pod_set.request or PlacementRequest()).topology)
         except Unplaceable:
             return None
 
@@ -71,10 +70,12 @@ class Engine(ClusterState):
         rule.
         """
         steps = [unit for unit in units(group) if unit.workers.count]
-        status, refused = first, _ = self._place(group, steps, failures, more, explain)
+        trial = self._trial(group, steps, more)
+        status, refused = first, _ = trial._place(group, steps, failures, more, explain)  # noqa: SLF001
         moved: list[Unit] = []
         while refused is not None and (steps := _reordered(steps, refused, moved)):
-            status, refused = self._place(group, steps, failures, more, explain)
+            trial = self._trial(group, steps, more)
+            status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001
         return first if refused is not None else status
 
     def _place(
@@ -85,29 +86,26 @@ class Engine(ClusterState):
         more: Mapping[str, int],
         explain: bool,
     ) -> tuple[Status, Unit | None]:
-        """Place *group* in *steps*; return the one that found no room, too."""
-        own = (group.namespace, group.name)
-        replacing = bool(group.status.assignments and (group.status.unhealthy_nodes or more))
+        """Place *group* in *steps* in a trial; return the one that found no room, too."""
+        replacing = _is_replaced(group, more)
         unit: Unit | None = None
         assignments: dict[str, Assignment] = {}
-        placed = self._running_of(own)
-        with ExitStack() as stack:
-            try:
-                trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
-                stack.enter_context(self._as_given(group) if replacing else self._without(own))
-                for unit, tree in zip(steps, trees, strict=True):
-                    if replacing:
-                        new, whole = self._replace(group.status, unit, tree, implied(unit), more)
-                    else:
-                        new = whole = self._assign_apart(group, unit, tree, placed, failures)
-                    assignments |= whole
-                    if unit is not steps[-1]:
-                        stack.enter_context(self._promised(new, unit))
-                        placed += by_node(new.values(), self.nodes)
-            except Unplaceable as refused:
-                found = None if replacing else unit
-                message = str(refused) if explain else ""
-                return Status(state="Unplaceable", message=message), found
+        placed = self._running_of((group.namespace, group.name))
+        try:
+            trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
+            for unit, tree in zip(steps, trees, strict=True):
+                if replacing:
+                    new, whole = self._replace(group.status, unit, tree, implied(unit), more)
+                else:
+                    new = whole = self._assign_apart(group, unit, tree, placed, failures)
+                assignments |= whole
+                if unit is not steps[-1]:
+                    self.take(new, unit)
+                    placed += by_node(new.values(), self.nodes)
+        except Unplaceable as refused:
+            found = None if replacing else unit
+            message = str(refused) if explain else ""
+            return Status(state="Unplaceable", message=message), found
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
         return Status(state="Placed", assignments=ordered), None
 
@@ -128,12 +126,12 @@ class Engine(ClusterState):
         out = crowded(group, unit, tree, self.groups.values(), self.nodes)
         last = [each for each in out if not each.closed]
         while True:
-            with self._closed(nodes_of(out, tree)):
-                try:
-                    return self._assign(unit, tree, placed, failures, implied(unit))
-                except Unplaceable as refused:
-                    if not last:
-                        raise _with_crowded(refused, out) from None
+            trial = self.without_nodes(nodes_of(out, tree))
+            try:
+                return trial._assign(unit, trial.tree_of(unit), placed, failures, implied(unit))  # noqa: SLF001
+            except Unplaceable as refused:
+                if not last:
+                    raise _with_crowded(refused, out) from None
             out.remove(last.pop(0))
 
     def closed_to(self, group: PlacementGroup) -> frozenset[str]:
@@ -163,15 +161,18 @@ class Engine(ClusterState):
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
             out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
-        with self._promised(out, unit):
-            nodes = None if chosen is None else chosen.nodes
-            for pod_set in unit.pod_sets:
-                if pod_set.name not in out:
-                    asked = msgspec.structs.replace(pod_set, request=request)
-                    pods, left = self._spread(asked, placed, failures, nodes)
-                    if left:
-                        raise not_placed(pod_set.count, left)
-                    out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
+        trial = self
+        if out:
+            trial = self.fork()
+            trial.take(out, unit)
+        nodes = None if chosen is None else chosen.nodes
+        for pod_set in unit.pod_sets:
+            if pod_set.name not in out:
+                asked = msgspec.structs.replace(pod_set, request=request)
+                pods, left = trial._spread(asked, placed, failures, nodes)  # noqa: SLF001
+                if left:
+                    raise not_placed(pod_set.count, left)
+                out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
         return out
 
     def _replace(
@@ -207,25 +208,17 @@ class Engine(ClusterState):
         """
         own = self._running_of((group.namespace, group.name))
         placed: Counter[str] = Counter()
-        taken: list[tuple[str, Amounts, int]] = []
-        try:
-            pod_sets = requested(group)
-            for number, pod_set in enumerate(pod_sets):
-                path = f"spec.podSets[{number}].request"
-                try:
-                    new, left = self._spread(pod_set, own + placed, failures, None, path)
-                except Unplaceable as refused:
-                    raise DocumentError(join(path, "topology"), str(refused)) from None
-                placed.update(new | {"": left})
-                kind = self.kind_of(pod_set)
-                for node, pods in new.items() if number + 1 < len(pod_sets) else ():
-                    taken.append((node, kind, pods))
-                    self._use(*taken[-1])
-                    self._run(node, pods)
-        finally:
-            for node, kind, pods in taken:
-                self._use(node, kind, -pods)
-                self._run(node, -pods)
+        pod_sets = requested(group)
+        trial = self.fork() if len(pod_sets) > 1 else self
+        for number, pod_set in enumerate(pod_sets):
+            path = f"spec.podSets[{number}].request"
+            try:
+                new, left = trial._spread(pod_set, own + placed, failures, None, path)  # noqa: SLF001
+            except Unplaceable as refused:
+                raise DocumentError(join(path, "topology"), str(refused)) from None
+            placed.update(new | {"": left})
+            for node, pods in new.items() if number + 1 < len(pod_sets) else ():
+                trial.occupy(node, self.kind_of(pod_set), pods)
         return dict(+placed)
 
     def _spread(
@@ -239,8 +232,8 @@ class Engine(ClusterState):
         """Return the pods for each node, of those *within*, and how many find no place."""
         request = pod_set.request or PlacementRequest()
         preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
-        tree = self._spread_tree([each.key for each in preferences])
-        tolerations = self._topology(request.topology).tolerations
+        tree = self._ledger.spread_tree([each.key for each in preferences])
+        tolerations = self._ledger.topology(request.topology).tolerations
         return tree.spread(pod_set, preferences, tolerations, own, failures, within)
 
     def part(self, names: Collection[str]) -> Engine:
@@ -248,11 +241,48 @@ class Engine(ClusterState):
         zones = [self._zones[name].emptied() for name in names if name in self._zones]
         return Engine(self.settings, [self.nodes[name] for name in names], zones)
 
+    def fork(self) -> Engine:
+        """Return one to try things in: what comes to it, this one never sees.
+
+        It takes in no nodes, zones, pods or settings, and lives while nothing changes here.
+        """
+        made = copy(self)
+        made._usages, made._ledger = self._usages.fork(), self._ledger.fork()  # noqa: SLF001
+        made.groups = made._usages.groups  # noqa: SLF001
+        return made
+
+    def is_up_to_date(self) -> bool:
+        """Whether nothing has changed in what this is a fork of."""
+        return self._ledger.is_up_to_date()
+
+    def without_nodes(self, nodes: Collection[str]) -> Engine:
+        """Return a fork in which nobody uses these *nodes*; this one if there are none."""
+        if not nodes:
+            return self
+        made = self.fork()
+        made.close(nodes)
+        return made
+
+    def close(self, nodes: Collection[str]) -> None:
+        """Have nobody use these *nodes* in this fork."""
+        self._ledger.close(nodes)
+
+    def occupy(self, node: str, kind: Amounts, times: int) -> None:
+        """Have *times* more pods on a node of this fork, each of what `kind` returned."""
+        self._ledger.use(node, kind, times)
+        self._ledger.run(node, times)
+
     def freed(self, namespace: str, name: str) -> list[Usage]:
-        """Return what changes if a group leaves its places, with its pods; for `assumed`."""
-        usages = undone(self._in_use((namespace, name)))
+        """Return what becomes free if a group leaves its places, with its pods; for `free`."""
         # The report of a zone lacks what runs there: it is free once the pods end.
-        return [replace(each, reported=0) if each.reported else each for each in usages]
+        return [
+            replace(each, reported=0) if each.reported else each
+            for each in self._usages.in_use((namespace, name))
+        ]
+
+    def free(self, usages: Collection[Usage], times: int = 1) -> None:
+        """Have *usages* free in this fork, or in use again (-1)."""
+        self._ledger.assume(usages, -times)
 
     def tree_of(self, unit: Unit) -> Tree:
         """Return the tree on which *unit* is placed; raises Unplaceable.
@@ -260,7 +290,7 @@ class Engine(ClusterState):
         It goes below the host only as far as the request names zones.
         """
         request = unit.workers.request or PlacementRequest()
-        topology = self._topology(request.topology)
+        topology = self._ledger.topology(request.topology)
         wanted = (request.required, request.preferred, *(each.level for each in request.slices))
         named = [each for each in wanted if each is not None]
         below = [ZONE_LEVEL + kind for kind in topology.below_host]
@@ -276,50 +306,38 @@ class Engine(ClusterState):
         paths = {name: tree.path_of(node) for name, node in nodes.items()}
         return {name: path for name, path in paths.items() if path is not None}
 
-    @contextmanager
-    def _as_given(self, group: PlacementGroup) -> Iterator[None]:
-        """Count *group* by the assignments that it is given with while in the context."""
+    def _trial(
+        self, group: PlacementGroup, steps: Sequence[Unit], more: Mapping[str, int]
+    ) -> Engine:
+        """Return where *group* is to be placed: a fork if something is to be counted apart.
+
+        One that replaces is counted by the assignments that it is given with, others by none.
+        """
         key = (group.namespace, group.name)
         known = self.groups.get(key)
-        if known is not None and _usage_of(known) == _usage_of(group):
-            yield
-            return
-        self.set_group(group)
-        try:
-            yield
-        finally:
-            if known is None:
-                self.remove_group(*key)
-            else:
-                self.set_group(known)
+        own = self._usages.in_use(key)
+        as_given = known is not None and _usage_of(known) == _usage_of(group)
+        replacing = _is_replaced(group, more)
+        if len(steps) < 2 and (as_given if replacing else not own):
+            return self
+        made = self.fork()
+        if not replacing:
+            made.free(own)
+        elif not as_given:
+            made.set_group(group)
+        return made
 
-    @contextmanager
-    def _closed(self, nodes: frozenset[str]) -> Iterator[None]:
-        """Have nobody use these nodes either while in the context."""
-        aside = self._aside
-        self.set_aside(aside | nodes)
-        try:
-            yield
-        finally:
-            self.set_aside(aside)
+    def take(self, assignments: Mapping[str, Assignment], unit: Unit) -> None:
+        """Count assignments of a unit's pod sets as used in this fork."""
+        for each in unit.pod_sets:
+            if each.name in assignments:
+                usages = usages_of(assignments[each.name], self.kind_of(each))
+                self._ledger.assume(usages, 1)
 
-    def _without(self, group: Key) -> AbstractContextManager[None]:
-        """Count what a group's assignments use as free while in the context."""
-        usages = self._in_use(group)
-        return self.assumed(undone(usages)) if usages else nullcontext()
 
-    def _promised(
-        self, assignments: Mapping[str, Assignment], unit: Unit
-    ) -> AbstractContextManager[None]:
-        """Count assignments of a unit's pod sets as used while in the context."""
-        return self.assumed(
-            [
-                usage
-                for each in unit.pod_sets
-                if each.name in assignments
-                for usage in usages_of(assignments[each.name], self.kind_of(each))
-            ]
-        )
+def _is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:
+    """Whether a group keeps what it has, and new pods are placed beside that."""
+    return bool(group.status.assignments and (group.status.unhealthy_nodes or more))
 
 
 def _reordered(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[Unit]:

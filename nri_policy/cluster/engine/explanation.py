@@ -69,8 +69,7 @@ def explain(engine: Engine, group: PlacementGroup) -> Explanation:
     if group.status.assignments:
         return _explain(engine, group, None)
     found = standing(engine, group)
-    with behind(engine, found):
-        return _explain(engine, group, found)
+    return _explain(behind(engine, found), group, found)
 
 
 def _explain(engine: Engine, group: PlacementGroup, stands: Standing | None) -> Explanation:

@@ -8,7 +8,6 @@ put back, the last one that was taken out first. So each of those that have to l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.usage import Usage
@@ -22,11 +21,7 @@ def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
     None if it does not fit even without all groups of lower priority. Nothing changes. Raises
     DocumentError for a request that breaks a rule.
     """
-    search = _Search(engine, group)
-    try:
-        found = search.find(_order(engine, group.priority))
-    finally:
-        search.take_out(())
+    found = _Search(engine, group).find(_order(engine, group.priority))
     return None if found is None else [engine.groups[key] for key in found]
 
 
@@ -44,13 +39,13 @@ def _order(engine: Engine, priority: int) -> list[Key]:
 
 
 class _Search:
-    """Takes groups out of the engine; a step touches only groups that it takes or puts back."""
+    """Takes groups out of a fork; a step touches only groups that it takes or puts back."""
 
     def __init__(self, engine: Engine, group: PlacementGroup) -> None:
-        self._engine = engine
+        self._trial = engine.fork()
         self._group = group
         self._freed: dict[Key, list[Usage]] = {}
-        self._out: dict[Key, AbstractContextManager[None]] = {}
+        self._out: set[Key] = set()
 
     def find(self, order: Sequence[Key]) -> list[Key] | None:
         if self._fits_without():
@@ -67,17 +62,6 @@ class _Search:
             needed.insert(0, order[most - 1])
             order = order[: most - 1]
         return needed
-
-    def take_out(self, groups: Sequence[Key]) -> None:
-        """Have these out of the engine, and no others."""
-        wanted = {*groups}
-        for key in self._out.keys() - wanted:
-            self._out.pop(key).__exit__(None, None, None)
-        for key in wanted - self._out.keys():
-            if key not in self._freed:
-                self._freed[key] = self._engine.freed(*key)
-            self._out[key] = self._engine.assumed(self._freed[key])
-            self._out[key].__enter__()
 
     def _fewest(self, order: Sequence[Key], needed: list[Key]) -> int:
         """Return how many of *order*, from its start, have to leave beside *needed*.
@@ -97,5 +81,12 @@ class _Search:
         return high
 
     def _fits_without(self, *groups: Key) -> bool:
-        self.take_out(groups)
-        return self._engine.place(self._group, explain=False).state == "Placed"
+        wanted = {*groups}
+        for key in self._out - wanted:
+            self._trial.free(self._freed[key], -1)
+        for key in wanted - self._out:
+            if key not in self._freed:
+                self._freed[key] = self._trial.freed(*key)
+            self._trial.free(self._freed[key])
+        self._out = wanted
+        return self._trial.place(self._group, explain=False).state == "Placed"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 
 import msgspec
@@ -47,29 +46,29 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     members = [each for each in unit.pod_sets if each.name in given]
     failed = status.unhealthy_nodes
     kept = {each.name: _leaves(tree, given[each.name], failed) for each in members}
-    with ExitStack() as assumed:
-        for pod_set in members:
-            places = kept[pod_set.name]
-            added: Counter[int] = Counter()
-            own = given[pod_set.name]
-            lost: Counter[str] = Counter()
-            for one in own.domains:
-                if (name := _host(own, one)) in failed:
-                    lost[name] += one.count
-            if more.get(pod_set.name):
-                lost[_NO_NODE] = more[pod_set.name]
-            while lost:
-                rest = places or sum(kept.values(), Counter())  # leader and workers stay together
-                search = partial(_Search, tree, pod_set, settings, implied, failed)
-                names = _together(search, lost, places, rest, paths)
-                missing = sum(lost.pop(name) for name in names)
-                found = dict(search(missing).find(places, rest, paths.get(names[0])))
-                pod = pod_set.template.spec.effective()
-                assumed.enter_context(tree.assumed(found, pod))
-                added.update(found)
-                places.update(found)
-            new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
-            whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
+    trial = tree.fork()
+    for pod_set in members:
+        places = kept[pod_set.name]
+        added: Counter[int] = Counter()
+        own = given[pod_set.name]
+        lost: Counter[str] = Counter()
+        for one in own.domains:
+            if (name := _host(own, one)) in failed:
+                lost[name] += one.count
+        if more.get(pod_set.name):
+            lost[_NO_NODE] = more[pod_set.name]
+        while lost:
+            rest = places or sum(kept.values(), Counter())  # leader and workers stay together
+            search = partial(_Search, trial, pod_set, settings, implied, failed)
+            names = _together(search, lost, places, rest, paths)
+            missing = sum(lost.pop(name) for name in names)
+            found = dict(search(missing).find(places, rest, paths.get(names[0])))
+            pod = pod_set.template.spec.effective()
+            trial.take(found, pod)
+            added.update(found)
+            places.update(found)
+        new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
+        whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
     return new, whole
 
 
@@ -163,7 +162,9 @@ class _Search(Struct, frozen=True):
             raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
         spec = pod_set.template.spec
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
-        counts = tree.count_once(
+        trial = tree.fork()
+        trial.close_hosts(self.failed, kind)
+        counts = trial.count_once(
             spec.effective(),
             kind,
             size=wanted.size,
@@ -173,11 +174,7 @@ class _Search(Struct, frozen=True):
             most=request.max_per_host,
             held=places,
         )
-        with tree.without(self.failed, kind):
-            try:
-                return [*search(tree, counts, kind, wanted, missing)[0]]
-            except Unplaceable as refused:
-                raise Unplaceable(str(refused)) from None  # of the tree as it is here
+        return [*search(trial, counts, kind, wanted, missing)[0]]
 
     def _broken(
         self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None

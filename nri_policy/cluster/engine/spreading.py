@@ -10,6 +10,7 @@ import re
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from operator import itemgetter
 from typing import cast
 
@@ -110,6 +111,7 @@ class SpreadTree:
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
         self._filters: OrderedDict[bytes, Filter] = OrderedDict()
         self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
+        self._origin: SpreadTree | None = None  # of a fork
         self.paths: list[tuple[str, ...]]
         self._nodes: list[ClusterNode]  # by leaf
         self._tainted: set[int]  # leaves
@@ -140,6 +142,14 @@ class SpreadTree:
         self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
         for name, amounts in self._used.items():
             self.use(name, amounts, 1)
+
+    def fork(self) -> SpreadTree:
+        """Return a tree that goes on by itself, while no node changes in this one."""
+        made = copy(self)
+        made.rows = self.rows.fork()
+        made._every = self._every[:]  # noqa: SLF001 - another of this class
+        made._counts, made._origin = OrderedDict(), self  # noqa: SLF001
+        return made
 
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came (no *old*) or went (no *new*).
@@ -190,11 +200,11 @@ class SpreadTree:
             self.rows.add(leaf, amounts, -times)
         return True
 
-    def set_aside(self, node: ClusterNode, times: int) -> None:
-        """Have nobody use a node (1), or all again (-1)."""
+    def close(self, node: ClusterNode) -> None:
+        """Have nobody use a node."""
         leaf = self._at.get(node.name)
         if leaf is not None and _is_open(node):
-            self.rows.add(leaf, {}, 0, -times)
+            self.rows.add(leaf, {}, 0, -1)
 
     def run(self, node: str, times: int) -> None:
         """Take in that pods began to run on a node, or ended."""
@@ -252,6 +262,9 @@ class SpreadTree:
         if found is None:
             vector = Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1})
             found = Counts(self.rows, vector, kind.mask)
+            known = None if self._origin is None else self._origin._counts.get(key)  # noqa: SLF001
+            if known is not None:
+                found.start_from(known)
             if len(self._counts) == MAX_FILTERS:
                 self._counts.popitem(last=False)
         self._counts[key] = found

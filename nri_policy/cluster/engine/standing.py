@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
@@ -45,14 +42,9 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
     )
 
 
-@contextmanager
-def behind(engine: Engine, found: Standing) -> Iterator[None]:
-    """Leave the hosts alone that are set aside for groups ahead while in the context."""
-    engine.set_aside([host for hosts in found.set_aside.values() for host in hosts])
-    try:
-        yield
-    finally:
-        engine.set_aside(())
+def behind(engine: Engine, found: Standing) -> Engine:
+    """Return *engine* without the hosts that are set aside for groups ahead."""
+    return engine.without_nodes({host for hosts in found.set_aside.values() for host in hosts})
 
 
 def _waits(group: PlacementGroup) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
 import msgspec
 
@@ -54,6 +54,7 @@ class Tree:
         self._named_alike: bool  # whether nodes have the names of their hosts
         self._filters: OrderedDict[Any, Filter] = OrderedDict()
         self._counts: OrderedDict[Any, Counts] = OrderedDict()
+        self._origin: Self | None = None  # of a fork
         self.paths: list[Path]
         self.paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
@@ -137,14 +138,21 @@ class Tree:
         """Return the leaves whose nodes have taints, where leaves are hosts or zones."""
         return {*self._tainted}
 
-    def set_aside(self, node: ClusterNode, times: int) -> None:
-        """Have nobody use a node (1), or all again (-1); it stays part of the tree."""
+    def fork(self) -> Self:
+        """Return a tree that goes on by itself, while no node changes in this one."""
+        made = copy(self)
+        made.rows = self.rows.fork()
+        made._counts, made._origin = OrderedDict(), self  # noqa: SLF001 - another of this class
+        return made
+
+    def close(self, node: ClusterNode) -> None:
+        """Have nobody use a node; it stays part of the tree."""
         leaf = self._node_at.get(node.name)
         if leaf is None:
             return
         amounts = {} if self.topology.by_host else node.allocatable  # others share its leaf
         for each in self._from(leaf):
-            self.rows.add(each, amounts, -times, -times)
+            self.rows.add(each, amounts, -1, -1)
 
     def is_empty(self) -> bool:
         """Return whether no node takes part."""
@@ -229,37 +237,19 @@ class Tree:
         """Return the path of the node at a leaf, which may be a zone of it."""
         return self.paths[leaf][: len(self.topology.levels)]
 
-    @contextmanager
-    def without(self, hosts: Iterable[str], kind: Filter) -> Iterator[None]:
+    def close_hosts(self, hosts: Iterable[str], kind: Filter) -> None:
         """Do without those hosts that *kind* would admit."""
-        out = [
-            leaf
-            for host in hosts
-            if self.topology.by_host and (first := self._host_at.get(host)) is not None
-            for leaf in self._from(first)
-            if self.rows.nodes_at(leaf) and not kind.mask.get(leaf)
-        ]
-        for leaf in out:
-            self.rows.add(leaf, {}, 0, -1)
-        try:
-            yield
-        finally:
-            for leaf in out:
-                self.rows.add(leaf, {}, 0, 1)
+        for host in hosts if self.topology.by_host else ():
+            first = self._host_at.get(host)
+            for leaf in () if first is None else self._from(first):
+                if self.rows.nodes_at(leaf) and not kind.mask.get(leaf):
+                    self.rows.add(leaf, {}, 0, -1)
 
-    @contextmanager
-    def assumed(self, places: Mapping[int, int], pod: Amounts) -> Iterator[None]:
-        """Count pods as used at leaves while in the context."""
+    def take(self, places: Mapping[int, int], pod: Amounts) -> None:
+        """Count pods as used at leaves."""
         amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
-        self._assume_all(places, amounts, 1)
-        try:
-            yield
-        finally:
-            self._assume_all(places, amounts, -1)
-
-    def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
         for leaf, count in places.items():
-            self.assume(self.named_levels, self.values(leaf), amounts, times * count)
+            self.assume(self.named_levels, self.values(leaf), amounts, count)
 
     def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
         """Return the leaf that an assignment's values name, None where it has none."""
@@ -353,6 +343,9 @@ class Tree:
                 most=most,
                 held=held,
             )
+            known = None if self._origin is None else self._origin._counts.get(key)  # noqa: SLF001
+            if known is not None:
+                found.start_from(known)
             self._counts[key] = found
             if len(self._counts) > MAX_COUNTS:
                 self._counts.popitem(last=False)

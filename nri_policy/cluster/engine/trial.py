@@ -12,7 +12,6 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.standing import behind, standing
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, Status
-from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.wording import did_you_mean, quoted
 
@@ -42,8 +41,7 @@ def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]
 
     *failures* are recent ones of its pods, by node. What is set aside for others stays so.
     """
-    with behind(engine, standing(engine, group)):
-        status = engine.place(group, failures)
+    status = behind(engine, standing(engine, group)).place(group, failures)
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)
@@ -54,21 +52,9 @@ def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]
 
 
 def try_groups(engine: Engine, groups: Iterable[PlacementGroup]) -> list[Tried]:
-    """Place *groups*, each sees those before, and take them out again; raises DocumentError."""
-    before: dict[Key, PlacementGroup | None] = {}
-    tried = []
-    try:
-        for group in groups:
-            key = (group.namespace, group.name)
-            before.setdefault(key, engine.groups.get(key))
-            tried.append(try_group(engine, group, {}))
-    finally:
-        for key, old in before.items():
-            if old is None:
-                engine.remove_group(*key)
-            else:
-                engine.set_group(old)
-    return tried
+    """Place *groups*, each sees those before; nothing changes. Raises DocumentError."""
+    trial = engine.fork()
+    return [try_group(trial, group, {}) for group in groups]
 
 
 def find_group(engine: Engine, name: str) -> PlacementGroup:

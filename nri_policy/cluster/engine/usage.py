@@ -33,21 +33,6 @@ def usages_of(assignment: Assignment, kind: Amounts) -> list[Usage]:
     return [Usage(assignment.levels, each.values, kind, each.count) for each in assignment.domains]
 
 
-def undone(usages: Iterable[Usage]) -> list[Usage]:
-    """Return what gives back as much."""
-    return [
-        Usage(
-            each.levels,
-            each.values,
-            each.amounts,
-            -each.count,
-            -each.reported,
-            {node: -count for node, count in each.running.items()},
-        )
-        for each in usages
-    ]
-
-
 def in_use(
     group: PlacementGroup,
     members: Iterable[Pod],

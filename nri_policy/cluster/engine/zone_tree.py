@@ -7,12 +7,12 @@ the object does not count yet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.tree import Path, Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.objects.zone import NodeZones, Zone, zones_of
@@ -75,6 +75,12 @@ class ZoneTree(Tree):
         for leaf, available in enumerate(leaves):
             self.rows.set(leaf, available)
         self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
+
+    def fork(self, hosts: Tree | None = None) -> Self:
+        """Return a tree of the same zones, of a fork of the *hosts*."""
+        made = super().fork()
+        made.hosts = self.hosts.fork() if hosts is None else hosts
+        return made
 
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came or went; one that had no zones may have some now."""
@@ -143,10 +149,12 @@ class ZoneTree(Tree):
             end += 1
         return range(leaf, end)
 
-    def _assume_all(self, places: Mapping[int, int], amounts: Amounts, times: int) -> None:
-        super()._assume_all(places, amounts, times)
+    def take(self, places: Mapping[int, int], pod: Amounts) -> None:
+        """Count pods as used at zones, and on their hosts."""
+        super().take(places, pod)
+        amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
         for leaf, count in places.items():
-            self.hosts.assume(self.named_levels, self.values(leaf), amounts, times * count)
+            self.hosts.assume(self.named_levels, self.values(leaf), amounts, count)
 
     def _leaf_of_values(self, values: Sequence[str]) -> int | None:
         return self._leaf_at.get(tuple(values))

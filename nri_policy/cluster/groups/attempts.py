@@ -88,7 +88,6 @@ class Attempts:
         """Try to place a group of the queue, or what it has lost."""
         seen = self._groups[key]
         if seen.group.status.unhealthy_nodes:
-            self._engine.set_aside(())  # it was there before
             yield from self.replace(seen, seen.group.status.unhealthy_nodes)
             return
         if seen.group.status.assignments:
@@ -162,9 +161,10 @@ class Attempts:
         if any(self._groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
             return False
         if keys:
-            freed = [usage for key in keys for usage in self._engine.freed(*key)]
-            with self._engine.assumed(freed):
-                self.waiting.reserve(own, hosts_named(self._engine.place(group), self._engine))
+            then = self._engine.fork()
+            for key in keys:
+                then.free(then.freed(*key))
+            self.waiting.reserve(own, hosts_named(then.place(group), then))
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(

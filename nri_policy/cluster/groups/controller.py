@@ -330,9 +330,9 @@ class Controller:
         if self.busy:
             return writes
         self._set_aside()
-        with self.attempts.waiting.round():
-            for key in self.queue.due():
-                writes += self._guarded(key, self.attempts.place(key))
+        self.attempts.waiting.begin_round()
+        for key in self.queue.due():
+            writes += self._guarded(key, self.attempts.place(key))
         return writes
 
     def _slice(self, keys: dict[Key, None]) -> list[Key]:

@@ -13,8 +13,7 @@ may not or cannot go then is left out, and the search begins anew.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -70,10 +69,7 @@ def plan_moves(
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
     movable, staying = _movable(engine, snapshot)
     search = _Search(engine, group, live_zones(snapshot, engine.settings, assumed=True), most)
-    try:
-        status, moves = search.find(movable, snapshot.budgets)
-    finally:
-        engine.set_aside(())
+    status, moves = search.find(movable, snapshot.budgets)
     return MovePlan(
         namespace=group.namespace,
         name=group.name,
@@ -126,19 +122,17 @@ class _StaysError(Exception):
 
 class _Search:
     def __init__(self, engine: Engine, group: PlacementGroup, zones: LiveZones, most: int) -> None:
-        self._engine = engine
+        ahead = standing(engine, group).set_aside.values()
+        self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
         self._group = group
         self._zones = zones
         self._most = most
         self._units = [unit for unit in units(group) if unit.workers.count]
-        self._ahead = {
-            host for hosts in standing(engine, group).set_aside.values() for host in hosts
-        }
         self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
 
     def find(self, movable: Sequence[Pod], budgets: Sequence[Budget]) -> tuple[Status, list[Move]]:
         """Return what would come of the group, and the moves for that."""
-        now = self._placed()
+        now = self._engine.place(self._group)
         if now.assignments:
             return now, []
         pods = [*movable]
@@ -157,9 +151,9 @@ class _Search:
             if self._fits_without(chosen):
                 needed = self._needed(chosen)
                 _check_budgets(needed, budgets)
-                with self._without(needed):
-                    status = self._placed()
-                    return status, self._places(status, needed)
+                trial = self._without(needed)
+                status = trial.place(self._group)
+                return status, self._places(trial, status, needed)
         return None
 
     def _needed(self, chosen: Sequence[Pod]) -> list[Pod]:
@@ -172,23 +166,17 @@ class _Search:
         return needed
 
     def _fits_without(self, pods: Sequence[Pod]) -> bool:
-        with self._without(pods):
-            return bool(self._placed().assignments)
+        return bool(self._without(pods).place(self._group).assignments)
 
-    def _placed(self) -> Status:
-        self._engine.set_aside(self._ahead)
-        return self._engine.place(self._group)
+    def _without(self, pods: Iterable[Pod]) -> Engine:
+        """Return a fork in which these are out of the cluster."""
+        trial = self._engine.fork()
+        self._take_out(trial, pods)
+        return trial
 
-    @contextmanager
-    def _without(self, pods: Sequence[Pod]) -> Iterator[None]:
-        """Have these out of the cluster while in the context."""
+    def _take_out(self, trial: Engine, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._engine.remove_pod(pod.namespace, pod.name)
-        try:
-            yield
-        finally:
-            for pod in pods:
-                self._engine.set_pod(pod)
+            trial.occupy(pod.node, trial.kind(pod.spec.effective()), -1)
 
     def _choices(self, pods: Sequence[Pod]) -> Iterator[list[Pod]]:
         """Yield what to try, fewest pods first: each a choice with most room in a domain."""
@@ -196,7 +184,6 @@ class _Search:
         for pod in sorted(pods, key=self._order):
             on_node.setdefault(pod.node, []).append(pod)
         on_node = {node: own[: self._most] for node, own in on_node.items()}
-        self._engine.set_aside(self._ahead)
         try:
             gains = self._gains(on_node)
             domains = self._domains(on_node)
@@ -223,15 +210,15 @@ class _Search:
     def _gains(self, on_node: Mapping[str, Sequence[Pod]]) -> dict[str, list[int]]:
         """Return how many more of the group's pods fit on a node without 0, 1, 2, … of its own."""
         fits: dict[str, list[int]] = {node: [] for node in on_node}
-        with ExitStack() as stack:
-            for number in range(max((len(own) for own in on_node.values()), default=-1) + 1):
-                if number:
-                    gone = [own[number - 1] for own in on_node.values() if len(own) >= number]
-                    stack.enter_context(self._without(gone))
-                rooms = [Room(self._engine, unit) for unit in self._units]
-                for node, own in on_node.items():
-                    if number <= len(own):
-                        fits[node].append(sum(each.pods(node) for each in rooms))
+        trial = self._engine.fork()
+        for number in range(max((len(own) for own in on_node.values()), default=-1) + 1):
+            if number:
+                gone = (own[number - 1] for own in on_node.values() if len(own) >= number)
+                self._take_out(trial, gone)
+            rooms = [Room(trial, unit) for unit in self._units]
+            for node, own in on_node.items():
+                if number <= len(own):
+                    fits[node].append(sum(each.pods(node) for each in rooms))
         return {node: [each - own[0] for each in own] for node, own in fits.items()}
 
     def _domains(self, on_node: Mapping[str, Sequence[Pod]]) -> list[list[str]]:
@@ -247,18 +234,15 @@ class _Search:
         domains = [found[key] for key in sorted(found)]
         return domains if room.plan.required else [*domains, every]
 
-    def _places(self, status: Status, pods: Sequence[Pod]) -> list[Move]:
+    def _places(self, trial: Engine, status: Status, pods: Sequence[Pod]) -> list[Move]:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
-        engine, group = self._engine, self._group
-        key = (group.namespace, group.name)
-        known = engine.groups.get(key)
-        closed = self._reserved | {*hosts_named(status, engine)}
-        engine.set_group(replace(group, status=status))
+        closed = self._reserved | {*hosts_named(status, trial)}
+        trial.set_group(replace(self._group, status=status))
         moves = []
         try:
             for pod in pods:
-                to = self._place_of(pod, closed)
-                engine.bind(pod.namespace, pod.name, to, engine.kind(pod.spec.effective()))
+                to = self._place_of(trial, pod, closed)
+                trial.occupy(to, trial.kind(pod.spec.effective()), 1)
                 owner = next(each for each in pod.owners if each.controller)
                 move = Move(
                     namespace=pod.namespace,
@@ -271,27 +255,22 @@ class _Search:
         finally:
             for pod in pods:
                 self._zones.withdraw((pod.namespace, pod.name))
-            if known is None:
-                engine.remove_group(*key)
-            else:
-                engine.set_group(known)
         return moves
 
-    def _place_of(self, pod: Pod, closed: set[str]) -> str:
+    def _place_of(self, engine: Engine, pod: Pod, closed: set[str]) -> str:
         """Return a node that has room for a pod, also in its zones; raises _StaysError."""
         request = self._zones.fits.request(pod)
         alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
-        closed = closed | {pod.node}
+        group = PlacementGroup(namespace="", name="", pod_sets=(alone,))
+        trial = engine.without_nodes(closed | {pod.node})
         for _ in range(_NODES_TRIED):
-            self._engine.set_aside(closed)
-            group = PlacementGroup(namespace="", name="", pod_sets=(alone,))
-            node = next(iter(self._engine.spread(group)))
+            node = next(iter(trial.spread(group)))
             if not node:
                 break
-            taken = host_reason(self._engine.nodes[node], {}, pod.spec)  # not its resources
+            taken = host_reason(trial.nodes[node], {}, pod.spec)  # not its resources
             if not taken and self._zones.choose(pod, request, [node]):
                 return node
-            closed = closed | {node}
+            trial.close([node])
         raise _StaysError(pod)
 
 

@@ -8,7 +8,6 @@ and what became of each group that was tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from types import MappingProxyType
 
 import msgspec
@@ -42,6 +41,7 @@ class WaitingGroups:
         self._fits_empty: dict[bytes, bool] = {}  # by shape of a group
         self._refused: dict[bytes, Status] = {}  # by shape, what did not fit in this round
         self._refused_without: frozenset[str] = frozenset()  # these hosts
+        self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
         self._counting: set[Key] = set()  # groups that were refused, and count where others are
 
     def configure(self, settings: ClusterSettings) -> None:
@@ -134,17 +134,9 @@ class WaitingGroups:
             self.queue.changed()
         return hosts is not None
 
-    @contextmanager
-    def round(self) -> Iterator[None]:
-        """Set hosts aside as each group is tried in the context, and none after it.
-
-        Nothing becomes free in a round: what did not fit is not tried again for another group.
-        """
+    def begin_round(self) -> None:
+        """Begin a round, in which nothing becomes free: what did not fit is not tried again."""
         self._refused.clear()
-        try:
-            yield
-        finally:
-            self._engine.set_aside(())
 
     def place(
         self,
@@ -158,9 +150,9 @@ class WaitingGroups:
         Hosts are out of its reach that are set aside for others before it. Raises DocumentError.
         """
         aside = self._aside(key)
-        self._engine.set_aside(aside)
+        engine = self._without(aside)
         if more or failures or _is_spread(group):
-            found = self._engine.place(group, failures, more)
+            found = engine.place(group, failures, more)
             if not found.assignments and _counts_others(group):
                 self._counting.add(key)
             return self._seen(key, found)
@@ -170,7 +162,7 @@ class WaitingGroups:
         refused = self._refused.get(shape)
         if refused is not None:
             return refused
-        found = self._engine.place(group)
+        found = engine.place(group)
         if not found.assignments:
             self._refused[shape] = found
         return self._seen(key, found)
@@ -189,7 +181,7 @@ class WaitingGroups:
         """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
         own = self._hosts.get(key)
         if own:
-            fits = fitting(self._engine, group, own)
+            fits = fitting(self._without(self._aside(key)), group, own)
             where = place_of(group, own, self._engine)
             return f"reserved: {where}, {fits} of {counted(pods_of(group), 'pod')} fit now"
         rank = self.queue.rank(key)
@@ -219,6 +211,12 @@ class WaitingGroups:
         return frozenset(
             host for _, other, hosts in self.reservations() if other < rank for host in hosts
         )
+
+    def _without(self, hosts: frozenset[str]) -> Engine:
+        """Return the engine without hosts; a fork is kept, for most groups are refused."""
+        if hosts != self._trial_without or not self._trial.is_up_to_date():
+            self._trial, self._trial_without = self._engine.without_nodes(hosts), hosts
+        return self._trial
 
     def _seen(self, key: Key, found: Status) -> Status:
         """Return what came of a group; where it is placed, others may have too large a share."""

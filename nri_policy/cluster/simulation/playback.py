@@ -290,21 +290,21 @@ class Simulation:
     def _try_waiting(self) -> None:
         queue = self._waiting.queue
         self._waiting.hold(self._now, self._groups.__getitem__)
-        with self._waiting.round():
-            for key in queue.all_due():
-                asked = msgspec.structs.replace(self._groups[key], status=Status())
-                found = self._waiting.place(key, asked)
-                if found.assignments:
-                    queue.remove(key)
-                    self._set(key, found)
-                    self._recorder.placed(_name(key), self._groups[key], self._now)
-                    if key in self._runs:
-                        self._look_at(self._now + self._runs[key], key)
-                    continue
-                hopeless = self._waiting.is_hopeless(asked)
-                queue.refused(key, hopeless=hopeless)
-                self._recorder.refused(_name(key), hopeless=hopeless)
-                self._refuse(key, found.message, hopeless=hopeless)
+        self._waiting.begin_round()
+        for key in queue.all_due():
+            asked = msgspec.structs.replace(self._groups[key], status=Status())
+            found = self._waiting.place(key, asked)
+            if found.assignments:
+                queue.remove(key)
+                self._set(key, found)
+                self._recorder.placed(_name(key), self._groups[key], self._now)
+                if key in self._runs:
+                    self._look_at(self._now + self._runs[key], key)
+                continue
+            hopeless = self._waiting.is_hopeless(asked)
+            queue.refused(key, hopeless=hopeless)
+            self._recorder.refused(_name(key), hopeless=hopeless)
+            self._refuse(key, found.message, hopeless=hopeless)
 
     def _refuse(self, key: Key, message: str, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)

@@ -1,4 +1,4 @@
-"""What is used where: an event that fails leaves the trees as they were."""
+"""What is used where: an event that fails leaves all as it was."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.unit.cluster.engine.test_preemption import RACK, engine
 from tests.unit.cluster.written import group, pod, pod_set
 
 
-def test_a_group_that_cannot_be_counted_leaves_the_trees_as_they_were(
+def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = engine(group(pod_set(4, RACK), name="g"))
     made.set_pod(read_pod(pod("p", "a1", group="g", cpu=1), ""))
-    before = made.tree("default").rows.dump()
+    before, groups = made.tree("default").rows.dump(), dict(made.groups)
     calls: list[Any] = []
 
     def break_second(*given: Any) -> Any:
@@ -27,7 +27,7 @@ def test_a_group_that_cannot_be_counted_leaves_the_trees_as_they_were(
             raise ZeroDivisionError
         return in_use(*given)
 
-    monkeypatch.setattr("nri_policy.cluster.engine.cluster_state.in_use", break_second)
+    monkeypatch.setattr("nri_policy.cluster.engine.group_usages.in_use", break_second)
     with pytest.raises(ZeroDivisionError):
         made.set_group(
             read_group(
@@ -47,3 +47,4 @@ def test_a_group_that_cannot_be_counted_leaves_the_trees_as_they_were(
             )
         )
     assert made.tree("default").rows.dump() == before
+    assert made.groups == groups

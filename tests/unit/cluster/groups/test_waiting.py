@@ -54,17 +54,17 @@ class Racks:
         """Try what is due; return the hosts of the groups that got places, by name."""
         found = {}
         self.waiting.hold(now, self.groups.__getitem__)
-        with self.waiting.round():
-            for key in self.waiting.queue.due():
-                asked = self.groups[key]
-                status = self.waiting.place(key, asked)
-                if status.assignments:
-                    self.place(asked, status)
-                    (assignment,) = status.assignments
-                    found[key[1]] = [each.values[-1] for each in assignment.domains]
-                else:
-                    hopeless = self.waiting.is_hopeless(asked)
-                    self.waiting.queue.refused(key, hopeless=hopeless)
+        self.waiting.begin_round()
+        for key in self.waiting.queue.due():
+            asked = self.groups[key]
+            status = self.waiting.place(key, asked)
+            if status.assignments:
+                self.place(asked, status)
+                (assignment,) = status.assignments
+                found[key[1]] = [each.values[-1] for each in assignment.domains]
+            else:
+                hopeless = self.waiting.is_hopeless(asked)
+                self.waiting.queue.refused(key, hopeless=hopeless)
         return found
 
     def place(self, asked: PlacementGroup, status: Status) -> None:

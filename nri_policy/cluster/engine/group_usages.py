@@ -1,0 +1,81 @@
+"""Groups and their bound pods, and what these use.
+
+A group that has assignments uses what they say, whether its pods run or not, less what finished
+pods gave back. The pods of any other use what they request, while they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Self
+
+from nri_policy.cluster.engine.usage import Usage, in_use
+from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.group import PlacementGroup, PodSet
+from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.pod import Pod
+
+# what assignments use; else of each pod its node and what it uses
+Count = tuple[list[Usage], list[tuple[str, Amounts]]]
+NOTHING: Count = ([], [])
+
+
+class GroupUsages:
+    """Groups, each with its bound pods."""
+
+    def __init__(self, nodes: Mapping[str, ClusterNode]) -> None:
+        self.groups: dict[Key, PlacementGroup] = {}
+        self.members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
+        self._nodes = nodes
+        self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
+        # what a pod of each pod set of a group uses
+        self._kinds_of: dict[Key, tuple[tuple[PodSet, ...], dict[str, Amounts]]] = {}
+
+    def fork(self) -> Self:
+        """Return one with groups of its own, and the same pods."""
+        made = copy(self)
+        made.groups = dict(self.groups)
+        return made
+
+    def kind(self, amounts: Amounts) -> Amounts:
+        """Return *amounts* with the place among `pods`, one object for all that are equal."""
+        key = tuple(sorted(amounts.items()))
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = {**amounts, PODS: amounts.get(PODS, 0) + 1}
+        return found
+
+    def forget(self, key: Key) -> None:
+        """Forget what is known of a group that went."""
+        self._kinds_of.pop(key, None)
+
+    def counted(self, group: PlacementGroup | None, members: Mapping[str, Pod]) -> Count:
+        """Return what a group with these pods uses."""
+        if group is not None and group.status.assignments:
+            return self._assigned(group, members), []
+        running = [each for each in members.values() if not each.finished]
+        return [], [(pod.node, self.kind(pod.spec.effective())) for pod in running]
+
+    def in_use(self, key: Key) -> list[Usage]:
+        """Return what a group's assignments use; nothing without any."""
+        group = self.groups.get(key)
+        if group is None or not group.status.assignments:
+            return []
+        return self._assigned(group, self.members.get(key, {}))
+
+    def assigned(self) -> Iterator[Usage]:
+        """Yield what the assignments of all groups use."""
+        for key in self.groups:
+            yield from self.in_use(key)
+
+    def _assigned(self, group: PlacementGroup, members: Mapping[str, Pod]) -> list[Usage]:
+        key = (group.namespace, group.name)
+        pod_sets, kinds = self._kinds_of.get(key, (None, {}))
+        if pod_sets is not group.pod_sets:
+            kinds = {
+                each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets
+            }
+            self._kinds_of[key] = (group.pod_sets, kinds)
+        return in_use(group, members.values(), kinds, self._nodes)

@@ -1,0 +1,252 @@
+"""What is used where: the trees of topologies and of label values, kept up to date.
+
+A tree is made when it is first asked for. Whoever tries something does it in a fork: it copies the
+arrays of the trees that it is asked for, and what it counts nobody else sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from nri_policy.cluster.engine.group_usages import GroupUsages
+from nri_policy.cluster.engine.spreading import SpreadTree
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.usage import Usage
+from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.request import Unplaceable
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.foundation.wording import quoted
+
+MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first
+
+_Change = Callable[[Tree | SpreadTree], None]
+
+
+class Ledger:
+    """The trees of a cluster, and what is used in them."""
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        nodes: Mapping[str, ClusterNode],
+        zones: Mapping[str, NodeZones],
+        usages: GroupUsages,
+        origin: Ledger | None = None,
+    ) -> None:
+        """Read *nodes*, *zones* and the *usages* of groups again for each new tree.
+
+        A fork has an *origin*.
+        """
+        self.changes = 0
+        self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
+        self._settings = settings
+        self._nodes = nodes
+        self._zones = zones
+        self._usages = usages
+        self._used: dict[str, Amounts] = {}  # node -> what its pods use
+        self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
+        self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
+        self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
+        self._origin = origin
+        self._forked_at = 0 if origin is None else origin.changes
+        self._since: list[_Change] = []  # of a fork, for trees that it is asked for later
+
+    def fork(self) -> Ledger:
+        """Return one that goes on by itself, while nothing changes here."""
+        return Ledger(self._settings, self._nodes, self._zones, self._usages, origin=self)
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether others go on with what this was made of."""
+        return self._origin is not None
+
+    def is_up_to_date(self) -> bool:
+        """Whether nothing has changed in what this is a fork of."""
+        return self._origin is None or self._origin.changes == self._forked_at
+
+    def configure(self, settings: ClusterSettings) -> None:
+        """Go on with other settings: what is used where stays, topologies are made anew."""
+        self.changes += 1
+        self._settings = settings
+        self._trees.clear()
+
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Take in that a node changed, came (no *old*) or went (no *new*)."""
+        assert not self.is_fork
+        self.changes += 1
+        for key, tree in list(self._trees.items()):
+            if key in self._trees and not tree.change(old, new):
+                del self._trees[key]
+                if key[1] == 0:
+                    self._drop_zone_trees(key[0])
+        for keys, spread in list(self._spreads.items()):
+            if not spread.change(old, new):
+                del self._spreads[keys]
+
+    def change_zones(self, old: NodeZones | None, new: NodeZones | None) -> None:
+        """Take in that a node's zones changed, came or went."""
+        assert not self.is_fork
+        self.changes += 1
+        if new is None:
+            self._drop_zone_trees()
+            return
+        for key, tree in list(self._trees.items()):
+            if isinstance(tree, ZoneTree) and (old is None or not tree.change_zones(old, new)):
+                del self._trees[key]
+
+    def use(self, node: str, amounts: Amounts, times: int) -> None:
+        """Take what a pod requests off its node *times* times."""
+        used = self._used.get(node)
+        if used is None:
+            used = self._used[node] = {}
+        for name, amount in amounts.items():
+            used[name] = used.get(name, 0) + amount * times
+        for tree in self._trees.values():
+            tree.use(node, amounts, times)
+        for spread in self._spreads.values():
+            spread.use(node, amounts, times)
+        self._note(lambda tree: tree.use(node, amounts, times))
+
+    def run(self, node: str, times: int) -> None:
+        """Take in that pods began to run on a node, or ended."""
+        self._running[node] = self._running.get(node, 0) + times
+        for spread in self._spreads.values():
+            spread.run(node, times)
+
+        def run(tree: Tree | SpreadTree) -> None:
+            if isinstance(tree, SpreadTree):
+                tree.run(node, times)
+
+        self._note(run)
+
+    def assume(self, usages: Collection[Usage], times: int) -> None:
+        """Take what assignments use off their places *times* times."""
+
+        def count(tree: Tree | SpreadTree) -> None:
+            for usage in usages:
+                _assume(tree, usage, times)
+
+        self._each(count)
+
+    def close(self, nodes: Collection[str]) -> None:
+        """Have nobody use these *nodes*; they stay what they are of their trees."""
+        assert self.is_fork
+        found = [self._nodes[name] for name in nodes if name in self._nodes]
+        closed = [each for each in found if each.name not in self.closed]
+        self.closed |= frozenset(each.name for each in closed)
+
+        def close(tree: Tree | SpreadTree) -> None:
+            for node in closed:
+                tree.close(node)
+
+        self._each(close)
+
+    def tree(self, name: str, depth: int = 0) -> Tree:
+        """Return the tree of a topology with *depth* types of zones; raises Unplaceable."""
+        tree = self._trees.get((name, depth))
+        if tree is None:
+            if self._origin is None:
+                tree = self._make_tree(self.topology(name), depth)
+                self._count_in(tree)
+            else:
+                tree = self._origin.tree(name, depth)
+                tree = tree.fork(self.tree(name)) if isinstance(tree, ZoneTree) else tree.fork()
+                self._catch_up(tree)
+            self._trees[name, depth] = tree
+        return tree
+
+    def spread_tree(self, keys: list[str]) -> SpreadTree:
+        """Return the tree of all nodes by the values of labels."""
+        tree = self._spreads.pop(tuple(keys), None)
+        if tree is None:
+            if self._origin is None:
+                tree = self._make_spread_tree(keys)
+            else:
+                tree = self._origin.spread_tree(keys).fork()
+                self._catch_up(tree)
+            if len(self._spreads) == MAX_SPREADS:
+                del self._spreads[next(iter(self._spreads))]
+        self._spreads[tuple(keys)] = tree
+        return tree
+
+    def topology(self, name: str | None) -> Topology:
+        """Return a topology by name, the first one without; raises Unplaceable."""
+        if name is None:
+            return self._settings.topologies[0]
+        for each in self._settings.topologies:
+            if each.name == name:
+                return each
+        known = ", ".join(each.name for each in self._settings.topologies)
+        raise Unplaceable(f"there is no topology {quoted(name)}; there are: {known}")
+
+    def _make_tree(self, topology: Topology, depth: int) -> Tree:
+        nodes = self._nodes.values()
+        if not depth:
+            return Tree(topology, nodes, self._used)
+        return ZoneTree(
+            topology,
+            nodes,
+            self._used,
+            hosts=self.tree(topology.name),
+            below=topology.below_host[:depth],
+            zones=self._zones,
+        )
+
+    def _make_spread_tree(self, keys: list[str]) -> SpreadTree:
+        alike = self._tree_of_all(keys)
+        tree = SpreadTree(keys, self._nodes.values(), self._used, self._running, alike)
+        if alike is None:
+            self._count_in(tree)
+        return tree
+
+    def _tree_of_all(self, keys: list[str]) -> Tree | None:
+        """Return a tree of all nodes, each a leaf below the values of *keys*; None without one."""
+        for topology in self._settings.topologies:
+            if topology.levels == [*keys, HOSTNAME]:
+                tree = self.tree(topology.name)
+                return tree if tree.has_all(self._nodes) else None
+        return None
+
+    def _count_in(self, tree: Tree | SpreadTree) -> None:
+        """Count what assignments use in a new tree."""
+        for usage in self._usages.assigned():
+            _assume(tree, usage, 1)
+
+    def _catch_up(self, tree: Tree | SpreadTree) -> None:
+        """Count in a new tree of a fork what has changed since it was one."""
+        assert self.is_up_to_date()
+        for change in self._since:
+            change(tree)
+
+    def _each(self, change: _Change) -> None:
+        """Count a change in every tree."""
+        for tree in self._trees.values():
+            change(tree)
+        for spread in self._spreads.values():
+            change(spread)
+        self._note(change)
+
+    def _note(self, change: _Change) -> None:
+        """Take note of a change that is counted in every tree there is."""
+        self.changes += 1
+        if self._origin is not None:
+            self._since.append(change)
+
+    def _drop_zone_trees(self, name: str | None = None) -> None:
+        for key in list(self._trees):
+            if key[1] and name in (None, key[0]):
+                del self._trees[key]
+
+
+def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:
+    place = (usage.levels, usage.values, usage.amounts, times * usage.count)
+    if isinstance(tree, Tree):
+        found = tree.assume(*place, reported=times * usage.reported)
+    else:
+        found = tree.assume(*place)
+    if not found:  # what is assigned to a rack takes room of a host once it runs there
+        for node, count in usage.running.items():
+            tree.use(node, usage.amounts, times * count)
