@@ -9,7 +9,6 @@ from nri_policy.audit.comparison import Decided
 from nri_policy.audit.decisions import books, decisions
 from nri_policy.audit.presence import Books
 from nri_policy.nri.session import Session
-from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.parts import Parts
@@ -59,20 +58,9 @@ class NodeSource:
                 self._node.view,
                 parts.pids,
                 parts.pods.folders,
-                may_be_given_up=self._may_be_given_up,
+                may_be_given_up=self._events.may_be_given_up,
                 pods_have_processes=runtime is None or not runtime.forgets_creations,
             )
-
-    def _may_be_given_up(self, container_id: str) -> bool:
-        """Return whether a creation may have failed without a word.
-
-        CRI-O never says so; other runtimes always do, but some while we registered.
-        """
-        runtime = self._parts.runtime
-        if runtime is None or not runtime.hides_creations:
-            return False
-        phase = self._parts.confirmations.phase(container_id)
-        return runtime.forgets_creations or phase is Phase.CREATING
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""

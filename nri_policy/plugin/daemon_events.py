@@ -1,6 +1,6 @@
 """What happens to a node without the runtime: time passes, settings and hardware change.
 
-Each takes the node's turn.
+Each change takes the node's turn.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nri_policy.engine.event import (
     Stopped,
 )
 from nri_policy.hardware.machine import Machine
+from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.parts import Parts
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, ContainerState, Pod
@@ -54,6 +55,17 @@ class DaemonEvents:
                 self._decisions.decide(Stopped(container_id=each.id))
                 self._parts.forget(each.id)
         return gone
+
+    def may_be_given_up(self, container_id: str) -> bool:
+        """Return whether a creation may have failed without a word.
+
+        CRI-O never says so; other runtimes always do, but some while we registered.
+        """
+        runtime = self._parts.runtime
+        if runtime is None or not runtime.hides_creations:
+            return False
+        phase = self._parts.confirmations.phase(container_id)
+        return runtime.forgets_creations or phase is Phase.CREATING
 
     async def clear_rooms(self, pod_ids: Iterable[str]) -> None:
         """Release the rooms of pods that have ended, though the runtime has not said so.
