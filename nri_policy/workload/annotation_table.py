@@ -92,7 +92,8 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "its exclusive CPUs are isolated ones (`isolcpus`), if there are enough for all of them"
+            "true: the container's exclusive CPUs are isolated ones (`isolcpus`), if there"
+            " are enough for all of them"
         ),
         deprecated_form=True,
     ),
@@ -102,9 +103,10 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "the same, but the container does not start if there are too few. If both annotations"
-            " are given, the more specific form decides, and `require-isolated-cpus` between equal"
-            " forms"
+            "true: the container's exclusive CPUs are isolated ones, and it does not start if"
+            " there are too few. If a container has this annotation and"
+            " `prefer-isolated-cpus`, the more specific form decides; if both forms are"
+            " equally specific, this one"
         ),
     ),
     Annotation(
@@ -113,8 +115,8 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "true: no exclusive CPUs, even if its request would get some. false: exclusive CPUs"
-            " for the whole part of a request such as 2500m"
+            "true: the container gets no exclusive CPUs, even if its request would get some."
+            " false: it gets exclusive CPUs for the whole part of a request such as 2500m"
         ),
         deprecated_form=True,
     ),
@@ -123,7 +125,9 @@ ANNOTATIONS = (
         steers="prefer_reserved",
         read=read_boolean,
         value="boolean",
-        help="true: run on the reserved CPUs. false: do not, in any namespace",
+        help=(
+            "true: the container runs on the reserved CPUs. false: it does not, in any namespace"
+        ),
         deprecated_form=True,
     ),
     Annotation(
@@ -132,8 +136,9 @@ ANNOTATIONS = (
         read=read_priority,
         value="`high`, `normal`, `low`, `none`, `default`",
         help=(
-            "which kind of CPUs its exclusive CPUs are, on machines with faster and slower ones."
-            " `none`: any. `default`: as the settings say"
+            "the kind of CPUs from which its exclusive CPUs are taken, on machines with"
+            " faster and slower CPUs. `none`: any kind. `default`: as the setting"
+            " `defaultCPUPriority` says"
         ),
     ),
     Annotation(
@@ -142,9 +147,10 @@ ANNOTATIONS = (
         read=read_full_cores,
         value="`off`, `prefer`, `require`",
         help=(
-            "whether another container may use the other threads of its cores. `require`: no, it"
-            " gets whole cores. `prefer`: no, if whole cores need no wider part of the machine."
-            " Without it, the setting `fullCores` decides"
+            "whether it gets whole cores, so that no other container uses the other threads"
+            " of its cores. `require`: yes, or it does not start. `prefer`: yes, unless this"
+            " needs a wider part of the machine. Without the annotation, the setting"
+            " `fullCores` decides"
         ),
     ),
     Annotation(
@@ -153,20 +159,21 @@ ANNOTATIONS = (
         read=read_exclusive_quota,
         value="`none`, `keep`",
         help=(
-            "the CFS quota of a container that has exclusive CPUs only. `none`: it has none, as its"
-            " CPUs are its limit. `keep`: the kubelet's, which can throttle it. Without it, the"
-            " setting `exclusiveQuota` decides"
+            "the CFS quota of a container that has only exclusive CPUs. `none`: it has no"
+            " quota, because its CPUs already limit it. `keep`: it keeps the kubelet's quota,"
+            " which can throttle it. Without the annotation, the setting `exclusiveQuota`"
+            " decides"
         ),
     ),
     Annotation(
         name=POD_ROOM,
         steers="pod_room",
         read=read_of_pod,
-        value="boolean; only for the whole pod",
+        value="boolean, only with `/pod` or without a scope",
         help=(
-            "whether the pod gets its CPUs as one, with exclusive CPUs for containers within them"
-            " and the rest shared by its other containers: [pods with sidecars](sidecars.md)."
-            " Without it, the setting `podRooms` decides"
+            "true: the pod gets all its CPUs together; within them some containers have"
+            " exclusive CPUs, and the pod's other containers share the rest: [pods with"
+            " sidecars](sidecars.md). Without the annotation, the setting `podRooms` decides"
         ),
     ),
     Annotation(
@@ -175,8 +182,8 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "the container sees one thread of each core; no other container gets the hidden threads"
-            " of its exclusive CPUs"
+            "true: the container sees one thread of each core. No other container gets the"
+            " hidden threads of its exclusive CPUs"
         ),
     ),
     Annotation(
@@ -184,28 +191,31 @@ ANNOTATIONS = (
         steers="unlimited_burstable",
         read=read_level,
         value="`system`, `package`, `die`, `numa`, `l3cache`",
-        help=("the part of the machine that a Burstable container without a CPU limit should have"),
+        help="the part of the machine that a Burstable container without a CPU limit can use",
     ),
     Annotation(
         name="cpu.preserve",
         steers="cpu_preserve",
         read=read_boolean,
         value="boolean",
-        help="the policy does not change the container's CPUs and CPU shares",
+        help="true: the policy does not change the container's CPUs and CPU shares",
     ),
     Annotation(
         name="static-cpus",
         steers="static_cpus",
         read=read_boolean,
         value="boolean",
-        help="once placed, the container is never moved",
+        help="true: once the container has its place, it is never moved",
     ),
     Annotation(
         name="memory-type",
         steers="memory_kinds",
         read=read_memory_kinds,
         value="`dram`, `pmem`, `hbm`, `mixed`, separated by commas",
-        help="kinds of memory to use; `mixed` means all three. Without it: `dram,pmem`",
+        help=(
+            "the kinds of memory that the container can use; `mixed` means all three. Without"
+            " the annotation: `dram,pmem`"
+        ),
         deprecated_form=True,
     ),
     Annotation(
@@ -213,7 +223,7 @@ ANNOTATIONS = (
         steers="cold_start",
         read=read_cold_start,
         value="`duration: 60s`, up to `1h`",
-        help="start on persistent memory only; DRAM is added after this time",
+        help="the container starts on persistent memory only, and gets DRAM after this time",
         deprecated_form=True,
     ),
     Annotation(
@@ -221,7 +231,7 @@ ANNOTATIONS = (
         steers="memory_preserve",
         read=read_boolean,
         value="boolean",
-        help="the policy does not change the container's memory nodes",
+        help="true: the policy does not change the container's memory nodes",
     ),
     Annotation(
         name="topologyhints",
@@ -231,21 +241,21 @@ ANNOTATIONS = (
             "boolean, or `mounts`, `devices`, `pod-resources`, `claims`, `all`, `none`, separated"
             " by commas"
         ),
-        help="which devices the container should be close to",
+        help="the kinds of devices and mounts that the container should be close to",
     ),
     Annotation(
         name="deny.topologyhints",
         steers="deny_hints",
         read=read_hint_filter,
         value="`{type: prefix, paths: [/dev/]}`",
-        help="ignore these; `type: glob` takes globs",
+        help="devices and mounts to ignore. With `type: glob`, paths are globs",
     ),
     Annotation(
         name="allow.topologyhints",
         steers="allow_hints",
         read=read_hint_filter,
-        value="the same",
-        help="do not ignore these, although they are denied",
+        value="the same form",
+        help="devices and mounts to use, although `deny.topologyhints` names them",
     ),
     Annotation(
         name="strict.topologyhints",
@@ -253,8 +263,8 @@ ANNOTATIONS = (
         read=read_boolean,
         value="boolean",
         help=(
-            "the container does not start if it would be far from a device, or get memory of"
-            " another kind"
+            "true: the container does not start if it would be far from one of its devices,"
+            " or get memory of another kind"
         ),
     ),
     Annotation(
@@ -262,7 +272,7 @@ ANNOTATIONS = (
         steers="pick_by_hints",
         read=read_boolean,
         value="boolean",
-        help="take exclusive CPUs and memory beside each of the container's devices",
+        help="true: the container gets exclusive CPUs and memory beside each of its devices",
     ),
     Annotation(
         name="scheduling-class",
@@ -270,8 +280,8 @@ ANNOTATIONS = (
         read=read_class,
         value="name of a class",
         help=(
-            "Linux scheduling policy, nice and I/O priority of this class of the setting"
-            " `schedulingClasses`: [classes](classes.md)"
+            "the class of the setting `schedulingClasses` whose Linux scheduling policy, nice"
+            " value and I/O priority the container gets: [classes](classes.md)"
         ),
     ),
     Annotation(
@@ -280,8 +290,8 @@ ANNOTATIONS = (
         read=read_class,
         value="name of a class",
         help=(
-            "limits and weights of disks of this class of `control.blockio.classes`, or of the"
-            " runtime's: [classes](classes.md)"
+            "the class whose disk limits and weights the container gets, from"
+            " `control.blockio.classes` or from the runtime's own file: [classes](classes.md)"
         ),
     ),
 )
