@@ -24,7 +24,7 @@ class DecisionKind(StrEnum):
     SPILLED = "placed on the reserved CPUs: no other is left"
     RESERVED = "on the reserved CPUs"
     PRESERVED = "left as it is"
-    KEPT = "kept what it ran on"
+    KEPT = "kept its place"
     TENANT = "in its pod's room"
     CLAIMED = "where its claim is allocated"
     RESIZED = "resized where it was"

@@ -289,5 +289,4 @@ def _summary(explanation: Explanation, why: str | None, decided: str | None) -> 
     name = explanation.tree.pools[explanation.pool].name
     because = f", because {why}" if why else ""
     criterion = f" ({decided})" if why and decided else ""
-    kind = "kept its place" if explanation.kind is DecisionKind.KEPT else explanation.kind.value
-    return f"{kind}: {' and '.join(parts)} on {name}{because}{criterion}"
+    return f"{explanation.kind.value}: {' and '.join(parts)} on {name}{because}{criterion}"

@@ -36,6 +36,7 @@ from nri_policy.workload.request import Request
 MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
 MAX_PULLS = 16
 GONE = b"null"  # the form of a grant that is no more
+_RENAMED = {"kept what it ran on": DecisionKind.KEPT.value}  # outcomes of earlier versions
 
 
 class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
@@ -45,7 +46,7 @@ class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
 
 class _Explanation(Struct, frozen=True, kw_only=True):
     container: str
-    outcome: DecisionKind
+    outcome: str  # of a DecisionKind
     request: dict[str, Any] | None
     pool: int | None
     pulls: tuple[Pull, ...] | None
@@ -136,7 +137,7 @@ def encode_decision(
         pulls, request = explanation.pulls, explanation.request
         why = _Explanation(
             container=explanation.container,
-            outcome=explanation.kind,
+            outcome=explanation.kind.value,
             request=None if request is None else _request_form(request),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
@@ -211,7 +212,7 @@ def decode_decision(
             Table.unpack(scores, len(tree.pools))  # now, for who asks later to find a table
         explanation = Explanation(
             container=why.container,
-            kind=why.outcome,
+            kind=DecisionKind(_RENAMED.get(why.outcome, why.outcome)),
             request=None if why.request is None else _read_request(why.request),
             tree=tree,
             pool=why.pool,

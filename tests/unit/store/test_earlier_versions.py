@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 
 from nri_policy.engine.event import Created
+from nri_policy.engine.explanation import DecisionKind, Explanation
+from nri_policy.engine.grant import Decision
 from nri_policy.pools.supply import Column, Table
 from nri_policy.report import explanation_report
 from nri_policy.store.compaction import compact
 from nri_policy.store.database import checksum
+from nri_policy.store.forms import decode_decision, encode_decision
 from nri_policy.store.journal import open_journal
 from nri_policy.store.store import Store
 from tests.support import nodes, stores
@@ -176,6 +179,26 @@ def test_a_store_of_an_earlier_version_keeps_every_grant_and_explanation(
     assert (shown.decided_by, shown.pool) == ("id", "NUMA node #1")
     request = record.decision.explanation.request
     assert request == engine.state.placed[container.id].request
+
+
+def test_an_outcome_that_has_another_name_now_is_read() -> None:
+    layout = nodes.engine().layout
+    kept = Explanation(
+        container="shop/web/main",
+        kind=DecisionKind.KEPT,
+        request=None,
+        tree=layout.tree,
+        pool=None,
+        table=None,
+    )
+    form = encode_decision(Decision(), None, kept)
+    earlier = form.replace(b"kept its place", b"kept what it ran on")
+    assert earlier != form
+    for text in (form, earlier):
+        decision, _ = decode_decision(text, None, layout)
+        assert decision.explanation == kept
+    with pytest.raises(ValueError, match="unknown"):
+        decode_decision(form.replace(b"kept its place", b"unknown"), None, layout)
 
 
 def test_columns_that_the_first_version_did_not_have_are_zero() -> None:
