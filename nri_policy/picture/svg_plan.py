@@ -122,7 +122,7 @@ def _key(scene: Scene, room: int) -> Drawn:
     owners = {place.owner for place in scene.places.values() if place.use is Use.OWN}
     if owners:  # as the first letter looks
         mark = next(mark for name, mark in scene.marks.items() if name in owners)
-        meaning = f"{MEANINGS[Use.OWN]}: {mark.letter}…"
+        meaning = f"{MEANINGS[Use.OWN]}, one letter per container"
         entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))
     if scene.moved:
         entries.append(("cpu idle", (*swatch(""), _SMALL_EDGE), "changed hands"))

@@ -64,7 +64,7 @@ class Frames:
         for at, (each, title) in enumerate(zip(played, titles, strict=True)):
             lines = {} if at < without else {one.name: one for one in self._lines[at - without]}
             yield Moment(
-                heading=f"step {at + 1}: {title}",
+                heading=f"Step {at + 1}: {title}",
                 problems=[f"not as expected: {problem}" for problem in each.problems],
                 groups=[
                     GroupLine(

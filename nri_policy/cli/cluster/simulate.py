@@ -225,8 +225,8 @@ def _rows(figures: Figures) -> Iterator[list[str]]:
 def _summary(figures: Figures) -> str:
     used = ", ".join(f"{name} {share:.1%}" for name, share in figures.utilisation.items())
     return (
-        f"in use: {used or 'nothing'}; {counted(figures.moves, 'pod')} moved; a group found no room"
-        f" {counted(figures.refusals, 'time')}"
+        f"in use: {used or 'nothing'}; {counted(figures.moves, 'pod')} moved;"
+        f" attempts without room for a group: {figures.refusals}"
     )
 
 
