@@ -46,8 +46,12 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
         yield Finding("nri", Verdict.ERROR, found, "allow it, or have the runtime start nri-policy")
     ours = str(facts.where.nri_socket)
     if _same(config.nri_socket) != _same(ours):
-        found = f"{config.name}'s NRI socket is {config.nri_socket}, the daemon is to use {ours}"
-        yield Finding("nri", Verdict.ERROR, found, f"--nri-socket {config.nri_socket}")
+        found = (
+            f"{config.name}'s NRI socket is {config.nri_socket}, but the daemon would use {ours}"
+        )
+        yield Finding(
+            "nri", Verdict.ERROR, found, f"start it with --nri-socket {config.nri_socket}"
+        )
     seconds = f"{config.registration_timeout_ms / 1000:g} s to register"
     seconds += f", {config.request_timeout_ms / 1000:g} s to answer"
     if config.request_timeout_ms < _SHORT_MS:
