@@ -135,9 +135,9 @@ CRITERIA = (
     Criterion(
         name="capacity",
         heading="left",
-        doc="exclusive CPUs: CPUs left, more are better (fewer if packing is tight); shared: others"
-        " there, fewer are better, then CPU left",
-        reason="the room left there is best",
+        doc="for exclusive CPUs: CPUs left; more are better, with packing: tight fewer. For shared"
+        " CPUs: containers there; fewer are better, then more CPU left",
+        reason="most CPUs are left there",
         lack="less suitable room is left",
         columns=(Column.CAPACITY, Column.CAPACITY_SECOND),
     ),

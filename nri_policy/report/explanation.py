@@ -247,13 +247,32 @@ def _why(
         return f"{_listed(equal)} are equally good, and the lowest number wins"
     if decided:
         reason = _by_hints(explanation.tree, pool, request.steering.hints, decided)
-        return reason or REASONS[decided]
+        return reason or _by_room(request, candidates, name, decided) or REASONS[decided]
     if [each.pool for each in candidates if each.fits] == [name]:
         if request.steering.strict_hints and request.steering.hints:
             near = _hinted(request.steering.hints)
             return f"its hints are strict, and no other pool near its {near} has room"
         return f"no other pool has room{_closest(explanation)}"
     return None
+
+
+def _by_room(
+    request: Request, candidates: Iterable[CandidateReport], pool: str, decided: str
+) -> str | None:
+    """Return in which way the room that is left decided for *pool*; None if something else did."""
+    if decided != "capacity":
+        return None
+    index = next(i for i, criterion in enumerate(CRITERIA) if criterion.name == decided)
+    first = {each.pool: _first(each.values[index]) for each in candidates}
+    if request.exclusive:  # counted down where less is better
+        return None if first[pool] > 0 else "fewest CPUs are left there (packing: tight)"
+    lost = [each.pool for each in candidates if each.lost_on == decided]
+    more = any(first[each] == first[pool] for each in lost)
+    return "most CPU is left to share there" if more else "fewest containers run there"
+
+
+def _first(value: Value) -> float:
+    return value[0] if isinstance(value, tuple) else value
 
 
 def _listed(pools: Sequence[str]) -> str:

@@ -121,6 +121,26 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("packing", "amounts", "why"),
+    [
+        ("spread", [1000, 1000, 1000], "most CPUs are left there"),
+        ("tight", [2000, 1000], "fewest CPUs are left there (packing: tight)"),
+        ("spread", [500, 500, 500, 700], "fewest containers run there"),
+        ("spread", [500, 500, 500], "most CPU is left to share there"),
+    ],
+)
+def test_it_says_in_which_way_the_room_left_decided(
+    packing: str, amounts: list[int], why: str
+) -> None:
+    driver = EngineDriver(packing=packing)
+    containers = [nodes.container(milli) for milli in amounts]
+    for container in containers:
+        driver.create(container)
+    shown = explained(driver, containers[-1])
+    assert (shown["decided_by"], shown["why"]) == ("capacity", why)
+
+
 def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
     driver = EngineDriver()
     driver.create(nodes.container(4000))
