@@ -17,7 +17,7 @@ run: $(BUILT) ## run the daemon: ARGS='--help'
 # on this host's own hardware if it has CPUs enough to show something
 demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 	@echo "demo: pods come to a node and go, played in some seconds; after each step: who runs where, and why"
-	test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
+	@test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
 	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
 # on all cores; the end-to-end tests in one process

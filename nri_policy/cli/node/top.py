@@ -26,7 +26,7 @@ def command(control_socket: Path) -> None:
     """
     console = Paper(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
-        raise Failure("it needs a terminal; `pools` prints the same once", Exit.USAGE)
+        raise Failure("top needs a terminal; `pools` prints the same once", Exit.USAGE)
     with (
         closing(DaemonWatcher(control_socket, _now)) as feed,
         single_keys(),
