@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.control_plane import ADMIN, ControlPlane
 from tests.cluster.exec_server import serving
 from tests.cluster.installation import CONFIGS, PODS
 from tests.support.daemon import pod, served
@@ -37,6 +37,17 @@ def running(cluster: ControlPlane, name: str, namespace: str, **labels: str) -> 
     cluster.asked("POST", path, new)
     phase = {"status": {"phase": "Running"}}
     cluster.asked("PATCH", f"{path}/{name}/status", phase, content=MERGE)
+
+
+def complaint(config: Path, home: Path, *asked: str) -> str:
+    """Ask `explain`, which fails here, and return what kubectl and the plugin say."""
+    command = [sys.executable, "-c", PLUGIN, "explain", *asked, "--kubeconfig", str(config)]
+    environment = os.environ | {"HOME": str(home)}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=HANGS
+    )
+    assert done.returncode == 1
+    return done.stderr
 
 
 def documented_role() -> dict[str, Any]:
@@ -60,21 +71,7 @@ def test_an_author_may_ask_with_the_rights_that_the_documentation_has(
     config = cluster.kubeconfig(token)
 
     def ask() -> str:
-        command = [
-            sys.executable,
-            "-c",
-            PLUGIN,
-            "explain",
-            "default/web",
-            "--kubeconfig",
-            str(config),
-        ]
-        environment = os.environ | {"HOME": str(tmp_path)}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=HANGS
-        )
-        assert done.returncode == 1
-        return done.stderr
+        return complaint(config, tmp_path, "default/web")
 
     def until(text: str) -> None:
         """Ask until this is said: rights come into force by themselves."""
@@ -90,6 +87,36 @@ def test_an_author_may_ask_with_the_rights_that_the_documentation_has(
     cluster.kubectl("apply", "-f", str(role))
     cluster.kubectl("-n", "kube-system", *bound, "--role=nri-policy-ask")
     until("no preferred addresses found")  # the node is asked, and has none in this cluster
+
+
+def test_a_deployment_stands_for_one_of_its_pods_that_run(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    labels = {"app": "web"}
+    cluster.asked("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+    for namespace in ("shop", "kube-system"):
+        path = ACCOUNTS.replace("/default/", f"/{namespace}/")
+        cluster.ask("POST", path, {"metadata": {"name": "default"}})
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "m", "image": "x"}]},
+    }
+    deployment = {
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    cluster.asked("POST", "/apis/apps/v1/namespaces/shop/deployments", deployment)
+    pods = PODS.replace("kube-system", "shop")
+    cluster.asked("POST", pods, {**template, "metadata": {"name": "web-1", "labels": labels}})
+    running(cluster, "web-2", "shop", **labels)
+    running(cluster, "web-3", "shop", **labels)
+    running(cluster, "web-other", "shop", app="other")
+    running(cluster, "nri-policy-shop", "kube-system", **{"app.kubernetes.io/name": "nri-policy"})
+    said = complaint(cluster.kubeconfig(ADMIN), tmp_path, "-n", "shop", "deploy/web")
+    assert "deploy/web has 3 pods; this is about web-2" in said
+    assert "no preferred addresses found" in said, "the node is asked, and has none in this cluster"
+    said = complaint(cluster.kubeconfig(ADMIN), tmp_path, "-n", "shop", "deploy/wbe")
+    assert 'deployments.apps "wbe" not found' in said
 
 
 async def test_a_real_kubectl_brings_the_answer(tmp_path: Path) -> None:
