@@ -82,11 +82,9 @@ class _Search:
 
     def _fits_without(self, *groups: Key) -> bool:
         wanted = {*groups}
-        for key in self._out - wanted:
-            self._trial.free(self._freed[key], -1)
-        for key in wanted - self._out:
-            if key not in self._freed:
-                self._freed[key] = self._trial.freed(*key)
-            self._trial.free(self._freed[key])
+        for key in wanted - self._freed.keys():
+            self._freed[key] = self._trial.freed(*key)
+        self._trial.free([each for key in self._out - wanted for each in self._freed[key]], -1)
+        self._trial.free([each for key in wanted - self._out for each in self._freed[key]])
         self._out = wanted
         return self._trial.place(self._group, explain=False).state == "Placed"
