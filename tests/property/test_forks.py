@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.snapshot import Snapshot
 from nri_policy.native._packing import pack
 from tests.property.seeds import seeds
-from tests.property.test_trees import Events, groups, room, template, trees
+from tests.property.test_trees import SETTINGS, Events, groups, room, template, trees
 
 STEPS = 40
 SPREAD = ["zone", "rack"]
@@ -178,3 +178,23 @@ def test_a_fork_knows_when_the_cluster_has_gone_on() -> None:
     assert fork.is_up_to_date()
     events.engine.set_pod(Pod("other", "one", template(1).spec, node="n1"))
     assert not fork.is_up_to_date()
+
+
+@seeds(2)
+def test_an_emptied_cluster_is_as_one_of_the_same_nodes_with_nothing_on_them(seed: int) -> None:
+    events = Events(seed)
+    engine = events.engine
+    for _ in range(STEPS):
+        emptied = engine.emptied()
+        events.step()
+        if not emptied.is_up_to_date():
+            emptied = engine.emptied()
+        some = {name for name in engine.nodes if events.random.random() < 0.6}
+        for found, names in ((emptied, engine.nodes.keys()), (engine.emptied(some), some)):
+            zones = [each.emptied() for name, each in events.zones.items() if name in names]
+            anew = Engine(SETTINGS, [engine.nodes[name] for name in sorted(names)], zones)
+            for one, other in zip(trees(found), trees(anew), strict=True):
+                assert room(one) == room(other)
+            for group in asked("any"):
+                assert found.place(group).assignments == anew.place(group).assignments
+                assert found.spread(group) == anew.spread(group)

@@ -64,7 +64,7 @@ class Play:
     def set_node(self, name: str) -> None:
         node = objects.node(name, RACK=f"r{int(name[1:]) // PER_RACK}", ready=name not in self.down)
         self.engine.set_node(read_node(node, ""))
-        self.waiting.set_node(name)
+        self.waiting.see_nodes()
 
     def put(self, key: Key, *, holds: bool = False) -> None:
         own = self.groups[key]

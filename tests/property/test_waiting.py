@@ -65,7 +65,7 @@ class CrowdedCluster:
 
     def set_node(self, node: ClusterNode) -> None:
         self.engine.set_node(node)
-        self.waiting.set_node(node.name)
+        self.waiting.see_nodes()
 
     def put(self, key: Key) -> None:
         since, group = self.since[key], self.groups[key]

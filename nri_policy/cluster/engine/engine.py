@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.cluster_state import ClusterState
 from nri_policy.cluster.engine.crowding import Crowded, crowded, nodes_of, spreading_of
+from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
 from nri_policy.cluster.engine.placement import assign, assignment
 from nri_policy.cluster.engine.replacement import replace_failed
@@ -236,11 +237,6 @@ class Engine(ClusterState):
         tolerations = self._ledger.topology(request.topology).tolerations
         return tree.spread(pod_set, preferences, tolerations, own, failures, within)
 
-    def part(self, names: Collection[str]) -> Engine:
-        """Return an engine of some of the nodes, with nothing on them."""
-        zones = [self._zones[name].emptied() for name in names if name in self._zones]
-        return Engine(self.settings, [self.nodes[name] for name in names], zones)
-
     def fork(self) -> Engine:
         """Return one to try things in: what comes to it, this one never sees.
 
@@ -251,8 +247,18 @@ class Engine(ClusterState):
         made.groups = made._usages.groups  # noqa: SLF001
         return made
 
+    def emptied(self, only: Collection[str] | None = None) -> Engine:
+        """Return one of these nodes, or *only* some of them, with nothing in use.
+
+        It lives as long as nodes, what zones have in all, and settings stay as they are.
+        """
+        made = copy(self)
+        made._usages, made._ledger = GroupUsages(self.nodes), self._ledger.emptied(only)  # noqa: SLF001
+        made.groups = made._usages.groups  # noqa: SLF001
+        return made
+
     def is_up_to_date(self) -> bool:
-        """Whether nothing has changed in what this is a fork of."""
+        """Whether nothing has changed in what this was made of, but for what it lives through."""
         return self._ledger.is_up_to_date()
 
     def without_nodes(self, nodes: Collection[str]) -> Engine:

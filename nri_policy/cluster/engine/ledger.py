@@ -41,6 +41,7 @@ class Ledger:
         A fork has an *origin*.
         """
         self.changes = 0
+        self.generation = 0  # of nodes, of zones but for what is in use there, and of settings
         self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
         self._settings = settings
         self._nodes = nodes
@@ -58,6 +59,13 @@ class Ledger:
         """Return one that goes on by itself, while nothing changes here."""
         return Ledger(self._settings, self._nodes, self._zones, self._usages, origin=self)
 
+    def emptied(self, only: Collection[str] | None) -> Ledger:
+        """Return one with nothing in use, of this one's nodes or *only* some of them.
+
+        It lives as long as nodes, what zones have in all, and settings stay as they are.
+        """
+        return _Emptied(self._settings, self._nodes, self._zones, self._usages, self, only)
+
     @property
     def is_fork(self) -> bool:
         """Whether others go on with what this was made of."""
@@ -70,6 +78,7 @@ class Ledger:
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
         self.changes += 1
+        self.generation += 1
         self._settings = settings
         self._trees.clear()
 
@@ -77,6 +86,7 @@ class Ledger:
         """Take in that a node changed, came (no *old*) or went (no *new*)."""
         assert not self.is_fork
         self.changes += 1
+        self.generation += 1
         for key, tree in list(self._trees.items()):
             if key in self._trees and not tree.change(old, new):
                 del self._trees[key]
@@ -90,6 +100,8 @@ class Ledger:
         """Take in that a node's zones changed, came or went."""
         assert not self.is_fork
         self.changes += 1
+        if old is None or new is None or old.emptied() != new.emptied():
+            self.generation += 1
         if new is None:
             self._drop_zone_trees()
             return
@@ -152,8 +164,7 @@ class Ledger:
                 tree = self._make_tree(self.topology(name), depth)
                 self._count_in(tree)
             else:
-                tree = self._origin.tree(name, depth)
-                tree = tree.fork(self.tree(name)) if isinstance(tree, ZoneTree) else tree.fork()
+                tree = self._derive(self._origin.tree(name, depth))
                 self._catch_up(tree)
             self._trees[name, depth] = tree
         return tree
@@ -165,7 +176,7 @@ class Ledger:
             if self._origin is None:
                 tree = self._make_spread_tree(keys)
             else:
-                tree = self._origin.spread_tree(keys).fork()
+                tree = self._derive_spread(self._origin.spread_tree(keys))
                 self._catch_up(tree)
             if len(self._spreads) == MAX_SPREADS:
                 del self._spreads[next(iter(self._spreads))]
@@ -181,6 +192,14 @@ class Ledger:
                 return each
         known = ", ".join(each.name for each in self._settings.topologies)
         raise Unplaceable(f"there is no topology {quoted(name)}; there are: {known}")
+
+    def _derive(self, tree: Tree) -> Tree:
+        return (
+            tree.fork(self.tree(tree.topology.name)) if isinstance(tree, ZoneTree) else tree.fork()
+        )
+
+    def _derive_spread(self, tree: SpreadTree) -> SpreadTree:
+        return tree.fork()
 
     def _make_tree(self, topology: Topology, depth: int) -> Tree:
         nodes = self._nodes.values()
@@ -239,6 +258,33 @@ class Ledger:
         for key in list(self._trees):
             if key[1] and name in (None, key[0]):
                 del self._trees[key]
+
+
+class _Emptied(Ledger):
+    def __init__(  # noqa: PLR0913, PLR0917 - as of a ledger
+        self,
+        settings: ClusterSettings,
+        nodes: Mapping[str, ClusterNode],
+        zones: Mapping[str, NodeZones],
+        usages: GroupUsages,
+        origin: Ledger,
+        only: Collection[str] | None,
+    ) -> None:
+        super().__init__(settings, nodes, zones, usages, origin)
+        self._only = only
+        self._made_of = origin
+        self._generation = origin.generation
+
+    def is_up_to_date(self) -> bool:
+        return self._made_of.generation == self._generation
+
+    def _derive(self, tree: Tree) -> Tree:
+        if isinstance(tree, ZoneTree):
+            return tree.emptied(self._nodes, self._only, self.tree(tree.topology.name))
+        return tree.emptied(self._nodes, self._only)
+
+    def _derive_spread(self, tree: SpreadTree) -> SpreadTree:
+        return tree.emptied(self._nodes, self._only)
 
 
 def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

@@ -38,16 +38,22 @@ from nri_policy.native._counts import Counts
 class Reservations:
     """Chooses hosts in a cluster as it is, by what they could hold if it were empty."""
 
-    def __init__(self, engine: Engine, empty: Engine) -> None:
-        """*empty* has the nodes of *engine*, with nothing on them."""
+    def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._empty = empty
+        self._empty = engine.emptied()
+
+    @property
+    def empty(self) -> Engine:
+        """What the cluster could hold if it were empty."""
+        if not self._empty.is_up_to_date():
+            self._empty = self._engine.emptied()
+        return self._empty
 
     def choose(self, group: PlacementGroup, kept: Collection[str] = ()) -> tuple[str, ...] | None:
         """Return the hosts for *group*, those that are *kept* first; None if none could hold it."""
         try:
             closed = self._engine.closed_to(group)
-            kept = [name for name in kept if name in self._empty.nodes and name not in closed]
+            kept = [name for name in kept if name in self._engine.nodes and name not in closed]
             if kept and self._hold(kept, group):
                 return tuple(sorted(kept))
             return self._choose(group, kept, closed)
@@ -81,7 +87,7 @@ class Reservations:
         """Return *chosen* with the hosts that *unit*, the last of *group*, needs beside them."""
         if chosen and self._hold(chosen, group):
             return chosen
-        now, empty = Room(self._engine, unit), Room(self._empty, unit)
+        now, empty = Room(self._engine, unit), Room(self.empty, unit)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]
             fitting = [name for name in open_ if empty.pods(name)]
@@ -111,15 +117,17 @@ class Reservations:
     def _hold(self, names: Collection[str], group: PlacementGroup) -> bool:
         """Whether these hosts alone, if empty, could hold *group*."""
         asked = replace(group, status=Status())
-        return bool(self._empty.part(names).place(asked).assignments)
+        return bool(self._engine.emptied(names).place(asked).assignments)
 
     def _where_it_would_be(
         self, group: PlacementGroup, closed: Collection[str]
     ) -> tuple[str, ...] | None:
         """Return the hosts that *group* would get in an empty cluster; None if it does not fit."""
-        empty = self._empty.part(self._empty.nodes.keys() - closed) if closed else self._empty
+        empty = self.empty
+        if closed:
+            empty = self._engine.emptied(self._engine.nodes.keys() - closed)
         status = empty.place(replace(group, status=Status()))
-        return hosts_named(status, self._empty) or None
+        return hosts_named(status, empty) or None
 
 
 class Room:

@@ -151,6 +151,20 @@ class SpreadTree:
         made._counts, made._origin = OrderedDict(), self  # noqa: SLF001
         return made
 
+    def emptied(
+        self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
+    ) -> SpreadTree:
+        """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
+        made = copy(self)
+        made.rows = Rows(self.domains)
+        made._every = array("i", bytes(4 * len(self._nodes)))  # noqa: SLF001 - another of this class
+        made._counts, made._origin = OrderedDict(), None  # noqa: SLF001
+        for name in nodes if only is None else only:
+            leaf = self._at.get(name)
+            if leaf is not None and _is_open(nodes[name]):
+                made.rows.add(leaf, nodes[name].allocatable, 1, 1)
+        return made
+
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came (no *old*) or went (no *new*).
 

@@ -145,6 +145,22 @@ class Tree:
         made._counts, made._origin = OrderedDict(), self  # noqa: SLF001 - another of this class
         return made
 
+    def emptied(
+        self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
+    ) -> Self:
+        """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
+        made = copy(self)
+        made.rows = Rows(self.domains)
+        made._counts, made._origin = OrderedDict(), None  # noqa: SLF001 - another of this class
+        if only is None and self.topology.by_host:
+            made.rows.fill([None if each is None else each.allocatable for each in self._nodes])
+        else:
+            for name in nodes if only is None else only:
+                leaf = self._node_at.get(name)
+                if leaf is not None:
+                    made.rows.add(leaf, nodes[name].allocatable, 1, 1)
+        return made
+
     def close(self, node: ClusterNode) -> None:
         """Have nobody use a node; it stays part of the tree."""
         leaf = self._node_at.get(node.name)

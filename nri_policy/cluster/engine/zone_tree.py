@@ -6,7 +6,7 @@ the object does not count yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from nri_policy.cluster.engine.filter import Filter
@@ -51,7 +51,6 @@ class ZoneTree(Tree):
     ) -> None:
         """Make the zones of every host leaves; a host without any is left out."""
         paths: list[Path] = []
-        leaves: list[Amounts] = []
         self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
         for path, node in zip(self.paths, first, strict=True):
             found, reason = zones_of(self._zones.get(node.name), self._below)
@@ -60,20 +59,15 @@ class ZoneTree(Tree):
                 continue
             self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
             self._first_zone[node.name] = len(paths)
-            parts = parts_of(self._zones[node.name], self._below[-1])
-            for names, zone in sorted(found.items()):
-                if names[-1] in parts:
-                    self._parts[len(paths)] = parts[names[-1]]
-                paths.append(path + names)
-                self._nodes.append(node)
-                leaves.append(zone.available)
+            paths += (path + names for names in sorted(found))
+            self._nodes += [node] * len(found)
             if node.taints:
                 self._tainted.update(range(self._node_at[node.name], len(paths)))
         self.paths = paths
         self.domains = Domains(paths)
         self.rows = Rows(self.domains, unlisted=True)
-        for leaf, available in enumerate(leaves):
-            self.rows.set(leaf, available)
+        for name, at in self._first_zone.items():
+            self._set(at, self._zones[name])
         self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
 
     def fork(self, hosts: Tree | None = None) -> Self:
@@ -81,6 +75,31 @@ class ZoneTree(Tree):
         made = super().fork()
         made.hosts = self.hosts.fork() if hosts is None else hosts
         return made
+
+    def emptied(
+        self,
+        nodes: Mapping[str, ClusterNode],
+        only: Collection[str] | None = None,
+        hosts: Tree | None = None,
+    ) -> Self:
+        """Return a tree of the same zones with nothing in use, of such a one of the *hosts*."""
+        made = super().emptied(nodes, ())
+        made.hosts = self.hosts.emptied(nodes, only) if hosts is None else hosts
+        made.rows, made._parts = Rows(self.domains, unlisted=True), {}  # noqa: SLF001
+        for name in self._node_at if only is None else only:
+            first = self._node_at.get(name)
+            if first is not None:
+                made._set(first, self._zones[name].emptied())  # noqa: SLF001
+        return made
+
+    def _set(self, first: int, zones: NodeZones) -> None:
+        """Set what the zones of a host have, the leaves from its *first* one on."""
+        found, _ = zones_of(zones, self._below)
+        parts = parts_of(zones, self._below[-1])
+        for leaf, (names, zone) in enumerate(sorted(found.items()), first):
+            self.rows.set(leaf, zone.available)
+            if names[-1] in parts:
+                self._parts[leaf] = parts[names[-1]]
 
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came or went; one that had no zones may have some now."""

@@ -114,25 +114,25 @@ class Controller:
         old = self.engine.nodes.get(node.name)
         if old != node:
             self.engine.set_node(node)
-            self.attempts.waiting.set_node(node.name)
+            self.attempts.waiting.see_nodes()
             self._look_at_hosts(old, node)
 
     def remove_node(self, name: str) -> None:
         """Take in that a node went."""
         old = self.engine.nodes.get(name)
         self.engine.remove_node(name)
-        self.attempts.waiting.remove_node(name)
+        self.attempts.waiting.see_nodes()
         self._look_at_hosts(old, None)
 
     def set_zones(self, zones: NodeZones) -> None:
         """Take in what a node's zones have left."""
         self.engine.set_zones(zones)
-        self.attempts.waiting.set_zones(zones)
+        self.attempts.waiting.see_nodes()
 
     def remove_zones(self, node: str) -> None:
         """Take in that a node's zones went, or are not to be trusted."""
         self.engine.remove_zones(node)
-        self.attempts.waiting.remove_zones(node)
+        self.attempts.waiting.see_nodes()
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""

@@ -19,7 +19,6 @@ from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, Placem
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
@@ -33,8 +32,8 @@ class WaitingGroups:
         """Place groups in *engine*, which may know nodes already."""
         self.queue: Queue[Key] = Queue(engine.settings.groups.timeout)
         self._engine = engine
-        self._empty = engine.part(engine.nodes)  # the same nodes, with nothing on them
-        self._reservations = Reservations(engine, self._empty)
+        self._reservations = Reservations(engine)
+        self._emptied = self._reservations.empty
         self._hosts: dict[Key, tuple[str, ...]] = {}  # by holder
         self._checked = True  # whether these could still hold their groups
         self._reconsidered = 0.0  # when it was last seen whether others are better
@@ -46,31 +45,15 @@ class WaitingGroups:
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are tried again."""
-        self._empty.configure(settings)
         self.queue.timeout = settings.groups.timeout
         self._see_change()
 
-    def set_node(self, name: str) -> None:
-        """Take in that a node of the engine came or changed."""
-        self._empty.set_node(self._engine.nodes[name])
-        self._see_change()
-
-    def remove_node(self, name: str) -> None:
-        """Take in that a node went."""
-        self._empty.remove_node(name)
-        self._see_change()
-
-    def set_zones(self, zones: NodeZones) -> None:
-        """Take in what a node's zones have left."""
-        if self._empty.set_zones(zones.emptied()):
-            self._see_change()
+    def see_nodes(self) -> None:
+        """Take in that nodes or zones of the engine have changed."""
+        if self._emptied.is_up_to_date():
+            self.queue.changed()  # no more than what is in use
         else:
-            self.queue.changed()
-
-    def remove_zones(self, node: str) -> None:
-        """Take in that a node's zones went, or are not to be trusted."""
-        self._empty.remove_zones(node)
-        self._see_change()
+            self._see_change()
 
     def restore(self, key: Key, hosts: tuple[str, ...]) -> None:
         """Take in for whom hosts are set aside: it is stored, maybe by another leader."""
@@ -174,7 +157,7 @@ class WaitingGroups:
         if fits is None:
             if len(self._fits_empty) >= MAX_SHAPES:
                 self._fits_empty.clear()
-            fits = self._fits_empty[shape] = bool(self._empty.place(group).assignments)
+            fits = self._fits_empty[shape] = bool(self._reservations.empty.place(group).assignments)
         return not fits
 
     def standing(self, key: Key, group: PlacementGroup) -> str:
@@ -226,6 +209,7 @@ class WaitingGroups:
         return found
 
     def _see_change(self) -> None:
+        self._emptied = self._reservations.empty
         self._checked = False
         self._fits_empty.clear()
         self.queue.changed()

@@ -244,7 +244,7 @@ class Simulation:
             hint = did_you_mean(name, self._engine.nodes)
             raise DocumentError("", f"there is no node {quoted(name)}{hint}")
         self._engine.set_node(msgspec.structs.replace(node, ready=ready))
-        self._waiting.set_node(name)
+        self._waiting.see_nodes()
 
     def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:
         return {each.name: self._engine.kind_of(each) for each in group.pod_sets}
