@@ -17,9 +17,17 @@ from msgspec import Struct
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import fold
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
+from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
-from nri_policy.cluster.objects.group import PlacementGroup, State, Status, hosts_of
+from nri_policy.cluster.objects.group import (
+    PlacementGroup,
+    State,
+    Status,
+    hosts_of,
+    places_by_pod_set,
+)
 from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.synthetic_jobs import Job
@@ -46,6 +54,7 @@ class Step(Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs
     kind: str | None = None  # of these groups, in figures
     apply: list[Any] | None = None
     delete: list[str] | None = None
+    scale: dict[str, int | dict[str, int]] | None = None  # pods of a group, or by pod set
     fail: list[str] | None = None
     recover: list[str] | None = None
     advance: str | None = None
@@ -78,7 +87,7 @@ class Report(Struct, frozen=True):
     steps: list[Played]
 
 
-_ACTIONS = ("apply", "delete", "fail", "recover", "advance", "expect")
+_ACTIONS = ("apply", "delete", "scale", "fail", "recover", "advance", "expect")
 
 
 def read_steps(documents: list[object]) -> list[Step]:
@@ -139,6 +148,8 @@ class Simulation:
             self.submit(group, runs, step.kind or _GROUP)
         for name in step.delete or ():
             self._drop(self._key(name))
+        for name, counts in (step.scale or {}).items():
+            self._scale(self._key(name), counts, join("scale", name))
         for name in step.fail or ():
             self._set_ready(name, ready=False)
             self._failed.setdefault(name, self._now)
@@ -189,11 +200,14 @@ class Simulation:
         return self._recorder.figures(self._now)
 
     def _wait(self, key: Key) -> None:
+        self._queue_up(key)
+        self._changed.setdefault(key, None)
+
+    def _queue_up(self, key: Key) -> None:
         group = self._groups[key]
         self._number += 1
         age = f"{self._number:012}"
         self._waiting.queue.put(key, group.priority, self._now, age, topology=topology_name(group))
-        self._changed.setdefault(key, None)
 
     def _look_at(self, at: float, ending: Key | None = None) -> None:
         """Have something happen then; a group may be *ending*."""
@@ -229,6 +243,42 @@ class Simulation:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
             self._engine.remove_group(*key)
             self._waiting.queue.changed()
+
+    def _scale(self, key: Key, counts: int | dict[str, int], path: str) -> None:
+        """Have a group want so many pods: those it has more wait, the last ones end."""
+        group = self._groups[key]
+        names = [each.name for each in group.pod_sets]
+        if isinstance(counts, int):
+            if len(names) > 1:
+                raise DocumentError(path, f"names none of the pod sets {', '.join(names)}")
+            counts = {names[0]: counts}
+        for name, count in counts.items():
+            if name not in names:
+                raise DocumentError(path, f"no pod set {quoted(name)}{did_you_mean(name, names)}")
+            check_count(count, 1, join(path, name))
+        pod_sets = tuple(
+            msgspec.structs.replace(each, count=counts.get(each.name, each.count))
+            for each in group.pod_sets
+        )
+        scaled = msgspec.structs.replace(group, pod_sets=pod_sets)
+        units(scaled)  # refuses what is no whole number of slices
+        self._groups[key] = scaled
+        if not group.status.assignments:
+            self._waiting.queue.changed()
+            return
+        fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
+        self._set(key, msgspec.structs.replace(group.status, assignments=fewer, message=""))
+        self._waiting.queue.remove(key)
+        if self._lacking(key):
+            self._queue_up(key)
+        else:
+            self._waiting.queue.changed()
+
+    def _lacking(self, key: Key) -> Counter[str]:
+        """Return how many pods of a group that has places have none, by pod set."""
+        group = self._groups[key]
+        wanted = Counter({each.name: each.count for each in group.pod_sets})
+        return wanted - places_by_pod_set(group) if group.status.assignments else Counter()
 
     def _key(self, name: str) -> Key:
         namespace, _, own = name.rpartition("/")
@@ -292,6 +342,9 @@ class Simulation:
         self._waiting.hold(self._now, self._groups.__getitem__)
         self._waiting.begin_round()
         for key in queue.all_due():
+            if more := self._lacking(key):
+                self._grow(key, more)
+                continue
             asked = msgspec.structs.replace(self._groups[key], status=Status())
             found = self._waiting.place(key, asked)
             if found.assignments:
@@ -305,6 +358,18 @@ class Simulation:
             queue.refused(key, hopeless=hopeless)
             self._recorder.refused(_name(key), hopeless=hopeless)
             self._refuse(key, found.message, hopeless=hopeless)
+
+    def _grow(self, key: Key, more: Counter[str]) -> None:
+        """Find places for *more* pods of a group; what it has stays."""
+        group = self._groups[key]
+        found = self._waiting.place(key, group, more=more)
+        if found.assignments:
+            self._waiting.queue.remove(key)
+            self._set(key, msgspec.structs.replace(found, state=group.status.state))
+            return
+        self._waiting.queue.refused(key, hopeless=True)  # it runs: nothing is set aside for it
+        message = f"{counted(more.total(), 'more pod')} cannot be placed: {found.message}"
+        self._set(key, msgspec.structs.replace(group.status, message=message))
 
     def _refuse(self, key: Key, message: str, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)
@@ -331,6 +396,8 @@ class Simulation:
         if left and came:
             pods = counted(left.total(), "pod")
             return f"{pods} moved from {', '.join(left)} to {', '.join(came)}"
+        if left or came:
+            return f"{counted((left or came).total(), 'pod')} {'fewer' if left else 'more'}"
         return "" if before.status == now.status else "another message or place"
 
     def _state(self, group: PlacementGroup) -> GroupState:
@@ -348,6 +415,16 @@ class Simulation:
 
 def _name(key: Key) -> str:
     return "/".join(key)
+
+
+def _first(given: Assignment, count: int | None) -> Assignment:
+    """Return where the first *count* pods of a pod set are, by rank; all if that is None."""
+    left, domains = MAX_COUNT if count is None else count, []
+    for each in given.domains:
+        if left:
+            domains.append(Placed(each.values, min(each.count, left)))
+            left -= domains[-1].count
+    return msgspec.structs.replace(given, domains=domains)
 
 
 def _differences(expected: Expected, found: GroupState) -> list[str]:

@@ -70,6 +70,68 @@ def test_pods_of_a_failed_node_are_placed_anew_in_their_rack(tmp_path: Path) -> 
     assert states(played)[1] == [("Placed", {"rack-1": 4})]
 
 
+def test_a_group_that_is_scaled_keeps_its_places_and_gives_the_last_ones_back(
+    tmp_path: Path,
+) -> None:
+    code, played = play(
+        tmp_path,
+        {"apply": [job("j", 2, required=RACK), job("other", 8, required=RACK)]},
+        {"scale": {"j": 6}},
+        {"scale": {"j": 10}},
+        {"delete": ["other"]},
+        {"scale": {"j": 3}},
+        {"scale": {"j": 20}},
+        {"scale": {"j": 8}},
+    )
+    assert code == 0
+    changes = [step["groups"][0]["change"] for step in played]
+    one = {"rack-1": 2}
+    assert states(played)[0][0] == ("Placed", one)
+    assert [each[0][1].get("rack-1") for each in states(played)] == [2, 6, 6, 6, 3, 3, 8], played
+    assert changes[1] == "4 pods more"
+    assert changes[4] == "3 pods fewer"
+    assert "more pods cannot be placed" in played[2]["groups"][0]["message"]
+    assert played[4]["groups"][0]["message"] == played[6]["groups"][0]["message"] == ""
+
+
+def test_a_group_that_waits_is_scaled_to_what_fits(tmp_path: Path) -> None:
+    slices = {"required": RACK, "slices": [{"level": RACK, "size": 2}]}
+    sliced = {"kind": "PlacementGroup"} | group(pod_set(20, slices, cpu=1))
+    both = {"kind": "PlacementGroup"} | group(
+        pod_set(1, name="a", cpu=1), pod_set(1, name="b", cpu=1), name="both"
+    )
+    _, played = play(
+        tmp_path,
+        {"apply": [sliced, both]},
+        {"scale": {"g": 6}},
+        {"scale": {"both": {"b": 3}}},
+    )
+    found = [[each["state"] for each in step["groups"]] for step in played]
+    assert found == [["Unplaceable", "Placed"], ["Placed", "Placed"], ["Placed", "Placed"]]
+    assert [sum(each["domains"].values()) for each in played[2]["groups"]] == [6, 4]
+
+
+@pytest.mark.parametrize(
+    ("scaled", "error"),
+    [
+        ({"g": 3}, "3 pods are no whole number of slices of 2"),
+        ({"g": 0}, "scale.g.main: 0 is not from 1"),
+        ({"h": 2}, "there is no group 'h'"),
+        ({"g": {"mian": 2}}, "scale.g: no pod set 'mian'; did you mean 'main'?"),
+        ({"both": 2}, "scale.both: names none of the pod sets a, b"),
+    ],
+)
+def test_a_group_is_not_scaled_to_what_cannot_be(tmp_path: Path, scaled: Any, error: str) -> None:
+    slices = {"required": RACK, "slices": [{"level": RACK, "size": 2}]}
+    groups = [group(pod_set(2, slices, cpu=1)), group(*(pod_set(1, name=n) for n in "ab"))]
+    groups[1]["metadata"]["name"] = "both"
+    applied = [{"kind": "PlacementGroup"} | each for each in groups]
+    (tmp_path / "scenario.yaml").write_text(json.dumps([{"apply": applied}, {"scale": scaled}]))
+    code, text = run("simulate", str(tmp_path / "scenario.yaml"), "--synthetic", SPEC)
+    assert code == 2
+    assert error in text
+
+
 @pytest.mark.parametrize(
     ("fail_fast", "after"),
     [(True, ["Placed", "Unplaceable", "Unplaceable"]), (False, ["Placed", "Degraded", "Placed"])],
@@ -107,7 +169,7 @@ def test_what_is_not_as_expected_is_said(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ("a: 1", "a scenario is a list of steps"),
-        ("- {fail: [x], recover: [x]}", "step 1: has 2 of apply, delete, fail"),
+        ("- {fail: [x], recover: [x]}", "step 1: has 2 of apply, delete, scale, fail"),
         ("- {advance: soon}", "step 1.advance: 'soon'"),
         ("- {fail: [host-1-3]}", "step 1: there is no node 'host-1-3'; did you mean 'host-"),
         ("- {delete: [x]}", "step 1: there is no group 'x'"),
