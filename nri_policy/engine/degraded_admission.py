@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.engine.choice import Choice
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import Choice, book, place
+from nri_policy.engine.placement import book, place
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request

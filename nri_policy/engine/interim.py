@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from nri_policy.engine.choice import plain_grant
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.placement import plain_grant
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.pod import Container

@@ -11,8 +11,8 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.choice import plain_grant
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement import plain_grant
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

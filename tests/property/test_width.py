@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.choice import Choice
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, ResizeEnded, Stopped, Synchronized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.making_way import width_of
-from nri_policy.engine.placement import Choice, place
+from nri_policy.engine.placement import place
 from nri_policy.engine.rebooking import move_up
 from nri_policy.engine.requested import read_request
 from nri_policy.engine.shortage import PlacementError
