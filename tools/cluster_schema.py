@@ -72,9 +72,8 @@ def _described(name: str, schema: Schema) -> Schema:
 
 def generate(out: Path) -> None:
     """Write all of it below *out*."""
-    settings = json.loads(
-        json.dumps(structural(spec_schema(ClusterSettings)))
-    )  # no part stands twice
+    # no part stands twice
+    settings = json.loads(json.dumps(structural(spec_schema(ClusterSettings))))
     del settings["nullable"]
     _write(out, "settings-crd.yaml", {"spec": settings})
     whole = of_type(GroupObject)["properties"]

@@ -44,13 +44,11 @@ class Layout(Struct, frozen=True, kw_only=True):
     memory: MemoryMap
     affinity_scorer: AffinityScorer
     topology_hints: TopologyHints
-    burst_levels: dict[
-        Level, array[float]
-    ]  # closeness of each pool to a level: 0 at it, -links off it
+    # closeness of each pool to a level: 0 at it, -links off it
+    burst_levels: dict[Level, array[float]]
     gives_classes: bool  # to containers that ask for none
-    too_coarse: tuple[
-        int, ...
-    ]  # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs
+    # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs (§4)
+    too_coarse: tuple[int, ...]
 
     def cpus_of(self, grant: Grant, free: CPUSet, hide_hyperthreads: bool) -> CPUSet:
         """Return the CPUs that a grant allows (§9); empty for `preserve`.

@@ -169,9 +169,8 @@ class MemoryMap:
         if not present and strict:
             refused = f"this node has no memory of kind {_names(kinds)}"
         elif not present:
-            present = [kind for kind in REQUESTABLE if self.kinds[kind]][
-                :1
-            ]  # dram before all others
+            # dram before all others
+            present = [kind for kind in REQUESTABLE if self.kinds[kind]][:1]
         cold_refused = self._cold_refused(pool, present) if cold else ""
         cold = cold and not cold_refused
         if cold:

@@ -121,9 +121,8 @@ def translate_errors(path: Path) -> Iterator[None]:
         raise kind(path, str(error)) from error
     except OSError as error:
         raise StoreError(path, error.strerror or str(error)) from error
-    except (
-        UnicodeDecodeError
-    ) as error:  # sqlite3 reads what SQLite says of a damaged schema as text
+    # sqlite3 reads what SQLite says of a damaged schema as text
+    except UnicodeDecodeError as error:
         raise DamagedStoreError(path, f"it has malformed text: {error}") from error
     except ValueError as error:
         raise StoreError(path, f"a value has no stored form: {error}") from error

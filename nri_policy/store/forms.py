@@ -182,9 +182,8 @@ def decode_settings(text: str | bytes, origin: str) -> Settings:
 
 def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
     """Return the event in *text*, *origin* where it has settings; raises ValueError."""
-    tag = re.sub(
-        r"(?<!^)(?=[A-Z])", "-", kind
-    ).lower()  # older rows: `PodStopped`, and no tag in it
+    # older rows: `PodStopped`, and no tag in it
+    tag = re.sub(r"(?<!^)(?=[A-Z])", "-", kind).lower()
     if tag not in _EVENTS:
         raise ValueError("no such kind of event")
     event: Event | _Reconfigured = _decode(_EVENTS[tag], text)

@@ -13,9 +13,8 @@ from typing import Literal
 from msgspec import Struct
 
 PREFIX = 16  # bytes of a message that tell how long it is
-MAX_MESSAGE = (
-    1 << 20
-)  # bytes; of systemd's signals, which may come before an answer, none is longer
+# bytes; of systemd's signals, which may come before an answer, none is longer
+MAX_MESSAGE = 1 << 20
 
 _VERSION = 1
 _ORDERS: Mapping[int, Literal["little", "big"]] = {ord("l"): "little", ord("B"): "big"}

@@ -12,9 +12,8 @@ from nri_policy.dra.projection import Left, project
 
 Claim = tuple[int, int]  # the published pool, milli-CPU
 
-SHAPES: dict[
-    str, tuple[list[int | None], list[int]]
-] = {  # the parent of each pool, children first; which are published
+# the parent of each pool, children first; which are published
+SHAPES: dict[str, tuple[list[int | None], list[int]]] = {
     "one": ([None], [0]),
     "two": ([2, 2, None], [0, 1]),
     "sockets": ([2, 2, 6, 5, 5, 6, None], [0, 1, 3, 4]),

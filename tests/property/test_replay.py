@@ -144,9 +144,8 @@ def test_every_decision_comes_out_again(
     machine: str, seed: int, lives: list[int], base_every: int, bases: int
 ) -> None:
     """Also where the journal's beginning is dropped, and a base is all that is known."""
-    whole = memory_maps.with_nodes(
-        nodes.machine(machine), normal=True
-    )  # pmem is enough to start on
+    # pmem is enough to start on
+    whole = memory_maps.with_nodes(nodes.machine(machine), normal=True)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         stack.enter_context(patch.object(writer, "BASE_EVERY", base_every))

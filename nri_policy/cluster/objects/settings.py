@@ -110,9 +110,8 @@ class Topology(Section, frozen=True, kw_only=True):
     node_labels: Annotated[dict[str, str], read_labels] = field(
         name="nodeLabels", default_factory=dict
     )
-    tolerations: Annotated[list[Toleration], read_tolerations] = field(
-        default_factory=list
-    )  # added to every pod's
+    # added to every pod's
+    tolerations: Annotated[list[Toleration], read_tolerations] = field(default_factory=list)
     below_host: Annotated[list[str], read_zone_types] = field(
         name="belowHost", default_factory=list
     )
