@@ -141,6 +141,8 @@ def test_after_a_difference_the_next_base_puts_the_replay_right(
     found = [each for record in records if record is not lost for each in replay.step(record)]
     assert "all grants" in [each.what for each in found]
     assert stores.grants(replay.engine) == stores.grants(engine)  # type: ignore[arg-type]
+    names = {each.container.full_name for each in engine.state.placed.values()}
+    assert replay.statistics.fates.keys() == names, "who is known from the base only counts, too"
 
 
 def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path: Path) -> None:
