@@ -81,6 +81,7 @@ class Comparison:
         state, request, layout = self._state, self._request, self._state.layout
         burstable = request.qos is QoS.BURSTABLE
         unlimited = burstable and request.cpu_limit is None
+        # criterion 9 is for those that get CPUs of their own (§6)
         wanted = layout.classes.order(request.steering.priority)[:1] if request.exclusive else ()
         table = state.supply.score(
             exclusive=request.exclusive,
@@ -105,7 +106,7 @@ class Comparison:
         return table
 
     def _compare_domains(self, table: Table, *, with_preemptible: bool) -> None:
-        """Fill in what exclusive CPUs would touch, and leave out the pools that have not enough."""
+        """Fill in criterion 12, and leave out the pools that have too few exclusive CPUs."""
         supply, layout, request = self._state.supply, self._state.layout, self._request
         cpus, isolated = supply.free_cpus(), supply.free_isolated_cpus()
         if request.steering.strict_hints:
@@ -119,7 +120,7 @@ class Comparison:
             touch(table, request.exclusive, isolated, None, True, whole_cores=whole)
 
     def _compare_memory(self, offers: Offers) -> None:
-        """Take in the criteria of memory, and leave out the pools that offer none."""
+        """Take in criteria 5, 6, 8 and 10, and leave out the pools that offer no memory."""
         offered = offers.columns()
         self._excluded += offered.none
         self._columns += (
@@ -137,7 +138,7 @@ class Comparison:
 
 
 def _hint_columns(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, array[float]]]:
-    """Return the criteria of *hints*."""
+    """Return criteria 3 and 4."""
     scores = layout.topology_hints.scores(hints) if hints else None
     if scores is None:
         return []
@@ -149,7 +150,7 @@ def _hint_columns(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column,
 
 
 def spill_order(layout: Layout, request: Request, offers: Offers | None) -> list[int]:
-    """Return the pools that `alignment` forbids to *request*, for its memory would go beyond."""
+    """Return the pools that `alignment` forbids a *request* because of its memory (§4)."""
     if offers is None or not (request.exclusive and layout.aligned):
         return []
     return [

@@ -24,7 +24,7 @@ def cut(
     """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
 
     And whether what is kept for preemptible containers was left to them. Of two *looks* at it the
-    one without is taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains.
+    one without is taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains (§2).
     """
     layout = state.layout
     if not request.exclusive:
@@ -64,7 +64,7 @@ def _pick(
     classes = layout.classes.order(steering.priority)
     own = held.grant.exclusive if held else EMPTY
     whole_cores = steering.full_cores is FullCores.REQUIRE
-    if own and whole_cores:
+    if own and whole_cores:  # §6: it has the cores of the threads that it keeps to itself
         own = CPUSet.union(
             core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(own)
         )
@@ -123,7 +123,7 @@ def pick_near(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities
     classes: Sequence[CPUSet] = (),
     slack: Slack | None = None,
 ) -> CPUSet | None:
-    """Return *n* of *candidates* spread over the *localities*; None where that cannot be.
+    """Return *n* of *candidates* spread over the *localities* (§8); None where that cannot be.
 
     As many at each if *n* can be divided, else one at each and the rest anywhere. *slack* is used
     up, also where the outcome is None.

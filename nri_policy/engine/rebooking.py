@@ -32,7 +32,7 @@ def make_room(state: State, cause: str) -> None:
 
 
 def move_up(state: State, member: str, above: Pool, cause: str) -> None:
-    """Re-book a sharer to *above*; it notes its home, unless it has been back there once."""
+    """Re-book a sharer to *above*; it notes its home (§2), unless it has been back there once."""
     grant = state.placed[member].grant
     home = grant.pool if grant.home is None and not grant.returned else grant.home
     below = state.layout.tree.pools[grant.pool]
@@ -43,7 +43,8 @@ def move_up(state: State, member: str, above: Pool, cause: str) -> None:
 def bring_back(state: State, asked: str | None = None) -> None:
     """Move the oldest container that fits back to its home, or to the nearest pool above it.
 
-    The one *asked* about is left out. A container goes back once; if it is moved again, it stays.
+    The one *asked* about is left out. A container goes back once; if it is moved again, it stays
+    (§2).
     """
     tree = state.layout.tree
     by_age = sorted((state.placed[each].container.created, each) for each in state.away)

@@ -74,7 +74,10 @@ def _read_room(container: Container, layout: Layout) -> Request:
 
 
 def claim_request(part: ClaimPart, layout: Layout) -> Request:
-    """Return what a part of a claim asks for: whole CPUs of its own, and a shared fraction."""
+    """Return what a part of a claim asks for: whole CPUs of its own, and a shared fraction.
+
+    Spec dra.md §2.3.
+    """
     exclusive, shared = divmod(part.milli, 1000)
     settings = layout.settings
     return Request(

@@ -117,7 +117,7 @@ class TopologyHints:
         return None
 
     def pick_memory(self, hints: Iterable[Hint], offer: CPUSet) -> CPUSet | None:
-        """Return the part of the *offer* of a pool that is near to the devices; None: all of it.
+        """Return the part of a pool's *offer* that is near to the devices (§8); None: all of it.
 
         It must be as good as the offer: on every node of the devices, of the same kinds, and with
         memory that the kernel can use.
@@ -150,7 +150,7 @@ class TopologyHints:
         return not self.mems(hint).isdisjoint(zone)
 
     def _demands(self, hints: Iterable[Hint]) -> dict[str, Bounds]:
-        """Return by source what each hint demands: of several devices of a resource, any."""
+        """Return by source what each hint demands: of several devices of a resource, any (§8)."""
         demands: dict[str, Bounds] = {}
         for hint in hints:
             cpus, mems = self.cpus(hint), self.mems(hint)
@@ -166,7 +166,7 @@ class TopologyHints:
         return tuple(len(pool.cpus & cpus) / len(cpus) for pool in self._tree.pools)
 
     def _by_nodes(self, nodes: CPUSet) -> tuple[float, ...]:
-        """Return the share of *nodes* in each pool, less for every level above where they fit."""
+        """Return the share of *nodes* in each pool (§8), less by levels above where they fit."""
         nodes = CPUSet(id_ for id_ in nodes if id_ in self._node_cpus)
         scores: list[float] = []
         levels: list[int] = []  # above the deepest pool that holds the nodes that this one holds

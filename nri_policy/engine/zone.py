@@ -60,9 +60,9 @@ def near_cpus(
 ) -> Offer:
     """Return *offer* on the nodes beside its *exclusive* CPUs alone, if it has no others and fits.
 
-    They must be of all the kinds that are offered. *held* is the zone that it has already, some
-    nodes of which may be gone. In a cold start all is as offered: what is added later is not
-    narrowed either.
+    Memory follows the CPUs (§7). The nodes must be of all the kinds that are offered. *held* is the
+    zone that it has already, some nodes of which may be gone. In a cold start all is as offered:
+    what is added later is not narrowed either.
     """
     if len(offer.zone) == 1 or request.shares or offer.booking.home.cold:
         return offer

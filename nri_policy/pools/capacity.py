@@ -115,6 +115,7 @@ def _list(listed: Listed, whole: CPUSet) -> CPUSet:
 def _reserve(
     settings: Settings, machine: Machine, available: CPUSet, picker: Picker, earlier: Earlier
 ) -> CPUSet:
+    """Return the reserved CPUs: those listed, or ceil(q) for an amount q, picked by §6 (§2)."""
     wanted = settings.reserved.cpu
     count = 1
     if isinstance(wanted, Listed):

@@ -176,6 +176,7 @@ class MemoryMap:
         if cold:
             present = [MemoryKind.PMEM]
         same = CPUSet.union(self.kinds[kind] for kind in present)
+        # §7: a zone grows by the same kinds, then by dram, pmem, hbm; a strict one never by others
         growth = (same,) if strict else (same, *self.kinds.values())
         zone = self._start(pool, present)
         # the kernel cannot start a process on movable memory alone (numa-guest.md)
@@ -201,7 +202,7 @@ class MemoryMap:
         )
 
     def _start(self, pool: Pool, kinds: Iterable[MemoryKind]) -> CPUSet:
-        """Return the pool's nodes of *kinds*; of a kind that it lacks, those nearest to it."""
+        """Return the pool's nodes of *kinds*; of a kind that it lacks, those nearest to it (§7)."""
         own = CPUSet.union(pool.memory.values()) & self.nodes
         zone = EMPTY
         for kind in kinds:

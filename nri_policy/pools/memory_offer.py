@@ -70,7 +70,7 @@ class Booking(Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[int, int, int, str]:
-        """The place in the order of those that make way."""
+        """The place among those that make way: lower QoS, smaller, younger ones first (§7)."""
         request = self.request
         return request.rank, request.amount, -request.created, request.id
 

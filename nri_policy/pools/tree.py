@@ -77,7 +77,7 @@ class PoolTree(Struct, frozen=True, kw_only=True):
         return next(pool for pool in self.pools if cpus <= pool.cpus)
 
     def at_level(self, pool: Pool, level: Level) -> Pool:
-        """Return the deepest pool on *pool*'s path at *level*, or else at the next coarser one."""
+        """Return the deepest pool on *pool*'s path at *level* or the next coarser one (§1.8)."""
         coarser = tuple(Level)[: tuple(Level).index(level) + 1]
         for wanted in reversed(coarser):
             for candidate in self.path(pool):
@@ -99,7 +99,7 @@ def build(machine: Machine, available: CPUSet) -> PoolTree:
     """Return the tree over the *available* CPUs, a non-empty part of the online ones."""
     packages = [package for package in machine.packages if package.cpus & available]
     top = _Set(available, {}, [])
-    if len(packages) > 1:
+    if len(packages) > 1:  # else the top is that package's (§1.5)
         top.names[Level.SYSTEM] = "root"
     notes = []
     for level, name, cpus in _candidates(machine):
@@ -116,6 +116,7 @@ def build(machine: Machine, available: CPUSet) -> PoolTree:
 
 
 def _candidates(machine: Machine) -> Iterable[tuple[Level, str, CPUSet]]:
+    """Yield the sets that pools are made of (§1.1), the coarsest level first."""
     for package in machine.packages:
         yield Level.PACKAGE, f"socket #{package.id}", package.cpus
     for die in machine.dies:
@@ -160,7 +161,10 @@ def _distance_from(
 
 
 def _insert(top: _Set, level: Level, name: str, cpus: CPUSet) -> str | None:
-    """Put a candidate below the smallest set that holds it; return a note if it crosses another."""
+    """Put a candidate below the smallest set that holds it; return a note if it crosses another.
+
+    One that is equal to a set is another level of it (§1.3).
+    """
     if not cpus:
         return None
     at = top
@@ -182,6 +186,7 @@ def _insert(top: _Set, level: Level, name: str, cpus: CPUSet) -> str | None:
 
 
 def _post_order(at: _Set) -> Iterable[_Set]:
+    """Yield *at* and all below it in the order of their ids (§1.6)."""
     at.children.sort(key=lambda child: child.cpus.lowest)
     for child in at.children:
         yield from _post_order(child)
@@ -204,7 +209,7 @@ def _freeze(
         memory=memory.all if parent is None else memory.near(at.cpus),
     )
     pools.append(pool)
-    domain = 0
+    domain = 0  # of this parent, by lowest CPU (§1.5)
     for child in at.children:
         _freeze(child, pool, f"{pool.name}/L3 cache #{domain}", memory, pools)
         domain += tuple(child.names) == (Level.L3CACHE,)
