@@ -20,7 +20,7 @@ from nri_policy.workload.claim import CDI_KIND, DRIVER, ClaimPart, cdi_device, v
 log = logging.getLogger(__name__)
 
 FOLDER = Path("/var/run/cdi")
-_VERSION = "0.3.0"  # the oldest that has all that is used
+_VERSION = "0.5.0"  # the oldest whose devices may have names that begin with a digit, as uids do
 _FILE = re.compile(rf"{re.escape(DRIVER)}-(?P<claim>[0-9A-Za-z.-]+)\.json")
 
 

@@ -142,6 +142,8 @@ class DRAKubelet:
         for path in sorted(self.cdi.glob("*.json")):
             spec = json.loads(path.read_text())
             assert spec["kind"] == CDI_KIND
+            version = tuple(map(int, spec["cdiVersion"].split(".")))
+            assert version >= (0, 5), "before, no device's name began with a digit, as uids do"
             for device in spec["devices"]:
                 if f"{spec['kind']}={device['name']}" in ids:
                     found += device["containerEdits"]["env"]
