@@ -213,6 +213,7 @@ class Daemon:
             cdi=host.cdi_dir,
             observe=self.metrics.claimed,
             count=self.metrics.slice_written,
+            record=host.record,
         )
         self.status = Status(
             self.node,

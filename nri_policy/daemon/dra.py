@@ -23,6 +23,7 @@ from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.wording import some
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
+from nri_policy.kube.events import Event as ClusterEvent
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.plugin.claims import Claims
 
@@ -46,11 +47,13 @@ class ClaimDriver:
         cdi: Path = FOLDER,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
         count: Callable[[str], None] = lambda _result: None,
+        record: Callable[[ClusterEvent], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Take the node's name in the cluster, and the folders of kubelet and CDI.
 
-        *observe* hears of each claim, *count* of each write of the slice.
+        *observe* hears of each claim, *count* of each write of the slice; *record* has an event
+        created in the cluster.
         """
         self.registration = Registration()
         self.publisher: Publisher | None = None  # None: no cluster is known
@@ -70,6 +73,7 @@ class ClaimDriver:
             files=Files(cdi),
             ready=synchronized,
             observe=observe,
+            record=record,
         )
         claims.allocations = self._driver
         self.publisher = Publisher(

@@ -21,6 +21,7 @@ from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.refusal import Refused
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
+from nri_policy.kube.events import Event, Subject
 from nri_policy.node import Node, Placed
 from nri_policy.proto.dra_pb2 import (
     Claim,
@@ -65,11 +66,13 @@ class Driver:
         files: Files,
         ready: asyncio.Event,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
+        record: Callable[[Event], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Take the node's name in the cluster; *ready* is set once its containers are known.
 
-        *observe* hears of each claim: the method, `done` or `refused`, and its seconds.
+        *observe* hears of each claim: the method, `done` or `refused`, and its seconds; *record*
+        has an event created for one that is refused.
         """
         self._node = node
         self._holder = holder
@@ -78,6 +81,7 @@ class Driver:
         self._files = files
         self._ready = ready
         self._observe = observe
+        self._record = record
         self._sleep = sleep
 
     async def prepare(self, request: NodePrepareResourcesRequest) -> NodePrepareResourcesResponse:
@@ -126,7 +130,10 @@ class Driver:
                 "claim-not-prepared",
                 extra={"claim": f"{claim.namespace}/{claim.name}", "reason": str(error)},
             )
-            return NodePrepareResourceResponse(error=str(error) or type(error).__name__)
+            text = str(error) or type(error).__name__
+            about = Subject.claim(claim.namespace, claim.name, claim.uid)
+            self._record(Event(about=about, reason="NotPrepared", text=text))
+            return NodePrepareResourceResponse(error=text)
         self._observe("prepare", "done", time.perf_counter() - began)
         log.info(
             "claim-prepared",

@@ -1,4 +1,4 @@
-"""Events of the cluster: what `kubectl describe` shows of the pod or the Node that they are about.
+"""Events of the cluster: what `kubectl describe` shows of the object that they are about.
 
 Rule 1: nobody waits for them: `record` puts an event into a queue, and `run` creates what is there.
 Rule 2: their number is bounded: BURST at once, then one every INTERVAL seconds, and none that was
@@ -47,11 +47,20 @@ class Subject(Struct, frozen=True, kw_only=True):
     name: str
     uid: str
     namespace: str = ""
+    version: str = "v1"  # of its API
 
     @staticmethod
     def pod(namespace: str, name: str, uid: str) -> Subject:
         """Return a pod."""
         return Subject(kind="Pod", namespace=namespace, name=name, uid=uid)
+
+    @staticmethod
+    def claim(namespace: str, name: str, uid: str) -> Subject:
+        """Return a ResourceClaim."""
+        version = "resource.k8s.io/v1"
+        return Subject(
+            kind="ResourceClaim", namespace=namespace, name=name, uid=uid, version=version
+        )
 
     @staticmethod
     def node(name: str) -> Subject:
@@ -135,7 +144,12 @@ class Events:
         stamp = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         name = about.name[:_MAX_NAME].rstrip("-.")
         namespace = about.namespace or "default"
-        involved = {"kind": about.kind, "apiVersion": "v1", "name": about.name, "uid": about.uid}
+        involved = {
+            "kind": about.kind,
+            "apiVersion": about.version,
+            "name": about.name,
+            "uid": about.uid,
+        }
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -15,6 +15,7 @@ import pytest
 from nri_policy.dra.resource_slice import CPU, slice_name, values_in
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
+from nri_policy.kube.events import Event, Subject
 from nri_policy.settings import Settings
 from nri_policy.workload.claim import DRIVER
 from tests.support import nodes, resources
@@ -43,6 +44,7 @@ class Cluster:
     server: APIServer
     kubelet: DRAKubelet
     settings: Settings
+    events: list[Event]
 
     async def allocate(
         self,
@@ -105,12 +107,20 @@ async def cluster(
         assert connect is not None
         client = Client(connect)
         dra = {"dra": {"enabled": True}}
-        async with served(folder, client=client, **{**dra, **spec}) as node:
+        events: list[Event] = []
+        settings = {**dra, **spec}
+        async with served(folder, client=client, record=events.append, **settings) as node:
             kubelet = DRAKubelet(folder)
             running = asyncio.create_task(node.daemon.claim_driver.run())
             if registers:
                 await kubelet.register()
-            yield Cluster(node=node, server=server, kubelet=kubelet, settings=nodes.settings(**dra))
+            yield Cluster(
+                node=node,
+                server=server,
+                kubelet=kubelet,
+                settings=nodes.settings(**dra),
+                events=events,
+            )
             running.cancel()
             await asyncio.wait({running})
         await client.close()
@@ -234,6 +244,9 @@ async def test_a_claim_that_cannot_be_prepared_keeps_no_other_back(
             await them.kubelet.prepare("uid-web", bad, good)
         assert [*them.kubelet.claims] == ["uid-good"]
         assert {each.part.claim for each in _parts(them)} == {"uid-good"}
+        (event,) = them.events
+        assert event.about == Subject.claim("default", "bad", "uid-bad")
+        assert why in event.text
 
 
 def _parts(them: Cluster) -> list[Any]:
