@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from nri_policy.audit.auditor import Auditor
 from nri_policy.audit.decisions import list_unpinned
 from nri_policy.daemon.reload import Reloads
+from nri_policy.dra.hypothetical import allocator
 from nri_policy.engine.event import Reconfigured
 from nri_policy.kubelet.hypothetical import Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
@@ -34,7 +35,12 @@ class Hypotheses:
     def pods(self, manifests: str, replicas: int) -> Sequence[Wanted]:
         """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
         kubelet = Kubelet(memory_capacity=max(1, self._node.view.layout.machine.memory))
-        making = Making(kubelet=kubelet, convert=self._pods.container, exact=self._pods.exact)
+        making = Making(
+            kubelet=kubelet,
+            convert=self._pods.container,
+            exact=self._pods.exact,
+            allocator=allocator,
+        )
         return parse_wanted(manifests, replicas, making)
 
     async def settings(self, text: str) -> Reconfigured:

@@ -7,6 +7,7 @@ Others import from these modules:
 | `claims` | which devices the containers of a pod were allocated |
 | `slices` | the devices that drivers publish of this node, and where these are |
 | `devices` | our own devices: NUMA nodes, and what claims can have of them |
+| `hypothetical` | what a scheduler would allocate to claims in manifests that are tried |
 | `driver` | what the kubelet asks of us as a driver, for claims of our own devices |
 | `endpoint` | the sockets at which it asks |
 | `publisher` | the slice with our own devices |

@@ -7,7 +7,7 @@ Owns which objects make pods, and how many. What the kubelet and the runtime mak
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from nri_policy.manifests.fields import mistyped_workload
 from nri_policy.manifests.pod import ContainerManifest, PodManifest, PodSpec, read_pod
 from nri_policy.manifests.resources import ManifestError, Resources, read_part
 from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, Workload
-from nri_policy.node import Start, Wanted
+from nri_policy.node import Claimed, NodeView, Start, Wanted
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.workload.amounts import described
 from nri_policy.workload.pod import Container
@@ -32,12 +32,17 @@ MAX_TEXT = 256 << 10  # characters
 MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
 
 
+CLAIMS = {"ResourceClaim", "ResourceClaimTemplate"}  # kinds
+Allocate = Callable[[PodManifest, str, NodeView], Claimed]  # the claims of a pod of that name
+
+
 class Making(Struct, frozen=True, kw_only=True):
     """What makes containers of a pod on a node."""
 
     kubelet: Kubelet
     convert: Callable[[nri.PodSandbox, nri.Container], Container]  # as of a plugin's request
     exact: bool  # whether the node would know a pod's object
+    allocator: Callable[[Iterable[Mapping[str, Any]]], Allocate]  # by objects of CLAIMS
 
 
 def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
@@ -46,10 +51,17 @@ def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]
     *replicas* of each, or as many as it says where that is 0. ValueError names what is wrong.
     """
     try:
+        objects = [
+            each
+            for document in yamltext.read_all(text, max_size=MAX_TEXT)
+            for each in _objects(document)
+        ]
+        allocate = making.allocator([each for each in objects if _is_claim(each)])
         pods = [
             (manifest, replicas or count)
-            for document in yamltext.read_all(text, max_size=MAX_TEXT)
-            for manifest, count in _manifests(document)
+            for each in objects
+            if not _is_claim(each)
+            for manifest, count in _manifests(each)
         ]
     except ManifestError as error:
         raise ValueError(str(error)) from error
@@ -65,19 +77,34 @@ def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]
             replicas=count,
             starts=partial(_starts, manifest, making),
             devices=_devices(manifest.spec),
-            claims=tuple(claim.name for claim in manifest.spec.resource_claims),
+            claim=partial(allocate, manifest),
         )
         for manifest, count in pods
     )
 
 
+def _kind(document: Any) -> Any:
+    return document.get("kind") if isinstance(document, Mapping) else "Pod"
+
+
+def _is_claim(document: Any) -> bool:
+    kind = _kind(document)
+    return isinstance(kind, str) and kind in CLAIMS
+
+
+def _objects(document: Any) -> Iterator[Any]:
+    """Yield a document's object, or all of a List."""
+    if _kind(document) != "List":
+        yield document
+        return
+    for item in _field(document, "items", list):
+        yield from _objects(item)
+
+
 def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
     """Yield the pods that an object makes, and how many of each."""
-    kind = document.get("kind") if isinstance(document, Mapping) else "Pod"
-    if kind == "List":
-        for item in _field(document, "items", list):
-            yield from _manifests(item)
-    elif kind == "CronJob":
+    kind = _kind(document)
+    if kind == "CronJob":
         yield _expand_cron_job(document)
     elif isinstance(kind, str) and kind in WORKLOADS:
         yield _expand_template(document, WORKLOADS[kind])

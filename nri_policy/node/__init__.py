@@ -9,6 +9,7 @@ from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.node.what_if import (
+    Claimed,
     CPUsAndMems,
     Fit,
     Held,
@@ -23,6 +24,7 @@ from nri_policy.node.what_if import (
 
 __all__ = [
     "CPUsAndMems",
+    "Claimed",
     "Fate",
     "Fit",
     "Held",

@@ -15,23 +15,20 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Classes
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Reconfigured, Stopped
+from nri_policy.engine.event import Created, Prepared, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import misfit
 from nri_policy.node.view import Holding, NodeView, view_of
+from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
 
 _IGNORED = (
     "devices were ignored: {}: without agent.podResourceAPI the daemon does not know how many are"
     " left"
-)
-_UNALLOCATED = (
-    "the devices of resource claims were ignored: {}: which ones a pod gets is known once it is"
-    " scheduled"
 )
 
 CPUsAndMems = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
@@ -45,6 +42,18 @@ class Start(Struct, frozen=True, kw_only=True):
     to_end: bool  # it is gone before the next one comes
 
 
+class Claimed(Struct, frozen=True, kw_only=True):
+    """What the resource claims of a pod would be allocated of our devices."""
+
+    prepared: tuple[tuple[ClaimPart, ...], ...] = ()  # the parts of each claim
+    uses: Mapping[str, tuple[str, ...]] = {}  # the ids of a container's parts, by its name
+    warnings: tuple[str, ...] = ()  # what of the claims was left out
+
+
+def _nothing(_name: str, _view: NodeView) -> Claimed:
+    return Claimed()
+
+
 class Wanted(Struct, frozen=True, kw_only=True):
     """A pod that might come, and how many of it, or at most so many."""
 
@@ -53,7 +62,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     replicas: int
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
     devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
-    claims: tuple[str, ...] = ()  # to devices that the scheduler allocates
+    claim: Callable[[str, NodeView], Claimed] = _nothing  # for the pod of that name; or Refused
 
 
 class NewSettings(Struct, frozen=True, kw_only=True):
@@ -159,15 +168,15 @@ class WhatIf:
         fit, misfits = 0, list[Misfit]()
         if wanted.devices and self._devices is None:
             self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
-        if wanted.claims:
-            self._warnings.append(_UNALLOCATED.format(", ".join(wanted.claims)))
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
             if not fit:
                 self._warnings += _remarks(starts)  # it is the same of each replica
-            if short := self._take_devices(wanted.devices):
+            try:
+                starts = self._prepare(wanted, name, starts)
+            except Refused as error:
                 first = starts[0].container.full_name
-                self._newcomers[first] = Newcomer(holding=None, refusal=short)
+                self._newcomers[first] = Newcomer(holding=None, refusal=str(error))
                 break
             if not (yield from self._start(starts)):
                 break
@@ -207,6 +216,21 @@ class WhatIf:
                 if before != after[name]
             },
             warnings=tuple(dict.fromkeys(self._warnings)),
+        )
+
+    def _prepare(self, wanted: Wanted, name: str, starts: tuple[Start, ...]) -> tuple[Start, ...]:
+        """Take the devices and hold the claims of one pod; raises Refused."""
+        if short := self._take_devices(wanted.devices):
+            raise Refused(short)
+        claimed = wanted.claim(name, view_of(self._engine))
+        self._warnings += claimed.warnings
+        for parts in claimed.prepared:
+            self._engine.handle(Prepared(parts=parts))
+        return tuple(
+            replace(each, container=replace(each.container, claims=ids))
+            if (ids := claimed.uses.get(each.container.name))
+            else each
+            for each in starts
         )
 
     def _take_devices(self, devices: Mapping[str, int]) -> str:

@@ -21,6 +21,7 @@ from msgspec import Raw
 
 from nri_policy.control.name import UnknownNameError, find
 from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.dra.hypothetical import allocator
 from nri_policy.dra.objects import ObjectError, read_claim, read_pod, read_slice
 from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.capture import open_capture
@@ -165,7 +166,7 @@ def test_any_scenario_file_is_steps_or_an_error(text: bytes) -> None:
 def test_any_manifests_and_names_are_answered_or_declined(
     manifests: list[Any], replicas: int, name: str
 ) -> None:
-    making = Making(kubelet=Kubelet(), convert=container_of, exact=False)
+    making = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
     with suppress(ValueError):
         for wanted in parse_wanted(yaml.safe_dump_all(manifests), replicas, making):
             wanted.starts(name)

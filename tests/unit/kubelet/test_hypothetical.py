@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.dra.hypothetical import allocator
 from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.manifests.quality_of_service import QoS
@@ -15,7 +16,7 @@ from nri_policy.plugin.convert import container_of
 from nri_policy.workload.requirements import Requirements
 from tests.support.daemon import pod
 
-MAKING = Making(kubelet=Kubelet(), convert=container_of, exact=False)
+MAKING = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
 TEMPLATE: dict[str, Any] = {key: pod("template", "2")[key] for key in ("metadata", "spec")}
 
 
@@ -148,13 +149,6 @@ def test_devices_of_plugins_are_counted_for_a_pod() -> None:
     ]
     (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
     assert wanted.devices == {"nvidia.com/gpu": 3, "example.com/nic": 1}
-
-
-def test_claims_of_a_pod_are_named() -> None:
-    manifest = pod("train", "2")
-    manifest["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "gpus"}]
-    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
-    assert wanted.claims == ("gpu",)
 
 
 def test_where_the_node_would_read_the_pod_its_containers_ask_for_what_it_says() -> None:

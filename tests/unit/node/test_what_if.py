@@ -193,13 +193,6 @@ def test_a_device_that_the_kubelet_does_not_have_is_missing() -> None:
     )
 
 
-def test_claims_that_nobody_has_allocated_are_said_to_be_ignored() -> None:
-    shown = tried(EngineDriver(), replace(wanted("train", 1000), claims=("gpu", "nic")))
-    assert shown["fits"]
-    (warning,) = shown["warnings"]
-    assert warning.startswith("the devices of resource claims were ignored: gpu, nic: ")
-
-
 def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:
     shown = tried(EngineDriver(), replace(wanted("train", 1000), devices={GPU: 1}))
     assert shown["fits"]

@@ -1,0 +1,150 @@
+"""Claims in manifests that are tried: what they would be allocated, and who would be refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from nri_policy.dra.hypothetical import DEVICE_CLASS, allocator
+from nri_policy.dra.resource_slice import CPU
+from nri_policy.engine.event import Prepared
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.kubelet.hypothetical import Making, parse_wanted
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.node import Result, WhatIf
+from nri_policy.plugin.convert import container_of
+from tests.support.claims import part
+from tests.support.daemon import pod
+from tests.support.engine_driver import EngineDriver
+
+# of 4 NUMA nodes of 4 CPUs; CPU 0 is reserved
+MAKING = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
+ON: dict[str, Any] = {"dra": {"enabled": True}}
+DOMAIN = "resource.kubernetes.io"
+
+
+def exactly(amount: str = "", class_: str = DEVICE_CLASS, **more: Any) -> dict[str, Any]:
+    capacity = {"capacity": {"requests": {CPU: amount}}} if amount else {}
+    return {"deviceClassName": class_, **capacity, **more}
+
+
+def claim(name: str, *requests: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a ResourceClaim."""
+    spec = {"devices": {"requests": [*requests], **more}}
+    return {"kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def template(name: str, *requests: dict[str, Any]) -> dict[str, Any]:
+    """Return a ResourceClaimTemplate."""
+    made = claim(name, *requests)
+    return {**made, "kind": "ResourceClaimTemplate", "spec": {"spec": made["spec"]}}
+
+
+def user(name: str, *, claim: str = "", template: str = "", request: str = "") -> dict[str, Any]:
+    """Return a pod whose container uses a claim."""
+    made = pod(name, "")
+    its = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
+    made["spec"]["resourceClaims"] = [{"name": "own", **its}]
+    use = {"name": "own", **({"request": request} if request else {})}
+    made["spec"]["containers"][0]["resources"] = {"claims": [use]}
+    return made
+
+
+def tried(driver: EngineDriver, *objects: dict[str, Any], replicas: int = 0) -> Result:
+    trial = WhatIf(driver.engine.fork())
+    items = {"kind": "List", "items": [*objects]}
+    for wanted in parse_wanted(json.dumps(items), replicas, MAKING):
+        for _ in trial.run(wanted):
+            pass
+    return trial.result()
+
+
+def cpus(result: Result, name: str = "web") -> CPUSet:
+    holding = result.newcomers[f"default/{name}/main"].holding
+    assert holding is not None
+    return holding.placed.grant.claimed
+
+
+def test_the_first_device_with_room_is_taken() -> None:
+    node = EngineDriver(**ON)
+    own = claim("own", {"name": "cpu", "exactly": exactly("2")})
+    assert str(cpus(tried(node, own, user("web", claim="own")))) == "2-3"
+    node.handle(Prepared(parts=(part(2000, 0),)))
+    assert str(cpus(tried(node, user("web", claim="own"), own))) == "4-5"
+    assert not [each for each in node.engine.state.claims if "what-if" in each], "only tried"
+
+
+def test_every_pod_of_a_template_has_a_claim_of_its_own_until_no_device_has_room() -> None:
+    own = template("own", {"name": "cpu", "exactly": exactly("3")})
+    result = tried(EngineDriver(**ON), own, user("web", template="own"), replicas=5)
+    assert (result.fits, result.fits_by_pod[0].fit) == (False, 4)
+    assert [str(cpus(result, f"web-{n}")) for n in (1, 2, 3, 4)] == ["1-3", "4-6", "8-10", "12-14"]
+    refusal = result.newcomers["default/web-5/main"].refusal
+    assert refusal == (
+        "claim default/web-5-own (cpu): no device has 3 CPUs left:"
+        " numa0 has 0, numa1 has 1, numa2 has 1, numa3 has 1"
+    )
+
+
+def test_a_claim_of_several_pods_is_refused() -> None:
+    own = claim("own", {"name": "cpu", "exactly": exactly()})
+    result = tried(EngineDriver(**ON), own, user("web", claim="own"), replicas=2)
+    refusal = result.newcomers["default/web-2/main"].refusal
+    assert refusal == "claim default/own is shared by several pods"
+
+
+def test_alternatives_and_counts_are_tried_in_order() -> None:
+    alternatives = [exactly("9", name="much"), exactly("1", name="little", count=2)]
+    own = claim(
+        "own",
+        {"name": "near", "exactly": exactly("4")},
+        {"name": "cpu", "firstAvailable": alternatives},
+    )
+    result = tried(EngineDriver(**ON), own, user("web", claim="own", request="cpu"))
+    assert str(cpus(result)) == "1,8", "numa1 is near's alone"
+
+
+def test_what_is_not_evaluated_is_said() -> None:
+    gpu = {"name": "gpu", "exactly": exactly(class_="gpu.example.com")}
+    near = [{"matchAttribute": f"{DOMAIN}/numaNode"}]
+    own = claim("own", {"name": "cpu", "exactly": exactly("2")}, gpu, constraints=near)
+    result = tried(EngineDriver(**ON), own, user("web", claim="own"))
+    assert str(cpus(result)) == "2-3"
+    assert {each.partition(":")[0] for each in result.warnings} == {
+        "selectors and constraints of the claim own were ignored",
+        "the devices of resource claims were ignored",
+        "default/web/main",  # it requests less than its claim
+    }
+    for objects in ((user("web", template="own"),), (claim("own", gpu), user("web", claim="own"))):
+        (warning,) = tried(EngineDriver(**ON), *objects).warnings
+        assert warning.startswith("the devices of resource claims were ignored: own: ")
+
+
+def test_without_the_driver_claims_are_ignored() -> None:
+    own = claim("own", {"name": "cpu", "exactly": exactly("2")})
+    result = tried(EngineDriver(), own, user("web", claim="own"))
+    assert result.warnings == ("the claim own was ignored: dra.enabled is false",)
+    assert result.fits
+
+
+def test_amounts_are_whole_cores_where_these_are_required() -> None:
+    node = EngineDriver(**ON, fullCores="require")
+    own = claim("own", {"name": "cpu", "exactly": exactly("2500m")})
+    assert len(cpus(tried(node, own, user("web", claim="own")))) == 4
+
+
+BAD = [
+    ({**claim("own"), "spec": {}}, "ResourceClaim: Object missing required field `devices`"),
+    ({"kind": "ResourceClaimTemplate"}, "missing required field `metadata`"),
+    (claim("own", {"name": "a", "exactly": exactly("many")}), "ResourceClaim own: a: "),
+    (claim("own", {"name": "a", "exactly": exactly(allocationMode="All")}), "only a count from 1"),
+    (claim("own", {"name": "a", "exactly": exactly(count=0)}), "only a count from 1 to 32"),
+]
+
+
+@pytest.mark.parametrize(("made", "why"), BAD, ids=[each[1] for each in BAD])
+def test_a_claim_that_makes_no_sense_is_declined(made: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        tried(EngineDriver(**ON), made, user("web", claim="own"))
