@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.dra.claims import Claims
 from nri_policy.dra.slices import Slices
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.singleton import succeed
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
@@ -112,7 +113,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
-            "settings": partial(watch, file, reload.set),
+            "settings": partial(watch, file, reload.set, sleep=Clock().tick),
             "deadlines": daemon.meet_deadlines,
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,

@@ -16,6 +16,14 @@ class Clock(Struct, frozen=True, kw_only=True):
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    def until_tick(self, period: float) -> float:
+        """Return the seconds to the next multiple of *period*, more than none."""
+        return period - self.now() % period
+
+    async def tick(self, period: float) -> None:
+        """Sleep until then: whatever ticks at one period wakes the process only once for all."""
+        await self.sleep(self.until_tick(period))
+
     async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
         """Return whether *future* is done before *seconds* are over; leaves it running if not."""
         await asyncio.wait({future}, timeout=seconds)

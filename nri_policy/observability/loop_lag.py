@@ -12,7 +12,8 @@ from nri_policy.foundation.clock import Clock
 
 log = logging.getLogger(__name__)
 
-EVERY = 0.25  # seconds
+EVERY = 1.0  # seconds
+STILL = 0.25  # seconds that a beat is late by if the loop stood still
 NOTABLE = 1.0  # seconds; half of what a runtime grants a request
 
 
@@ -44,8 +45,8 @@ class LoopLag:
 
     def _expect(self, now: float) -> None:
         """Have the next beat come on time; a mere timer, for an idle node has nothing else."""
-        self._last = now
-        self._cancel = self._clock.call_later(EVERY, partial(self._beat, now + EVERY))
+        self._last, seconds = now, self._clock.until_tick(EVERY)
+        self._cancel = self._clock.call_later(seconds, partial(self._beat, now + seconds))
 
     def _beat(self, due: float) -> None:
         now = self._clock.now()
@@ -61,4 +62,4 @@ class LoopLag:
 
         That is earlier if the loop has stood still: it may have come right after the last beat.
         """
-        return read if self._last is None or read - self._last < 2 * EVERY else self._last
+        return read if self._last is None or read - self._last < EVERY + STILL else self._last

@@ -28,7 +28,7 @@ class Watchdog:
         """Beat every second, or faster if *rhythm*, in seconds, is; call *then* after each beat."""
         interval = min(INTERVAL, rhythm)
         while True:
-            await self._clock.sleep(interval)
+            await self._clock.tick(interval)
             async with self._turn:
                 self._last = self._clock.now()
             then()

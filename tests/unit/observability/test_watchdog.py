@@ -38,6 +38,17 @@ async def test_a_heart_beats_every_second() -> None:
     task.cancel()
 
 
+async def test_beats_come_at_whole_seconds_as_other_timers_do_so_that_one_wake_up_serves_all() -> (
+    None
+):
+    time = Time()
+    task = asyncio.create_task(Watchdog(asyncio.Lock(), time.clock).beat(lambda: None))
+    assert await time.pass_(1.25) == 1.0
+    assert await time.pass_(0.75) == 0.75
+    assert await time.pass_(1.0) == 1.0
+    task.cancel()
+
+
 async def test_a_rhythm_that_is_faster_is_followed() -> None:
     time = Time()
     watchdog = Watchdog(asyncio.Lock(), time.clock)
