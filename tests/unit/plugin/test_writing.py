@@ -212,12 +212,13 @@ async def test_what_is_freed_without_a_stop_is_told_in_no_answer(
 ) -> None:
     async with host(tmp_path) as it:
         shared = await sharers(it, 3)
+        # nobody gets more, from before anybody leaves: no batch of that can be under way later
+        monkeypatch.setattr(writing, "SETTLE", 1e6)
         never = [
             await it.runtime.create_container(await it.runtime.run_pod(pod(name, "2")), "main")
             for name in ("first", "second")
         ]
         await until(lambda: not it.daemon._update_queue.unsent)
-        monkeypatch.setattr(writing, "SETTLE", 1e6)  # nobody gets more yet
         before = [[*each.updated_by] for each in shared]
         for each in never:
             await it.runtime.delete_pod(each.pod)
