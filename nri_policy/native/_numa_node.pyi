@@ -1,4 +1,4 @@
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 MAX_ZONES: int
@@ -39,7 +39,7 @@ class NumaNode:
     ) -> None: ...
     def less(
         self,
-        takes: Iterable[tuple[int | None, Mapping[int, int]]],
-        above: Iterable[tuple[Collection[int], Mapping[int, int]]] = (),
+        takes: Iterable[tuple[int | frozenset[int] | None, Mapping[int, int]]],
+        above: Iterable[tuple[frozenset[int], Mapping[int, int]]] = (),
     ) -> NumaNode: ...
     def most(self, amounts: Mapping[int, int]) -> int | None: ...

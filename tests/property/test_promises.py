@@ -34,15 +34,21 @@ class Machine(NamedTuple):
 
 MACHINES = {
     "four nodes": Machine(
-        MACHINE, 31_000, (1000, 1500, 2000, 3000, 5000, 7000), (0, 100, 500, 2000, 3000, 6000)
+        MACHINE,
+        31_000,
+        (1000, 1500, 2000, 3000, 5000, 7000),
+        (0, 100, 500, 2000, 3000, 6000, 10_000),
     ),
     "two nodes": Machine(
-        "package:1 numa:2 core:4 pu:1", 7000, (1000, 1500, 2000, 3000), (0, 100, 500, 2000, 3000)
+        "package:1 numa:2 core:4 pu:1",
+        7000,
+        (1000, 1500, 2000, 3000),
+        (0, 100, 500, 2000, 3000, 5000),
     ),
 }
 SEEDS = 30
 STEPS = 200
-BOUND, TURNED_AWAY = 400, 20  # at least
+BOUND, TURNED_AWAY, WIDE = 400, 20, 30  # at least; wide: Burstable, and no zone has room for it
 
 
 class Life:
@@ -88,6 +94,7 @@ class Life:
             self.counts["turned away"] += 1
             return
         self.counts["bound"] += 1
+        self.counts["wide"] += not (guaranteed or self.zone[pod.name]) and pod.milli > 0
         self.left -= pod.milli
         self.bound.append(pod)
         self.see(pod, "Pending")
@@ -144,3 +151,4 @@ def test_no_node_refuses_a_pod_that_the_extender_bound(machine: str) -> None:
         counts.update(life.counts)
     assert counts["bound"] >= BOUND, counts
     assert counts["turned away"] >= TURNED_AWAY, counts
+    assert counts["wide"] >= WIDE, counts

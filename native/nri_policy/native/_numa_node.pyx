@@ -117,7 +117,8 @@ cdef class NumaNode:
 
         Without a zone (None) it is taken off the one that has most: the node may choose any, and no other
         would leave less for a container. What no zone has is taken off none. Zones *above* are the ids of
-        several, and {resource: amount} that these have left together, which may be less than their sum.
+        several, and {resource: amount} that these have left together, which may be less than their sum. What
+        is taken off several zones (a frozenset of ids) is taken off what they have left together only.
         """
         cdef NumaNode node = NumaNode.__new__(
             NumaNode, zones=self.zones, columns=self.columns, distances=self.distances, available=None,
@@ -130,15 +131,20 @@ cdef class NumaNode:
         memcpy(node.available, self.available, self._bytes())
         for zone, amounts in takes:
             wanted = [amounts.get(self.columns.names[column], 0) for column in range(self.width)]
-            if zone is None:
-                row = node._most(wanted)
+            if isinstance(zone, frozenset):
+                within = zone
             else:
-                row = self.zones.index(zone) if zone in self.zones else -1
-            if row >= 0:
+                if zone is None:
+                    row = node._most(wanted)
+                else:
+                    row = self.zones.index(zone) if zone in self.zones else -1
+                if row < 0:
+                    continue
                 node._subtract(row, wanted)
-                for ids, left in together:
-                    if self.zones[row] in ids:
-                        node._limit(ids, wanted, left)
+                within = frozenset((self.zones[row],))
+            for ids, left in together:
+                if within <= ids:
+                    node._limit(ids, wanted, left)
         return node
 
     def most(self, amounts):

@@ -14,9 +14,10 @@ away twice. It does no I/O; the clock is the caller's.
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
 node chooses, no other would leave less for the next container. Zones keep no more than the zone
 above them has left: what its pods share is in none of them. A report that lists its
-pods is of our daemon, whose zones lack the CPUs that other pods share as well: of a pod that our
-binding sent to a zone, these are promised, too. Such a pod is sent where it has room: in a full zone
-it would get CPUs of another one, which are promised to others.
+pods is of our daemon, whose zones lack the CPUs that other pods share as well, so that these are
+promised, too: off the zone that our binding named, else off what the whole node has left, for nobody
+knows where the pod takes them. A pod is sent where it has room: in a full zone it would get CPUs of
+another one, which are promised to others.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ CHOSEN_SECONDS = 30.0
 REPORT_SECONDS = 60.0  # what exporters take at most from one report to the next
 MOST_SECONDS = 300.0
 
-Take = tuple[int | None, dict[int, int]]  # zone, and amounts by resource
+# amounts by resource, off a zone, off any (None), or off what several have left together
+Take = tuple[int | frozenset[int] | None, dict[int, int]]
 
 
 class NoRoomError(Exception):
@@ -213,7 +215,10 @@ class LiveZones:
         zone = common_zone(steps)
         if node is None or steps is None or (zone is not None and not self._shares(name, request)):
             return zone
-        return node.most(sum(map(Counter, self._amounts(name, request, sent=True)), Counter()))
+        amounts: Counter[int] = Counter()
+        for _, each in self._takes(name, request, None):
+            amounts.update(each)
+        return node.most(amounts)
 
     def withdraw(self, pod: Key) -> None:
         """Take back what was promised to a pod that is not bound: it asks again, or in vain."""
@@ -260,7 +265,7 @@ class LiveZones:
         kept: bool = False,
     ) -> None:
         promise = Promise(key, node, request, zone, self._now(), bound, kept)
-        if not self._amounts(node, request, sent=zone is not None):
+        if not self._takes(node, request, zone):
             return
         self.promises[key] = self._promised.setdefault(node, {})[key] = promise
         self._next = min(self._next, promise.expires)
@@ -298,10 +303,10 @@ class LiveZones:
             key=lambda each: (each.zone is None, -_size(each.request)),
         )
         takes = [
-            (promise.zone, amounts)
+            (zone, amounts)
             for promise in promises
-            if promise.zone is not None or _size(promise.request) >= least
-            for amounts in self._amounts(name, promise.request, sent=promise.zone is not None)
+            for zone, amounts in self._takes(name, promise.request, promise.zone)
+            if zone is not None or _size(promise.request) >= least
         ]
         if takes and node.single:
             node = node.less(takes, self._above(name))
@@ -324,32 +329,35 @@ class LiveZones:
         report = self._zones.get(name)
         return request.qos != GUARANTEED and report is not None and lists_pods(report)
 
-    def _amounts(self, name: str, request: NumaRequest, *, sent: bool) -> list[dict[int, int]]:
-        """Return what a pod takes from zones, by resource: in all, or for each container.
-
-        Shared CPUs count only if it is *sent* to a zone: else nobody knows where it takes them.
-        """
+    def _takes(self, name: str, request: NumaRequest, zone: int | None) -> list[Take]:
+        """Return what a pod that was sent to *zone*, or to none, takes in all or by container."""
         node = self._reported.get(name)
         if node is not None and node.by_pod:
             steps = request.steps[:1]
         else:
             steps = tuple(each for each in request.steps if each.verdict in (CONTAINER, SIDECAR))
         find = self.fits.reader.resources.find
-        shares = sent and self._shares(name, request)
-        found = [
-            {
+        shares = self._shares(name, request)
+        takes: list[Take] = []
+        for step in steps:
+            asked = {resource: amount for resource, amount in step.amounts if amount}
+            own = {
                 find(resource): amount
-                for resource, amount in step.amounts
-                if amount
-                and (
-                    request.qos == GUARANTEED
-                    or not is_shared(resource)
-                    or (shares and resource == CPU)
-                )
+                for resource, amount in asked.items()
+                if request.qos == GUARANTEED or not is_shared(resource)
             }
-            for step in steps
-        ]
-        return [each for each in found if each]
+            if own:
+                takes.append((zone, own))
+            if shares and CPU in asked:
+                takes.append((self._whole(name) if zone is None else zone, {find(CPU): asked[CPU]}))
+        return takes
+
+    def _whole(self, name: str) -> int | frozenset[int]:
+        """Return the NUMA nodes of the widest zone of a node, or its only one."""
+        report = self._zones.get(name)
+        zones = (each.nodes for each in (() if report is None else report.zones))
+        widest = max(zones, key=len, default=frozenset[int]())
+        return next(iter(widest)) if len(widest) == 1 else widest
 
 
 def _size(request: NumaRequest) -> int:

@@ -375,13 +375,54 @@ def test_pods_that_share_are_promised_cpus_of_a_zone_whose_report_lists_its_pods
     world.zones.set_pod(shared("p", "3", zone="node-0"))
     assert not world.zones.promises
     world.report(free=(4, 3), listed=("others",))
-    world.zones.set_pod(shared("q", "3"))
-    assert not world.zones.promises, "nobody knows in which zone"
     world.zones.set_pod(shared("r", "3", zone="node-0"))
     assert world.room()[0] == 3
     world.report(free=(1, 3), listed=("others", "r"))
     assert not world.zones.promises
     assert world.room()[0] == 3
+
+
+def test_a_pod_that_shares_and_was_sent_to_no_zone_takes_what_the_whole_node_has_left() -> None:
+    """No zone has room for it alone: nobody knows how much of which one the node gives it."""
+    world = World()
+    world.report(listed=("others",), together="8")
+    assert world.zones.bind(shared("p", "5"), "n") is None
+    assert world.room() == (3, 3)
+    assert world.zones.bind(pod("q", 3), "n") == "node-0"
+    with pytest.raises(NoRoomError):
+        world.zones.bind(pod("r", 1), "n")
+    world.zones.set_pod(shared("p", "5"))
+    world.report(listed=("p",), together="3")
+    assert world.zones.promises.keys() == {("default", "q")}
+    world.zones.remove_pod("default", "q")
+    assert world.room() == (4, 4), "as reported"
+
+
+def test_a_pod_that_shares_with_a_device_takes_that_off_a_zone() -> None:
+    world = World()
+    world.devices = ("a.com/gpu",)
+    world.report(listed=("others",), together="8")
+    world.zones.set_pod(shared("p", "5", device="a.com/gpu"))
+    assert world.room() == (3, 3)
+    assert len(world.zones.promises) == 1
+
+
+def test_a_node_of_one_zone_has_what_pods_share_in_it() -> None:
+    world = World()
+    zone = {"name": "cpu", "capacity": 4, "allocatable": 4, "available": 4}
+    memory = [{"name": "memory set", "value": "0"}]
+    values = {"topologyManagerPolicy": "single-numa-node", "nri-policy/pods": "of-others"}
+    document = {
+        "metadata": {"name": "n"},
+        "attributes": [{"name": name, "value": value} for name, value in values.items()],
+        "zones": [
+            {"name": "node-0", "type": "Node", "resources": [zone, zone | {"name": "memory"}]},
+            {"name": "root", "type": "socket", "attributes": memory, "resources": [zone]},
+        ],
+    }
+    world.zones.set_zones(read_zones(document, ""))
+    world.zones.set_pod(shared("p", "3"))
+    assert world.room()[0] == 1
 
 
 def test_a_pod_is_taken_in_all_where_the_scope_is_the_pod() -> None:
