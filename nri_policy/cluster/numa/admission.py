@@ -59,6 +59,11 @@ class WriteActive(Struct, frozen=True):
     revision: str
     conditions: tuple[Object, ...]
 
+    @property
+    def key(self) -> Key:
+        """The key of the AdmissionCheck, which no Workload has."""
+        return "", self.name
+
     def patch(self) -> Object:
         """Return the merge patch of the AdmissionCheck's status."""
         metadata = {"resourceVersion": self.revision}
@@ -78,10 +83,11 @@ class NumaAdmission:
         self.workloads: dict[Key, KueueWorkload] = {}
         self.checks: dict[str, AdmissionCheck] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
+        self.errors = 0  # of ours, each about one Workload
         self._zones = zones
         self._date = date
         self._dirty: dict[Key, None] = {}  # Workloads to look at
-        self._asked: dict[Key | str, str] = {}  # the revision that a write rests on, by object
+        self._asked: dict[Key, str] = {}  # the revision that a write rests on, by object
 
     def set_workload(self, workload: KueueWorkload) -> None:
         """Take in that a Workload came or changed."""
@@ -103,7 +109,7 @@ class NumaAdmission:
     def remove_check(self, name: str) -> None:
         """Take in that an AdmissionCheck went."""
         self.checks.pop(name, None)
-        self._asked.pop(name, None)
+        self._asked.pop(("", name), None)
 
     def set_flavor(self, flavor: ResourceFlavor) -> None:
         """Take in that a ResourceFlavor came or changed."""
@@ -118,14 +124,14 @@ class NumaAdmission:
         """Look at all Workloads anew: we lead from now on, or something that they rest on came."""
         self._dirty |= dict.fromkeys(self.workloads)
 
-    def failed(self, write: WriteCheck | WriteActive) -> None:
-        """Take in that a write did not come to be: it is decided anew."""
-        if isinstance(write, WriteCheck):
-            self._asked.pop(write.key, None)
-            if write.key in self.workloads:
-                self._dirty[write.key] = None
-        else:
-            self._asked.pop(write.name, None)
+    def failed(self, write: WriteCheck | WriteActive) -> bool:
+        """Take in that a write did not come to be: it is decided anew, if its object is there."""
+        self._asked.pop(write.key, None)
+        if isinstance(write, WriteActive):
+            return write.name in self.checks
+        if write.key in self.workloads:
+            self._dirty[write.key] = None
+        return write.key in self.workloads
 
     def step(self) -> list[WriteCheck | WriteActive]:
         """Return what is to be written now."""
@@ -146,12 +152,13 @@ class NumaAdmission:
                 write = self._decide(workload)
             except Exception:  # an error of ours about one Workload stops no other
                 log.exception("workload-failed", extra={"workload": "/".join(workload.key)})
+                self.errors += 1
                 self.places.give_back(workload.key)
                 continue
             if write is not None:
                 writes.append(write)
         for each in writes:
-            self._asked[each.key if isinstance(each, WriteCheck) else each.name] = each.revision
+            self._asked[each.key] = each.revision
         return writes
 
     def _active(self, check: AdmissionCheck) -> WriteActive | None:
@@ -167,11 +174,9 @@ class NumaAdmission:
         for each in check.conditions:
             if wanted.items() <= each.items():
                 return None
-        if self._asked.get(check.name) == check.revision:
-            return None
-        return WriteActive(
-            check.name, check.revision, (*others, {**wanted, "lastTransitionTime": self._now()})
-        )
+        active = {**wanted, "lastTransitionTime": self._now()}
+        write = WriteActive(check.name, check.revision, (*others, active))
+        return None if self._asked.get(write.key) == check.revision else write
 
     def _decide(self, workload: KueueWorkload) -> WriteCheck | None:
         ours = {

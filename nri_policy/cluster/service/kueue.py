@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from http.client import CONFLICT, NOT_FOUND
 from typing import NoReturn
 
 from msgspec import Raw
 
 from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.refusals import Refusals
 from nri_policy.cluster.numa.admission import NumaAdmission, WriteActive, WriteCheck
 from nri_policy.cluster.objects.kueue import (
     API,
@@ -22,7 +22,6 @@ from nri_policy.cluster.objects.kueue import (
     read_workload,
 )
 from nri_policy.cluster.service.watch import Key, Source
-from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 
@@ -34,7 +33,6 @@ WORKLOADS, CHECKS, FLAVORS = (
 )
 OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)
 IDLE = 1.0  # seconds after which it looks again without news: whether we lead
-_BACKOFF = partial(backoff, least=0.5, most=30.0)
 
 
 def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> list[Source]:
@@ -80,23 +78,26 @@ def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> li
 
 
 class AdmissionWriter:
-    """Writes what an admission check answers, while we lead and know what there is."""
+    """Writes what an admission check answers, while we lead and know what there is.
+
+    An answer that is refused is decided anew after a pause, in which all others go on.
+    """
 
     def __init__(
         self,
         client: Client,
         admission: NumaAdmission,
         may_write: Callable[[], bool],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        now: Callable[[], float],
     ) -> None:
         self.answers: dict[str, int] = {"Ready": 0, "Retry": 0}
         self._client = client
         self._admission = admission
         self._may_write = may_write
-        self._sleep = sleep
         self._woken = asyncio.Event()
         self._leads = False
+        self._refusals = Refusals(now)
+        self._refused: dict[Key, WriteCheck | WriteActive] = {}  # that wait for their pause's end
 
     def wake(self) -> None:
         """Have it look: something has changed."""
@@ -104,7 +105,6 @@ class AdmissionWriter:
 
     async def run(self) -> NoReturn:
         """Write until cancelled."""
-        failures = 0  # in a row
         while True:
             if not self._may_write():
                 self._leads = False
@@ -112,29 +112,35 @@ class AdmissionWriter:
                 if not self._leads:
                     self._admission.begin()
                     self._leads = True
-                failed = [not await self._write(each) for each in self._admission.step()]
-                failures = failures + 1 if any(failed) else 0
-                if failures:
-                    await self._sleep(_BACKOFF(failures))
+                for key in [key for key in self._refused if not self._refusals.holds(key)]:
+                    if not self._admission.failed(self._refused.pop(key)):
+                        self._refusals.remove(key)
+                for write in self._admission.step():
+                    await self._write(write)
             with suppress(TimeoutError):
                 async with asyncio.timeout(IDLE):
                     await self._woken.wait()
             self._woken.clear()
 
-    async def _write(self, write: WriteCheck | WriteActive) -> bool:
-        """Write one answer; return whether there is nothing to repeat."""
-        patch = write.patch()
+    async def _write(self, write: WriteCheck | WriteActive) -> None:
+        """Write one answer, and say what came of it."""
         try:
-            if isinstance(write, WriteActive):
-                await self._client.merge(CHECKS, write.name, patch, part="status")
-            else:
-                namespace, name = write.key
-                await self._client.merge(WORKLOADS, name, patch, namespace=namespace, part="status")
-                self.answers[write.answer] += 1
+            await self._ask(write)
         except APIError as error:
-            self._admission.failed(write)
-            if error.code in (CONFLICT, NOT_FOUND):
-                return True  # it is another one by now: we shall see
+            if error.code in (CONFLICT, NOT_FOUND):  # it is another one by now: we shall see
+                self._admission.failed(write)
+                return
+            self._refusals.add(write.key, wait=error.wait)
+            self._refused[write.key] = write
             log.warning("admission-not-written", extra={"reason": str(error)})
-            return False
-        return True
+        else:
+            self._refusals.remove(write.key)
+
+    async def _ask(self, write: WriteCheck | WriteActive) -> None:
+        patch = write.patch()
+        if isinstance(write, WriteActive):
+            await self._client.merge(CHECKS, write.name, patch, part="status")
+        else:
+            namespace, name = write.key
+            await self._client.merge(WORKLOADS, name, patch, namespace=namespace, part="status")
+            self.answers[write.answer] += 1

@@ -74,7 +74,7 @@ class Service:
         if self.controller is not None:
             self.writer = Writer(client, self.controller, self._may_write)
         if self.admission is not None:
-            self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit)
+            self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit, now)
         followed = sources(
             self.settings, self.zones, spread, self.controller, self.admission, self._wake
         )
@@ -207,7 +207,8 @@ class Service:
         yield CounterMetricFamily(
             f"{name}internal_errors",
             "Errors of the service itself; each stopped the work on one object or group.",
-            self.watch.errors + (0 if self.controller is None else self.controller.errors),
+            self.watch.errors
+            + sum(each.errors for each in (self.controller, self.admission) if each is not None),
         )
         if self.writer is not None:
             written = CounterMetricFamily(

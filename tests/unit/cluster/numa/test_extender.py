@@ -148,8 +148,6 @@ async def replica(
     service = Service(settings, client, lease, now, groups=groups, kueue=kueue)
     if service.writer is not None:
         service.writer._sleep = lambda _seconds: asyncio.sleep(0.01)
-    if service.admission_writer is not None:
-        service.admission_writer._sleep = lambda _seconds: asyncio.sleep(0.01)
     if service.lease is not None:
         service.lease._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     service.settings._sleep = lambda _seconds: asyncio.sleep(0.01)

@@ -91,6 +91,33 @@ def test_an_answer_that_is_refused_is_tried_again(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_an_answer_that_is_always_refused_holds_up_no_other(tmp_path: Path) -> None:
+    async def play() -> None:
+        refused: list[str] = []
+
+        def refuse(method: str, path: str) -> int:
+            if method == "PATCH" and "/workloads/bad" in path:
+                refused.append(path)
+                return FORBIDDEN
+            return 0
+
+        async with ClusterAPI(tmp_path) as api:
+            await prepare(api)
+            api.refuse = refuse
+            await api.put("workloads", workload("bad", pod_set(1, 1)))
+            times = [0.0]
+            async with replica(api, kueue=True, now=lambda: times[0]) as at:
+                for number in range(3):
+                    await at.until(lambda: len(refused) == number + 1)  # noqa: B023 - at once
+                    name = f"good-{number}"
+                    await api.put("workloads", workload(name, pod_set(1, 1)))
+                    await at.until(lambda: state(api, name) == "Ready")  # noqa: B023 - at once
+                    assert len(refused) == number + 1, "it is left alone meanwhile"
+                    times[0] += 60.0
+
+    asyncio.run(play())
+
+
 def test_in_files_assigned_places_are_in_use_once_too() -> None:
     slices = [
         {
