@@ -56,9 +56,11 @@ def spare_compilation(source: Path) -> None:
     (package,) = map(Path, nri_policy.__path__)
     shutil.copytree(PROJECT / "build" / "cython", source / "build" / "cython")
     python = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
-    built = source / "build" / f"lib.{python}" / "nri_policy"
+    built = source / "build" / f"lib.{python}" / "nri_policy" / "native"
     built.mkdir(parents=True)
-    for kernel in package.glob("*.so"):
+    kernels = [*package.glob("native/*.so")]
+    assert kernels
+    for kernel in kernels:
         shutil.copy(kernel, built)
 
 
