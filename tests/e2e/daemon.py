@@ -19,6 +19,27 @@ SYNCHRONIZED = "event=synchronized"
 
 PROGRAM = Path(sys.executable).with_name("nri-policy")
 
+_OFTEN_AUDITED = f"""\
+#!{sys.executable}
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from nri_policy.audit import auditor, presence
+auditor.PERIOD, presence.MAX_CREATION = 1.0, 30.0
+from nri_policy.cli import main
+sys.exit(main())
+"""
+
+
+def often_audited(folder: Path) -> Path:
+    """Return the daemon's program, but for its patience, in that folder.
+
+    It looks every second for who has ended, and gives creations up after 30 s.
+    """
+    program = folder / "nri-policy"
+    program.write_text(_OFTEN_AUDITED)
+    program.chmod(0o755)
+    return program
+
 
 class Daemon:
     """One daemon on one folder of its own; started again, it finds the state it left there."""

@@ -6,7 +6,6 @@ it is removed the exit of its process may be told, if that is noticed in time.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -19,7 +18,7 @@ import pytest
 from nri_policy.control.client import connected
 from tests.e2e import cgroup
 from tests.e2e.conftest import CRIO
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, often_audited
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, Pod, guaranteed
 from tests.e2e.runtime import Runtime
 from tests.e2e.test_real_host import host_root, settings
@@ -27,28 +26,17 @@ from tests.e2e.waiting import eventually
 
 __all__ = ["host_root", "settings"]  # fixtures
 
-#: `nri-policy` that gives creations up after 30 s, and looks every second.
-PROGRAM = f"""\
-#!{sys.executable}
-import sys
-sys.path.insert(0, {str(Path(__file__).parents[2])!r})
-from nri_policy.audit import auditor, presence
-auditor.PERIOD, presence.MAX_CREATION = 1.0, 30.0
-from nri_policy.cli import main
-sys.exit(main())
-"""
-
 
 @pytest.fixture
 def daemon(
     runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
 ) -> Iterator[Daemon]:
-    program = tmp_path / "nri-policy"
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
-    socket = runtime.nri_socket
     daemon = Daemon(
-        tmp_path, settings=settings, host_root=host_root, nri_socket=socket, program=program
+        tmp_path,
+        settings=settings,
+        host_root=host_root,
+        nri_socket=runtime.nri_socket,
+        program=often_audited(tmp_path),
     )
     with daemon.running():
         yield daemon

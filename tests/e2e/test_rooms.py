@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from tests.e2e import cgroup
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import Daemon, often_audited
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.runtime import Runtime
 from tests.e2e.test_real_host import SHARABLE, host_root, settings
@@ -11,6 +17,21 @@ from tests.e2e.waiting import eventually
 from tests.support.rooms import ROOM
 
 __all__ = ["host_root", "settings"]  # fixtures
+
+
+@pytest.fixture
+def daemon(
+    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
+) -> Iterator[Daemon]:
+    daemon = Daemon(
+        tmp_path,
+        settings=settings,
+        host_root=host_root,
+        nri_socket=runtime.nri_socket,
+        program=often_audited(tmp_path),
+    )
+    with daemon.running():
+        yield daemon
 
 
 def test_a_room_is_its_pod_s_alone_through_restarts(
