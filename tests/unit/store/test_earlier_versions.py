@@ -189,7 +189,7 @@ def test_an_outcome_that_has_another_name_now_is_read() -> None:
         request=None,
         tree=layout.tree,
         pool=None,
-        table=None,
+        scores=None,
     )
     form = encode_decision(Decision(), None, kept)
     earlier = form.replace(b"kept its place", b"kept what it ran on")
