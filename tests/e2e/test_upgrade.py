@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,61 +12,23 @@ from typing import Any
 
 import pytest
 
-import nri_policy
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.store.journal import open_journal
 from tests.e2e.conftest import unavailable
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
+from tests.support.wheel import build_wheel
 from tools import release
 from tools.environment import SetupError
 
-PROJECT = Path(__file__).resolve().parents[2]
 VERSIONS = ("1.0", "1.1")
-SOURCES = ("LICENSE", "README.md", "pyproject.toml", "setup.py", "native", "nri_policy")
-
-
-def build(folder: Path, version: str) -> Path:
-    """Return a wheel of this project, built in the folder under a version of the test's choice."""
-    source = folder / version
-    source.mkdir()
-    for name in SOURCES:
-        part = PROJECT / name
-        if part.is_dir():
-            shutil.copytree(
-                part, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so")
-            )
-        else:
-            shutil.copy2(part, source)
-    project = source / "pyproject.toml"
-    text, changed = re.subn(r'(?m)^version = ".*"$', f'version = "{version}"', project.read_text())
-    assert changed == 1
-    project.write_text(text)
-    spare_compilation(source)
-    release.hook("build_wheel", folder, tools=release.builder(), source=source, variables={})
-    (wheel,) = folder.glob(f"nri_policy-{version}-*.whl")
-    return wheel
-
-
-def spare_compilation(source: Path) -> None:
-    """Lay the kernels that this environment was built with where the build looks for its own."""
-    (package,) = map(Path, nri_policy.__path__)
-    shutil.copytree(PROJECT / "build" / "cython", source / "build" / "cython")
-    python = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
-    built = source / "build" / f"lib.{python}" / "nri_policy" / "native"
-    built.mkdir(parents=True)
-    kernels = [*package.glob("native/*.so")]
-    assert kernels
-    for kernel in kernels:
-        shutil.copy(kernel, built)
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
-    folder = tmp_path_factory.mktemp("wheels")
     try:
-        return [build(folder, version) for version in VERSIONS]
+        return [build_wheel(tmp_path_factory.mktemp("wheel"), version) for version in VERSIONS]
     except SetupError as error:
         unavailable(f"what builds wheels cannot be fetched: {error}")
 

@@ -17,9 +17,10 @@ from tests.guest import golden
 from tests.guest.emulator import Outcome, boot, prepare
 from tests.guest.hardware import GUESTS
 from tests.guest.image import PROJECT, ImageError, compile_project
+from tests.support.wheel import build_wheel
 from tools import release
 from tools.debs import DebsError
-from tools.environment import SetupError, compiler
+from tools.environment import SetupError
 
 SECONDS = 2400  # for one guest; on an idle machine it needs a tenth of that
 LIKE_OTHERS = {"devices", "large"}  # in all that is tried on every machine
@@ -47,11 +48,7 @@ def script(name: str) -> str:
 
 def installed(folder: Path) -> Path:
     """Return where the project is as it is installed: its wheel, unpacked in the folder."""
-    release.hook(
-        "build_wheel", folder, tools=release.builder(), source=PROJECT, variables=compiler()
-    )
-    (built,) = folder.glob("*.whl")
-    with zipfile.ZipFile(built) as archive:
+    with zipfile.ZipFile(build_wheel(folder)) as archive:
         archive.extractall(folder / "unpacked")
     compile_project(folder / "unpacked")
     return folder / "unpacked"

@@ -1,0 +1,56 @@
+"""Wheels of this project as it is here, with the kernels that this environment was built with."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sysconfig
+from pathlib import Path
+from sys import implementation
+
+import nri_policy
+from tools import release
+
+_PROJECT = Path(__file__).resolve().parents[2]
+_SOURCES = ("LICENSE", "README.md", "pyproject.toml", "setup.py", "native", "nri_policy")
+
+
+def build_wheel(folder: Path, version: str | None = None) -> Path:
+    """Return a wheel that is built in *folder*, under another *version* than the project's if any.
+
+    Raises SetupError where what builds cannot be fetched.
+    """
+    source = folder / "source"
+    source.mkdir()
+    for name in _SOURCES:
+        part = _PROJECT / name
+        if part.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "*.so")
+            shutil.copytree(part, source / name, ignore=ignored)
+        else:
+            shutil.copy2(part, source)
+    if version is not None:
+        project = source / "pyproject.toml"
+        text, changed = re.subn(
+            r'(?m)^version = ".*"$', f'version = "{version}"', project.read_text()
+        )
+        assert changed == 1
+        project.write_text(text)
+    _spare_compilation(source)
+    release.hook("build_wheel", folder, tools=release.builder(), source=source, variables={})
+    shutil.rmtree(source)
+    (wheel,) = folder.glob("nri_policy-*.whl")
+    return wheel
+
+
+def _spare_compilation(source: Path) -> None:
+    """Lay the kernels where the build looks for what it has built."""
+    (package,) = map(Path, nri_policy.__path__)
+    shutil.copytree(_PROJECT / "build" / "cython", source / "build" / "cython")
+    python = f"{sysconfig.get_platform()}-{implementation.cache_tag}"
+    built = source / "build" / f"lib.{python}" / "nri_policy" / "native"
+    built.mkdir(parents=True)
+    kernels = [*package.glob("native/*.so")]
+    assert kernels
+    for kernel in kernels:
+        shutil.copy(kernel, built)
