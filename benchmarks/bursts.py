@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.view import Cluster
 from tests.support.burst import ALLOCATABLE, BurstNode, BurstPod, bursts, daemons
 
 BURSTS, PODS, SEEDS = 10, 140, 2
@@ -44,7 +45,7 @@ MODES = {  # who judges the zones
 Object = dict[str, Any]
 
 
-class Cluster:
+class BurstCluster:
     """Nodes, kube-scheduler, and what it asks about a node's zones."""
 
     def __init__(self, mode: str, count: int) -> None:
@@ -52,8 +53,11 @@ class Cluster:
         self.now = 0.0
         choose = mode.startswith("choose")
         self.zone: dict[str, str] = {}  # by pod that we bound
-        self.zones = LiveZones(Extender(choose=choose), lambda: self.now)
-        self.verbs = Verbs(self.zones, ServiceSpread(lambda: self.now), choose=choose)
+        self.cluster = Cluster()
+        view = self.cluster.view
+        self.zones = LiveZones(Extender(choose=choose), view, lambda: self.now)
+        self.cluster.follow(self.zones)
+        self.verbs = Verbs(self.zones, ServiceSpread(view, lambda: self.now), choose=choose)
         self.nodes = {f"n{at:02}": BurstNode(f"n{at:02}") for at in range(count)}
         self.left = dict.fromkeys(self.nodes, ALLOCATABLE)  # milli-CPU, as kube-scheduler counts
         self.pods: dict[str, BurstPod] = {}
@@ -64,7 +68,7 @@ class Cluster:
         self.events: list[tuple[float, int, Callable[[str, str], None], str, str]] = []
         for name, node in self.nodes.items():
             allocatable = {"cpu": f"{ALLOCATABLE}m", "memory": "64Gi"}
-            self.zones.set_node(
+            self.cluster.set_node(
                 read_node({"metadata": {"name": name}, "status": {"allocatable": allocatable}}, "")
             )
             for pod in daemons(name):
@@ -158,7 +162,7 @@ class Cluster:
         self.plan(REPORTS, self.report, "", at)
 
     def report(self, _name: str, at: str) -> None:
-        self.zones.set_zones(read_zones(self.nodes[at].report(), ""))
+        self.cluster.set_zones(read_zones(self.nodes[at].report(), ""))
 
     def see(self, name: str, at: str, phase: str) -> None:
         """Tell the extender of a pod; a plugin without a cache remembers none."""
@@ -188,7 +192,7 @@ def main() -> None:
         for mode, text in MODES.items():
             outcome, ended = Counter[str](), Counter[str]()
             for seed in range(SEEDS):
-                cluster = Cluster(mode, count)
+                cluster = BurstCluster(mode, count)
                 for burst, pods in enumerate(bursts(random.Random(seed), BURSTS, PODS)):
                     cluster.play(burst, pods)
                 outcome.update(cluster.outcome)

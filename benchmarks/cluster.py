@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, P
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.view import Cluster
 from tests.support import packing_twin as twin
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -67,7 +68,7 @@ def group(
 
 
 def built(made: list[ClusterNode]) -> Engine:
-    engine = Engine(SETTINGS, made)
+    engine = Engine(SETTINGS, Cluster(made).view)
     engine.tree("default")
     return engine
 
@@ -86,7 +87,9 @@ def timed(work: Callable[[], object], times: int, before: Callable[[], object] =
 def measured(count: int) -> dict[str, float]:
     """What is in the table, in µs."""
     made = nodes(count)
-    engine = built(made)
+    cluster = Cluster(made)
+    engine = Engine(SETTINGS, cluster.view)
+    cluster.follow(engine)
     cold = {
         "assign, a required rack": group(64, PlacementRequest(required="rack")),
         "assign, a preferred zone": group(256, PlacementRequest(preferred="zone")),
@@ -112,8 +115,8 @@ def measured(count: int) -> dict[str, float]:
 
     def fail() -> None:
         for gone, back in zip(down, some, strict=True):
-            engine.set_node(gone)
-            engine.set_node(back)
+            cluster.set_node(gone)
+            cluster.set_node(back)
 
     took["a node fails or returns"] = timed(fail, 9) / (2 * len(some))
     required = cold["assign, a required rack"]

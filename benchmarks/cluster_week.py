@@ -16,11 +16,12 @@ from nri_policy.cluster.groups.queue import Queue
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.snapshot import read_snapshot
-from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.simulation.figures import Figures, KindFigures
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.simulation.synthetic_jobs import make_jobs
+from nri_policy.cluster.view import Cluster
 
 SEEDS = 8
 CLUSTER = "block:2 rack:4 host:16 cpu:128 memory:1Ti gpu:8"
@@ -48,8 +49,8 @@ class _FirstQueue(Queue[Key]):
 class _FirstEdition(Simulation):
     """The same cluster with the first rule: nothing is set aside."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Engine, cluster: Cluster) -> None:
+        super().__init__(engine, cluster)
         self._queue = _FirstQueue(self._waiting.queue.timeout)
         self._waiting.queue = self._queue
         self._waiting.hold = lambda *_: None  # type: ignore[method-assign]
@@ -63,11 +64,13 @@ def played(kind: type[Simulation], jobs: str, seed: int) -> tuple[Figures, float
     """Figures of the jobs, and the seconds of CPU time that it took."""
     made = synthetic.make(CLUSTER)
     settings = read_settings(made.settings)
-    engine = engine_of(read_snapshot(made.cluster), settings)
+    snapshot = read_snapshot(made.cluster)
+    cluster = cluster_of(snapshot)
+    engine = engine_of(snapshot, settings, cluster)
     levels = settings.topologies[0].levels
     coming = make_jobs(jobs, seed, engine.nodes.values(), levels)
     began = time.process_time()
-    simulation = kind(engine)
+    simulation = kind(engine, cluster)
     simulation.run(coming)
     figures = simulation.figures()
     return figures, time.process_time() - began

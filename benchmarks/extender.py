@@ -23,6 +23,7 @@ from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import NodeZones, Zone
 from nri_policy.cluster.service.server import Answers, Listen, server
+from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.units import BILLIONTHS
 from tests.property import test_numa_fit
 from tests.support import numa_fit_twin
@@ -112,15 +113,17 @@ def kernel() -> None:
 
 
 def over_http() -> None:
-    zones = LiveZones(Extender(), time.monotonic)
+    cluster = Cluster()
+    zones = LiveZones(Extender(), cluster.view, time.monotonic)
+    cluster.follow(zones)
     for at in range(NODES):
         node = {
             "metadata": {"name": f"n{at}"},
             "status": {"allocatable": dict.fromkeys(RESOURCES, 9)},
         }
-        zones.set_node(read_node(node, ""))
-        zones.set_zones(zones_of(at))
-    verbs = Verbs(zones, ServiceSpread(time.monotonic), choose=False)
+        cluster.set_node(read_node(node, ""))
+        cluster.set_zones(zones_of(at))
+    verbs = Verbs(zones, ServiceSpread(cluster.view, time.monotonic), choose=False)
 
     async def answer(body: bytes) -> bytes:
         return verbs.filter(body)

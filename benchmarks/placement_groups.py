@@ -34,6 +34,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_GROUPS
+from nri_policy.cluster.view import Cluster
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.cluster_api import ClusterAPI
@@ -85,9 +86,11 @@ class Clock:
 
 def place(jobs: int, pods: int) -> Clock:
     """Take Jobs and their pods in, place them, and let them go; writes are done at once."""
-    controller = Controller(cluster.SETTINGS, time.monotonic)
+    nodes = Cluster()
+    controller = Controller(cluster.SETTINGS, nodes.view, time.monotonic)
+    nodes.follow(controller)
     for node in cluster.nodes(NODES):
-        controller.set_node(node)
+        nodes.set_node(node)
     controller.engine.tree("default")
     items = {f"j{n}-{at}": pod(f"j{n}", at) for n in range(jobs) for at in range(pods)}
     clock, revision, placed, gone = Clock(), 1, 0, 0

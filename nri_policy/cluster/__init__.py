@@ -6,7 +6,10 @@ adapters around it. It knows nothing of the node's engine, and nothing of the no
 | | |
 |---|---|
 | `offline` | `place`, `fit`, `spread`: plain values in, plain values out, no cluster needed |
-| `Engine` | told by events (`set_node`, `set_pod`, `set_zones`, `set_group`, `remove_…`, `bind`) |
+| `Cluster` | nodes and their reports, by events: `set_node`, `set_zones`, `remove_…` |
+| `Cluster.view`, `.follow` | what there is now; whom to tell of changes: an `Engine` of the view |
+| `Engine` | of a `view`; told of the rest by events (`set_pod`, `set_group`, `remove_…`, `bind`) |
+| `Engine.fork` | one to try things in; what comes to it, the other never sees |
 | `Engine.place` | the status that a group would get now; changes nothing |
 | `Engine.tree` | a topology's `Tree`: `levels`, `paths`, `domains`, `rows`, `left_out` and why |
 | `explain` | what fits where, what limits, and the smallest changes that would make a group fit |
@@ -25,10 +28,13 @@ from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology, read_settings
 from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.view import Cluster, ClusterView
 
 __all__ = [
+    "Cluster",
     "ClusterNode",
     "ClusterSettings",
+    "ClusterView",
     "DocumentError",
     "Engine",
     "Explanation",

@@ -32,6 +32,7 @@ from nri_policy.cluster.objects.kueue import as_counted, group_of
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.wording import quoted
 
 Object = dict[str, Any]
@@ -76,10 +77,21 @@ def _text_errors() -> Iterator[None]:
         raise DocumentError("", f"{quoted(error.object)} is not Unicode text") from None
 
 
-def engine_of(snapshot: Snapshot, settings: ClusterSettings) -> Engine:
-    """Return an engine that has been told of all that is in *snapshot*."""
+def cluster_of(snapshot: Snapshot) -> Cluster:
+    """Return the nodes of *snapshot* and their reports, but for those not to be trusted."""
     zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
-    engine = Engine(with_topologies(settings, snapshot.topologies), snapshot.nodes, zones)
+    return Cluster(snapshot.nodes, zones)
+
+
+def engine_of(
+    snapshot: Snapshot, settings: ClusterSettings, cluster: Cluster | None = None
+) -> Engine:
+    """Return an engine that has been told of all that is in *snapshot*.
+
+    It reads *cluster*, which is `cluster_of` it, where nodes are to change.
+    """
+    view = (cluster or cluster_of(snapshot)).view
+    engine = Engine(with_topologies(settings, snapshot.topologies), view)
     for pod in snapshot.pods:
         engine.set_pod(as_counted(pod))
     assigned = (group_of(each) for each in snapshot.workloads)

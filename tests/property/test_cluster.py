@@ -13,6 +13,7 @@ from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, P
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 
 STEPS = 3000
@@ -40,7 +41,9 @@ class ChangingCluster:
             for n in range(24)
             for name in [f"n{n:02}"]
         }
-        self.engine = Engine(self.settings, self.healthy.values())
+        self.cluster = Cluster(self.healthy.values())
+        self.engine = Engine(self.settings, self.cluster.view)
+        self.cluster.follow(self.engine)
         self.number = 0
 
     def node(self) -> ClusterNode:
@@ -50,15 +53,15 @@ class ChangingCluster:
         node = self.node()
         match self.random.randrange(3):
             case 0:
-                self.engine.remove_node(node.name)
+                self.cluster.remove_node(node.name)
             case 1:
-                self.engine.set_node(msgspec.structs.replace(node, ready=False))
+                self.cluster.set_node(msgspec.structs.replace(node, ready=False))
             case _:
-                self.engine.set_node(msgspec.structs.replace(node, taints=(TAINT,)))
+                self.cluster.set_node(msgspec.structs.replace(node, taints=(TAINT,)))
         self.repair()
 
     def come_back(self) -> None:
-        self.engine.set_node(self.node())
+        self.cluster.set_node(self.node())
 
     def repair(self) -> None:
         """Replace what failed nodes took; a group that cannot be repaired goes."""
@@ -169,7 +172,7 @@ def fresh(cluster: ChangingCluster) -> dict[Any, Any]:
     pods = [*cluster.engine.pods().items()]
     for each in (nodes, groups, pods):
         shuffled.shuffle(each)
-    other.engine = Engine(cluster.settings, nodes)
+    other.engine = Engine(cluster.settings, Cluster(nodes).view)
     for group in groups:
         other.engine.set_group(group)
     for name, (node, kind) in pods:
@@ -205,7 +208,7 @@ def test_the_order_of_pod_sets_does_not_decide_whether_a_group_that_is_spread_fi
         )
         for at in range(6)
     ]
-    engine = Engine(ClusterSettings(topologies=[topology]), nodes)
+    engine = Engine(ClusterSettings(topologies=[topology]), Cluster(nodes).view)
     asked = [
         PlacementRequest(spread_over=["rack"], max_per_host=draw.choice([None, 1, 2])),
         draw.choice(

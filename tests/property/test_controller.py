@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, WriteStatus
 from tests.property.seeds import seeds
-from tests.support.placement_world import Play, RefusedError, notify
+from tests.support.placement_world import Play, RefusedError
 from tests.unit.cluster.written import HOSTNAME
 
 
@@ -88,7 +88,7 @@ def test_a_list_that_comes_again_takes_no_promise_back() -> None:
     asked = [each for each in play.controller.step() if isinstance(each, WriteStatus)]
     assert sum(bool(each.group.status.assignments) for each in asked) == 3
     for name in play.world.objects["groups"]:
-        notify(play.controller, play.world, "groups", name)
+        play.notify("groups", name)
     play.controller.queue.changed()
     assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
 
@@ -113,10 +113,10 @@ def submit_urgent(play: Play) -> None:
     """A group comes that goes before all others; nothing else of the cluster is seen."""
     play.world.submit("urgent", 7, 1, "example.com/rack", priority=9)
     for kind, name in [("jobs", "urgent"), *(("pods", f"urgent-{at}") for at in range(7))]:
-        notify(play.controller, play.world, kind, name)
+        play.notify(kind, name)
     (created,) = [each for each in play.controller.step() if isinstance(each, CreateGroup)]
     play.world.write(created)
-    notify(play.controller, play.world, "groups", "job-urgent")
+    play.notify("groups", "job-urgent")
 
 
 @pytest.mark.parametrize("done", [False, True])
@@ -184,7 +184,7 @@ def test_no_place_is_given_back_while_nobody_knows_whether_a_pod_is_on_its_way()
     world.put("jobs", world.objects["jobs"]["j"] | {"status": {"succeeded": 1}})
     world.delete("pods", "j-0")
     for kind, name in (("jobs", "j"), ("pods", "j-0")):
-        notify(play.controller, world, kind, name)
+        play.notify(kind, name)
     play.now += 1.0
     again = play.controller.step()
     assert [type(each) for each in again] == [OpenGate] * 2  # to be refused

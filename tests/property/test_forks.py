@@ -18,6 +18,7 @@ from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.cluster.view import Cluster
 from nri_policy.native._packing import pack
 from tests.property.seeds import seeds
 from tests.property.test_trees import SETTINGS, Events, groups, room, template, trees
@@ -192,7 +193,8 @@ def test_an_emptied_cluster_is_as_one_of_the_same_nodes_with_nothing_on_them(see
         some = {name for name in engine.nodes if events.random.random() < 0.6}
         for found, names in ((emptied, engine.nodes.keys()), (engine.emptied(some), some)):
             zones = [each.emptied() for name, each in events.zones.items() if name in names]
-            anew = Engine(SETTINGS, [engine.nodes[name] for name in sorted(names)], zones)
+            nodes = [engine.nodes[name] for name in sorted(names)]
+            anew = Engine(SETTINGS, Cluster(nodes, zones).view)
             for one, other in zip(trees(found), trees(anew), strict=True):
                 assert room(one) == room(other)
             for group in asked("any"):

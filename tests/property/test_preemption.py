@@ -14,6 +14,7 @@ from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, P
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.view import Cluster
 
 EXAMPLES = 60
 SETTINGS = ClusterSettings(topologies=[Topology(levels=["rack", HOSTNAME])])
@@ -42,7 +43,7 @@ def groups(draw: st.DrawFn, name: str) -> PlacementGroup:
 
 
 def engine_of(placed: list[PlacementGroup]) -> Engine:
-    engine = Engine(SETTINGS, NODES)
+    engine = Engine(SETTINGS, Cluster(NODES).view)
     for each in placed:
         engine.set_group(each)
     return engine

@@ -20,6 +20,7 @@ from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.view import Cluster
 from tests.support.burst import MACHINE, BurstNode, BurstPod, daemons
 
 
@@ -60,14 +61,16 @@ class Life:
         self.counts = Counter[str]()
         self.numbers = itertools.count()  # of pods
         self.node = BurstNode("n", machine.hardware)
-        self.zones = LiveZones(Extender(choose=True), lambda: 0.0)
+        self.cluster = Cluster()
+        self.zones = LiveZones(Extender(choose=True), self.cluster.view, lambda: 0.0)
+        self.cluster.follow(self.zones)
         self.left = machine.milli  # as kube-scheduler counts
         self.zone: dict[str, str] = {}  # where each pod was sent
         self.bound: list[BurstPod] = []
         self.arrived: list[BurstPod] = []
         self.running: list[BurstPod] = []
         allocatable = {"cpu": f"{machine.milli}m", "memory": "64Gi"}
-        self.zones.set_node(
+        self.cluster.set_node(
             read_node({"metadata": {"name": "n"}, "status": {"allocatable": allocatable}}, "")
         )
         for pod in daemons("n"):
@@ -124,7 +127,7 @@ class Life:
 
     def report(self) -> None:
         """Have the node's report reach the extender."""
-        self.zones.set_zones(read_zones(self.node.report(), ""))
+        self.cluster.set_zones(read_zones(self.node.report(), ""))
 
     def see(self, pod: BurstPod, phase: str) -> None:
         """Tell the extender of a pod on the node."""

@@ -15,6 +15,7 @@ from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_grou
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME, group, pod_set, settings
@@ -50,7 +51,9 @@ class Play:
         before: dict[Key, tuple[str, ...]] = {}
         if self.number:
             before = {key: hosts for key, _, hosts in self.waiting.reservations()}
-        self.engine = Engine(read_settings(settings("rack", HOSTNAME)))
+        self.cluster = Cluster()
+        self.engine = Engine(read_settings(settings("rack", HOSTNAME)), self.cluster.view)
+        self.cluster.follow(self.engine)
         self.waiting = WaitingGroups(self.engine)
         for at in range(HOSTS):
             self.set_node(f"h{at:02}")
@@ -63,7 +66,7 @@ class Play:
 
     def set_node(self, name: str) -> None:
         node = objects.node(name, RACK=f"r{int(name[1:]) // PER_RACK}", ready=name not in self.down)
-        self.engine.set_node(read_node(node, ""))
+        self.cluster.set_node(read_node(node, ""))
         self.waiting.see_nodes()
 
     def put(self, key: Key, *, holds: bool = False) -> None:

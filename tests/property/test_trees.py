@@ -14,6 +14,7 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.objects.zone import NodeZones, Zone
+from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 
 STEPS = 120
@@ -32,7 +33,9 @@ class Events:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.engine = Engine(SETTINGS)
+        self.cluster = Cluster()
+        self.engine = Engine(SETTINGS, self.cluster.view)
+        self.cluster.follow(self.engine)
         self.zones: dict[str, NodeZones] = {}
         self.pods: dict[str, Pod] = {}
 
@@ -41,15 +44,15 @@ class Events:
         name = f"n{draw.randrange(8)}"
         match draw.randrange(8):
             case 0:
-                self.engine.remove_node(name)
+                self.cluster.remove_node(name)
             case 1 | 2:
-                self.engine.set_node(self.node(name))
+                self.cluster.set_node(self.node(name))
             case 3 | 4:
                 self.zones[name] = self.report(name)
-                self.engine.set_zones(self.zones[name])
+                self.cluster.set_zones(self.zones[name])
             case 5 if draw.random() < 0.2:
                 self.zones.pop(name, None)
-                self.engine.remove_zones(name)
+                self.cluster.remove_zones(name)
             case 6:
                 pod = Pod("default", f"p{draw.randrange(6)}", template(1).spec, node=name)
                 self.pods[pod.name] = pod
@@ -81,7 +84,7 @@ class Events:
         return NodeZones(node=name, zones=(*zones,))
 
     def again(self) -> Engine:
-        engine = Engine(SETTINGS, self.engine.nodes.values(), self.zones.values())
+        engine = Engine(SETTINGS, Cluster(self.engine.nodes.values(), self.zones.values()).view)
         for pod in self.pods.values():
             engine.set_pod(pod)
         for group in self.engine.groups.values():

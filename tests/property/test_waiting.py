@@ -18,6 +18,7 @@ from nri_policy.cluster.objects.group import (
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 from tests.property.test_cluster import template
 
@@ -46,12 +47,14 @@ class CrowdedCluster:
         self.ends: dict[Key, int] = {}  # of those that run
         self.holding: dict[Key, tuple[list[str], int]] = {}  # hosts, for how many steps
         self.now = 0
-        self.empty = Engine(self.settings, self.nodes)
+        self.empty = Engine(self.settings, Cluster(self.nodes).view)
         self.elect()
 
     def elect(self) -> None:
         """Another leader begins, from what is stored."""
-        self.engine = Engine(self.settings)
+        self.cluster = Cluster()
+        self.engine = Engine(self.settings, self.cluster.view)
+        self.cluster.follow(self.engine)
         self.waiting = WaitingGroups(self.engine)
         self.waiting.queue.timeout = TIMEOUT
         for node in self.nodes:
@@ -64,7 +67,7 @@ class CrowdedCluster:
                 self.put(key)
 
     def set_node(self, node: ClusterNode) -> None:
-        self.engine.set_node(node)
+        self.cluster.set_node(node)
         self.waiting.see_nodes()
 
     def put(self, key: Key) -> None:

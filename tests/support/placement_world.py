@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.membership import read_job, read_pod_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, node, pod_spec, settings
 
 GATE = "placement.nri/group"
@@ -226,28 +227,6 @@ class World:
         return sum(HOSTNAME in each["spec"].get("nodeSelector", {}) for each in pods), len(pods)
 
 
-def notify(controller: Controller, world: World, kind: str, name: str) -> None:
-    """Tell the controller what became of an object."""
-    item = world.objects[kind].get(name)
-    if kind == "nodes":
-        controller.set_node(read_node(item, "")) if item else controller.remove_node(name)
-    elif kind == "jobs":
-        controller.set_job(read_job(item, "")) if item else controller.remove_job("default", name)
-    elif kind == "podgroups":
-        if item:
-            controller.set_pod_group(read_pod_group(item, ""))
-        else:
-            controller.remove_pod_group("default", name)
-    elif kind == "pods":
-        controller.set_pod(read_pod(item, "")) if item else controller.remove_pod("default", name)
-    elif item is None:
-        controller.remove_group("default", name)
-    else:
-        metadata = item["metadata"]
-        owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
-        controller.set_group(read_group(item), metadata["resourceVersion"], owners)
-
-
 class Play:
     """A world, its controller, and time."""
 
@@ -262,18 +241,46 @@ class Play:
 
     def begin(self) -> None:
         """Begin anew, from what is there: kinds are listed in any order."""
-        self.controller = Controller(self.settings, lambda: self.now)
+        self.cluster = Cluster()
+        self.controller = Controller(self.settings, self.cluster.view, lambda: self.now)
+        self.cluster.follow(self.controller)
         every = [(kind, name) for kind, items in self.world.objects.items() for name in items]
         self.chance.shuffle(every)
         self.world.changes.clear()
         for kind, name in every:
-            notify(self.controller, self.world, kind, name)
+            self.notify(kind, name)
+
+    def notify(self, kind: str, name: str) -> None:
+        """Tell the controller what became of an object."""
+        controller = self.controller
+        item = self.world.objects[kind].get(name)
+        if kind == "nodes":
+            self.cluster.set_node(read_node(item, "")) if item else self.cluster.remove_node(name)
+        elif kind == "jobs":
+            controller.set_job(read_job(item, "")) if item else controller.remove_job(
+                "default", name
+            )
+        elif kind == "podgroups":
+            if item:
+                controller.set_pod_group(read_pod_group(item, ""))
+            else:
+                controller.remove_pod_group("default", name)
+        elif kind == "pods":
+            controller.set_pod(read_pod(item, "")) if item else controller.remove_pod(
+                "default", name
+            )
+        elif item is None:
+            controller.remove_group("default", name)
+        else:
+            metadata = item["metadata"]
+            owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
+            controller.set_group(read_group(item), metadata["resourceVersion"], owners)
 
     def listen(self, most: int | None = None) -> None:
         """Tell the controller the next *most* changes."""
         changes = self.world.changes
         for _ in range(len(changes) if most is None else min(most, len(changes))):
-            notify(self.controller, self.world, *changes.pop(0))
+            self.notify(*changes.pop(0))
 
     def step(self, kill: float = 0.0, lost: float = 0.0) -> int:
         """Have the controller do a step; return how many writes it asked.

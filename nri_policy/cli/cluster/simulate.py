@@ -28,6 +28,7 @@ from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import read_documents
+from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.cluster.simulation.figures import Figures
 from nri_policy.cluster.simulation.playback import Played, Report, Simulation, Step, read_steps
@@ -88,8 +89,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """
     if sum(each is not None for each in (scenario, workload, jobs)) != 1:
         raise click.UsageError("give one of SCENARIO, --workload and --synthetic-jobs")
-    engine, _ = source.load()
-    simulation = Simulation(engine)
+    snapshot, settings = source.read()
+    cluster = cluster_of(snapshot)
+    with document_errors():
+        engine = engine_of(snapshot, settings, cluster)
+    simulation = Simulation(engine, cluster)
     played: list[Played] = []
     frames = Frames(engine)
     played_page = form == "html" and (scenario is not None or every)

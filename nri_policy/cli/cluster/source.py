@@ -70,7 +70,13 @@ class ClusterSource(Struct, frozen=True):
         return any(given)
 
     def load(self, *, budgets: bool = False) -> tuple[Engine, Snapshot]:
-        """Return an engine that knows the cluster; raises Failure or UsageError.
+        """Return an engine that knows the cluster, see `read`."""
+        snapshot, settings = self.read(budgets=budgets)
+        with document_errors():
+            return engine_of(snapshot, settings), snapshot
+
+    def read(self, *, budgets: bool = False) -> tuple[Snapshot, ClusterSettings]:
+        """Return the cluster and its settings; raises Failure or UsageError.
 
         A live one is asked for its PodDisruptionBudgets only where they matter.
         """
@@ -88,7 +94,7 @@ class ClusterSource(Struct, frozen=True):
                 settings = read_cluster_settings(self.settings)
             else:
                 settings = read_settings(given.settings)
-            return engine_of(snapshot, self._with_levels(settings)), snapshot
+            return snapshot, self._with_levels(settings)
 
     def _with_levels(self, settings: ClusterSettings) -> ClusterSettings:
         """Return *settings* with the levels that an option names."""

@@ -11,7 +11,6 @@ whether the pods run or not, less what finished pods of the group gave back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from nri_policy.cluster.engine.group_usages import NOTHING, Count, GroupUsages
 from nri_policy.cluster.engine.ledger import Ledger
@@ -23,6 +22,7 @@ from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.view import ClusterView
 
 
 class ClusterState:
@@ -31,50 +31,29 @@ class ClusterState:
     def __init__(
         self,
         settings: ClusterSettings,
-        nodes: Iterable[ClusterNode] = (),
-        zones: Iterable[NodeZones] = (),
+        view: ClusterView,
     ) -> None:
         self.settings = settings
-        self.nodes: dict[str, ClusterNode] = {node.name: node for node in nodes}
+        self.nodes = view.nodes
         self._usages = GroupUsages(self.nodes)
         self.groups = self._usages.groups
-        self._zones: dict[str, NodeZones] = {each.node: each for each in zones}
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
         self._group_of: dict[Key, Key] = {}  # by pod
-        self._ledger = Ledger(settings, self.nodes, self._zones, self._usages)
+        self._ledger = Ledger(settings, view, self._usages)
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
         self.settings = settings
         self._ledger.configure(settings)
 
-    def set_node(self, node: ClusterNode) -> None:
-        """Take in that a node came or changed."""
-        old = self.nodes.get(node.name)
-        if old != node:
-            self.nodes[node.name] = node
-            self._ledger.change_node(old, node)
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Take in that a node changed, came or went: what is used there counts again with it."""
+        self._ledger.change_node(old, new)
 
-    def remove_node(self, name: str) -> None:
-        """Take in that a node went; what is used there counts again when it comes back."""
-        old = self.nodes.pop(name, None)
-        if old is not None:
-            self._ledger.change_node(old, None)
-
-    def set_zones(self, zones: NodeZones) -> bool:
-        """Take in what a node's zones have left; return whether that changes anything."""
-        old = self._zones.get(zones.node)
-        if old == zones:
-            return False
-        self._zones[zones.node] = zones
-        self._ledger.change_zones(old, zones)
-        return True
-
-    def remove_zones(self, node: str) -> None:
-        """Take in that a node's zones went, or are not to be trusted."""
-        old = self._zones.pop(node, None)
-        if old is not None:
-            self._ledger.change_zones(old, None)
+    def change_zones(self, _node: str, old: NodeZones | None, new: NodeZones | None) -> None:
+        """Take in what a node's zones have left, or that its report went."""
+        if old != new:
+            self._ledger.change_zones(old, new)
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""

@@ -6,7 +6,7 @@ arrays of the trees that it is asked for, and what it counts nobody else sees.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.spreading import SpreadTree
@@ -18,6 +18,7 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import Unplaceable
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import quoted
 
 MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first
@@ -31,12 +32,11 @@ class Ledger:
     def __init__(
         self,
         settings: ClusterSettings,
-        nodes: Mapping[str, ClusterNode],
-        zones: Mapping[str, NodeZones],
+        view: ClusterView,
         usages: GroupUsages,
         origin: Ledger | None = None,
     ) -> None:
-        """Read *nodes*, *zones* and the *usages* of groups again for each new tree.
+        """Read the cluster and the *usages* of groups again for each new tree.
 
         A fork has an *origin*.
         """
@@ -44,8 +44,7 @@ class Ledger:
         self.generation = 0  # of nodes, of zones but for what is in use there, and of settings
         self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
         self._settings = settings
-        self._nodes = nodes
-        self._zones = zones
+        self._view = view
         self._usages = usages
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
@@ -57,14 +56,14 @@ class Ledger:
 
     def fork(self) -> Ledger:
         """Return one that goes on by itself, while nothing changes here."""
-        return Ledger(self._settings, self._nodes, self._zones, self._usages, origin=self)
+        return Ledger(self._settings, self._view, self._usages, origin=self)
 
     def emptied(self, only: Collection[str] | None) -> Ledger:
         """Return one with nothing in use, of this one's nodes or *only* some of them.
 
         It lives as long as nodes, what zones have in all, and settings stay as they are.
         """
-        return _Emptied(self._settings, self._nodes, self._zones, self._usages, self, only)
+        return _Emptied(self._settings, self._view, self._usages, self, only)
 
     @property
     def is_fork(self) -> bool:
@@ -146,7 +145,7 @@ class Ledger:
     def close(self, nodes: Collection[str]) -> None:
         """Have nobody use these *nodes*; they stay what they are of their trees."""
         assert self.is_fork
-        found = [self._nodes[name] for name in nodes if name in self._nodes]
+        found = [self._view.nodes[name] for name in nodes if name in self._view.nodes]
         closed = [each for each in found if each.name not in self.closed]
         self.closed |= frozenset(each.name for each in closed)
 
@@ -202,7 +201,7 @@ class Ledger:
         return tree.fork()
 
     def _make_tree(self, topology: Topology, depth: int) -> Tree:
-        nodes = self._nodes.values()
+        nodes = self._view.nodes.values()
         if not depth:
             return Tree(topology, nodes, self._used)
         return ZoneTree(
@@ -211,12 +210,12 @@ class Ledger:
             self._used,
             hosts=self.tree(topology.name),
             below=topology.below_host[:depth],
-            zones=self._zones,
+            zones=self._view.zones,
         )
 
     def _make_spread_tree(self, keys: list[str]) -> SpreadTree:
         alike = self._tree_of_all(keys)
-        tree = SpreadTree(keys, self._nodes.values(), self._used, self._running, alike)
+        tree = SpreadTree(keys, self._view.nodes.values(), self._used, self._running, alike)
         if alike is None:
             self._count_in(tree)
         return tree
@@ -226,7 +225,7 @@ class Ledger:
         for topology in self._settings.topologies:
             if topology.levels == [*keys, HOSTNAME]:
                 tree = self.tree(topology.name)
-                return tree if tree.has_all(self._nodes) else None
+                return tree if tree.has_all(self._view.nodes) else None
         return None
 
     def _count_in(self, tree: Tree | SpreadTree) -> None:
@@ -261,16 +260,15 @@ class Ledger:
 
 
 class _Emptied(Ledger):
-    def __init__(  # noqa: PLR0913, PLR0917 - as of a ledger
+    def __init__(
         self,
         settings: ClusterSettings,
-        nodes: Mapping[str, ClusterNode],
-        zones: Mapping[str, NodeZones],
+        view: ClusterView,
         usages: GroupUsages,
         origin: Ledger,
         only: Collection[str] | None,
     ) -> None:
-        super().__init__(settings, nodes, zones, usages, origin)
+        super().__init__(settings, view, usages, origin)
         self._only = only
         self._made_of = origin
         self._generation = origin.generation
@@ -280,11 +278,11 @@ class _Emptied(Ledger):
 
     def _derive(self, tree: Tree) -> Tree:
         if isinstance(tree, ZoneTree):
-            return tree.emptied(self._nodes, self._only, self.tree(tree.topology.name))
-        return tree.emptied(self._nodes, self._only)
+            return tree.emptied(self._view.nodes, self._only, self.tree(tree.topology.name))
+        return tree.emptied(self._view.nodes, self._only)
 
     def _derive_spread(self, tree: SpreadTree) -> SpreadTree:
-        return tree.emptied(self._nodes, self._only)
+        return tree.emptied(self._view.nodes, self._only)
 
 
 def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

@@ -48,6 +48,7 @@ from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.view import ClusterView
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +59,10 @@ SLICE = 2000
 class Controller:
     """Groups, their pods, and what is under way."""
 
-    def __init__(self, settings: ClusterSettings, now: Callable[[], float]) -> None:
-        self.engine = Engine(settings)
+    def __init__(
+        self, settings: ClusterSettings, view: ClusterView, now: Callable[[], float]
+    ) -> None:
+        self.engine = Engine(settings, view)
         self.members = Members()
         self._levels = {level for each in settings.topologies for level in each.levels}
         self._occupancy = Occupancy(self.engine, self.members, self._levels)
@@ -109,29 +112,17 @@ class Controller:
         self._levels.update(level for each in settings.topologies for level in each.levels)
         self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
 
-    def set_node(self, node: ClusterNode) -> None:
-        """Take in that a node came or changed."""
-        old = self.engine.nodes.get(node.name)
-        if old != node:
-            self.engine.set_node(node)
-            self.attempts.waiting.see_nodes()
-            self._look_at_hosts(old, node)
-
-    def remove_node(self, name: str) -> None:
-        """Take in that a node went."""
-        old = self.engine.nodes.get(name)
-        self.engine.remove_node(name)
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Take in that a node changed, came or went; look at the groups with places there."""
+        self.engine.change_node(old, new)
         self.attempts.waiting.see_nodes()
-        self._look_at_hosts(old, None)
+        for host in self._failures.set_node(old, new):
+            for key in self.groups.on_host(host):
+                self._dirty[key] = None
 
-    def set_zones(self, zones: NodeZones) -> None:
-        """Take in what a node's zones have left."""
-        self.engine.set_zones(zones)
-        self.attempts.waiting.see_nodes()
-
-    def remove_zones(self, node: str) -> None:
-        """Take in that a node's zones went, or are not to be trusted."""
-        self.engine.remove_zones(node)
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
+        """Take in what a node's zones have left, or that its report went."""
+        self.engine.change_zones(node, old, new)
         self.attempts.waiting.see_nodes()
 
     def set_job(self, job: Job) -> None:
@@ -393,9 +384,3 @@ class Controller:
             elif not isinstance(write, Notice):
                 self.groups.ask(write)
             yield write
-
-    def _look_at_hosts(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
-        """Look at the groups that have places on hosts whose health has changed."""
-        for host in self._failures.set_node(old, new):
-            for key in self.groups.on_host(host):
-                self._dirty[key] = None

@@ -35,6 +35,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.reported_pods import Key, lists_pods, own_resources, reported
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.view import ClusterView
 from nri_policy.native._numa_fit import CONTAINER, FITS, SIDECAR
 from nri_policy.native._numa_node import NumaNode
 
@@ -72,49 +73,32 @@ class Promise:
 class LiveZones:
     """What the filter and the score see: zones as reported, less what is promised."""
 
-    def __init__(self, settings: Extender, now: Callable[[], float]) -> None:
+    def __init__(self, settings: Extender, view: ClusterView, now: Callable[[], float]) -> None:
         self.fits = NumaFit(settings)
+        self.view = view
         self.promises: dict[Key, Promise] = {}
         self._promised: dict[str, dict[Key, Promise]] = {}  # the same by node
         self.ended: Counter[str] = Counter()  # promises, by why they ended
         self._ignored: dict[str, Counter[str]] = {}
         self._now = now
-        self._nodes: dict[str, ClusterNode] = {}
-        self._zones: dict[str, NodeZones] = {}
-        self._stale: set[str] = set()
         self._reported: dict[str, NumaNode] = {}
         # node -> its pods, and what each has to itself
         self._bound: dict[str, dict[Key, frozenset[str]]] = {}
         self._node_of: dict[Key, str] = {}
         self._next = 0.0  # no promise expires before
+        for name in view.nodes:
+            self._read(name)
 
-    def set_node(self, node: ClusterNode) -> None:
-        """Take in that a node came or changed."""
-        old = self._nodes.get(node.name)
-        self._nodes[node.name] = node
-        if old is None or old.allocatable.keys() != node.allocatable.keys():
-            self._read(node.name)
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Take in that a node changed, came or went."""
+        if old is None or new is None or old.allocatable.keys() != new.allocatable.keys():
+            self._read((old or new).name)  # type: ignore[union-attr]  # one of them is there
 
-    def remove_node(self, name: str) -> None:
-        """Take in that a node went."""
-        self._nodes.pop(name, None)
-        self._read(name)
-
-    def set_zones(self, zones: NodeZones) -> None:
-        """Take in what a node reported of its zones."""
-        self._stale.discard(zones.node)
-        self._zones[zones.node] = zones
-        self._confirm(zones.node, fresh=True)
-        self._read(zones.node)
-
-    def remove_zones(self, name: str, *, stale: bool = False) -> None:
-        """Take in that a node's report went, or that it makes no sense (*stale*)."""
-        self._zones.pop(name, None)
-        if stale:
-            self._stale.add(name)
-        else:
-            self._stale.discard(name)
-        self._read(name)
+    def change_zones(self, node: str, _old: NodeZones | None, new: NodeZones | None) -> None:
+        """Take in what a node reported of its zones, or that its report went."""
+        if new is not None:
+            self._confirm(node, fresh=True)
+        self._read(node)
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
@@ -148,18 +132,6 @@ class LiveZones:
             self._end(self.promises[key], "deleted")
         if node is not None:
             self._confirm(node)
-
-    def nodes(self) -> Collection[str]:
-        """Return the nodes that are known."""
-        return self._nodes.keys()
-
-    def node(self, name: str) -> ClusterNode:
-        """Return a node that is known."""
-        return self._nodes[name]
-
-    def reports(self) -> Collection[str]:
-        """Return the nodes whose reports are known, those that make no sense included."""
-        return self._zones.keys() | self._stale
 
     def pods(self) -> Collection[Key]:
         """Return the pods that are bound or have been promised a place."""
@@ -243,7 +215,7 @@ class LiveZones:
     def _confirm(self, node: str, *, fresh: bool = False) -> None:
         """End the promises that the report of a node contains; *fresh*: it has just come."""
         made = [each for each in self._promised.get(node, {}).values() if each.bound]
-        report = self._zones.get(node)
+        report = self.view.zones.get(node)
         if not made or report is None:
             return
         made.sort(key=lambda promise: promise.since)
@@ -278,13 +250,13 @@ class LiveZones:
 
     def _read(self, name: str) -> None:
         """Read a node's zones anew."""
-        node, zones = self._nodes.get(name), self._zones.get(name)
+        node, zones = self.view.nodes.get(name), self.view.zones.get(name)
         if node is None:
             self._reported.pop(name, None)
             self._ignored.pop(name, None)
         else:
             self._reported[name], self._ignored[name] = self.fits.reader.read(
-                node.allocatable, zones, stale=name in self._stale
+                node.allocatable, zones, stale=name in self.view.stale
             )
         self._put(name)
 
@@ -317,7 +289,7 @@ class LiveZones:
 
         It is less than the sum where pods share CPUs of all of them.
         """
-        report, find = self._zones.get(name), self.fits.reader.resources.find
+        report, find = self.view.zones.get(name), self.fits.reader.resources.find
         return [
             (zone.nodes, {find(resource): amount for resource, amount in zone.free.items()})
             for zone in (() if report is None else report.zones)
@@ -326,7 +298,7 @@ class LiveZones:
 
     def _shares(self, name: str, request: NumaRequest) -> bool:
         """Whether a pod shares CPUs of zones, and the node's report takes these off its zones."""
-        report = self._zones.get(name)
+        report = self.view.zones.get(name)
         return request.qos != GUARANTEED and report is not None and lists_pods(report)
 
     def _takes(self, name: str, request: NumaRequest, zone: int | None) -> list[Take]:
@@ -354,7 +326,7 @@ class LiveZones:
 
     def _whole(self, name: str) -> int | frozenset[int]:
         """Return the NUMA nodes of the widest zone of a node, or its only one."""
-        report = self._zones.get(name)
+        report = self.view.zones.get(name)
         zones = (each.nodes for each in (() if report is None else report.zones))
         widest = max(zones, key=len, default=frozenset[int]())
         return next(iter(widest)) if len(widest) == 1 else widest

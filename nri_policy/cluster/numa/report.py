@@ -18,6 +18,7 @@ from nri_policy.cluster.objects.numa_node import zone_name
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.cluster.view import Cluster
 from nri_policy.native._numa_fit import NO_ZONE
 
 
@@ -51,16 +52,16 @@ def node_fits(
 
 def live_zones(snapshot: Snapshot, settings: ClusterSettings, *, assumed: bool) -> LiveZones:
     """Return the zones of a cluster; *assumed*: less what bound pods are promised of them."""
-    zones = LiveZones(settings.extender, lambda: 0.0)
-    for node in snapshot.nodes:
-        zones.set_node(node)
+    cluster = Cluster(snapshot.nodes)
+    zones = LiveZones(settings.extender, cluster.view, lambda: 0.0)
+    cluster.follow(zones)
     if assumed:
         for each in snapshot.pods:
             zones.set_pod(each)
     for report in snapshot.zones:
-        zones.set_zones(report)
+        cluster.set_zones(report)
     for name in snapshot.stale:
-        zones.remove_zones(name, stale=True)
+        cluster.remove_zones(name, stale=True)
     return zones
 
 
@@ -76,7 +77,7 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
     for name, slot in sorted(zones.fits.slots.items()):
         reported = zones.fits.get(name)
         chosen = zones.fits.zones(name, request) or ()
-        why = host_reason(zones.node(name), used.get(name, {}), pod.spec)
+        why = host_reason(zones.view.nodes[name], used.get(name, {}), pod.spec)
         why = why or reason(answer.verdicts[slot])
         rows.append(
             NodeFit(

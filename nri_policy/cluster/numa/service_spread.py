@@ -21,8 +21,8 @@ from nri_policy.cluster.objects.annotations import MAX_PER_HOST, SPREAD_OVER, re
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementRequest
 from nri_policy.cluster.objects.membership import Key
-from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.view import ClusterView
 
 PROMISE_SECONDS = 30.0
 FAILURE_SECONDS = 300.0  # for which a failure counts
@@ -59,22 +59,14 @@ class RecentFailures(Generic[Of]):
 class ServiceSpread:
     """Where the pods of services run that ask to be spread."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._nodes: dict[str, ClusterNode] = {}
+    def __init__(self, view: ClusterView, now: Callable[[], float]) -> None:
+        self._view = view
         self._every: Counter[str] = Counter()  # pods by node
         self._at: dict[Key, tuple[str, Service | None]] = {}  # by pod
         self._own: defaultdict[Service, Counter[str]] = defaultdict(Counter)  # by node
         self._failures: RecentFailures[Service] = RecentFailures(now)
         self._promised: dict[Key, float] = {}  # pods that are not bound yet, until when they count
         self._now = now
-
-    def set_node(self, node: ClusterNode) -> None:
-        """Take in that a node came or changed."""
-        self._nodes[node.name] = node
-
-    def remove_node(self, name: str) -> None:
-        """Take in that a node went."""
-        self._nodes.pop(name, None)
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
@@ -184,7 +176,7 @@ class ServiceSpread:
         return found
 
     def _path(self, name: str, preferences: Sequence[Preference]) -> tuple[str, ...]:
-        node = self._nodes.get(name)
+        node = self._view.nodes.get(name)
         labels = {} if node is None else node.labels
         return tuple(labels.get(each.key, "") for each in preferences)
 

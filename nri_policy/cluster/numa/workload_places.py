@@ -144,7 +144,7 @@ class WorkloadPlaces:
         self, assignment: Assignment | None, count: int
     ) -> Iterator[tuple[Sequence[ClusterNode], int]]:
         """Yield nodes, and how many of the pods go there: all, or where Kueue has assigned them."""
-        nodes = [self._zones.node(name) for name in self._zones.nodes()]
+        nodes = [*self._zones.view.nodes.values()]
         if assignment is None:
             yield nodes, count
             return

@@ -31,6 +31,7 @@ from nri_policy.cluster.service.server import Answers, Listen, server
 from nri_policy.cluster.service.sources import OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
+from nri_policy.cluster.view import Cluster
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.settings.sources.file import watch
@@ -62,21 +63,30 @@ class Service:
 
         The *settings* are those of the *file*, if there is one.
         """
-        self.zones = LiveZones(settings.extender, now)
+        self.cluster = Cluster()
+        self.zones = LiveZones(settings.extender, self.cluster.view, now)
+        self.cluster.follow(self.zones)
         self.lease = None if lease is None else Lease(client, lease, now)
         self.settings = LiveSettings(settings, file, self._configure)
-        self.controller = Controller(settings, now) if groups else None
+        self.controller = Controller(settings, self.cluster.view, now) if groups else None
         self.silence = Silence(client, self._leads, now) if readiness else None
         self.admission = NumaAdmission(self.zones) if kueue else None
         self.writer: Writer | None = None
         self.admission_writer: AdmissionWriter | None = None
-        spread = ServiceSpread(now)
+        spread = ServiceSpread(self.cluster.view, now)
         if self.controller is not None:
+            self.cluster.follow(self.controller)
             self.writer = Writer(client, self.controller, self._may_write)
         if self.admission is not None:
             self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit, now)
         followed = sources(
-            self.settings, self.zones, spread, self.controller, self.admission, self._wake
+            self.settings,
+            self.cluster,
+            self.zones,
+            spread,
+            self.controller,
+            self.admission,
+            self._wake,
         )
         self.watch = Watch(client, followed, now)
         self.verbs = Verbs(

@@ -22,6 +22,7 @@ from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.service.watch import PODS, ZONES, Key, Source
+from nri_policy.cluster.view import Cluster
 from nri_policy.kube.client import NODES, Kind, decode
 
 JOBS = Kind(group="batch", plural="jobs")
@@ -47,6 +48,7 @@ class _Group(Struct):
 
 def sources(  # noqa: PLR0913, PLR0917 - who is told
     settings: LiveSettings,
+    cluster: Cluster,
     zones: LiveZones,
     spread: ServiceSpread,
     controller: Controller | None,
@@ -61,7 +63,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
     kueue = [] if admission is None else [admission.places]
     found = [
         *_of_settings(settings),
-        _nodes(zones, spread, *also),
+        _nodes(cluster),
         _pods(
             zones,
             [spread, *also, *kueue],
@@ -71,7 +73,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
                 *(each.pods for each in kueue),
             ],
         ),
-        _reports(zones, *also),
+        _reports(cluster),
         *(source for each in also for source in _of_groups(each)),
         *([] if admission is None else kueue_sources(admission, controller)),
     ]
@@ -97,21 +99,12 @@ def _of_settings(settings: LiveSettings) -> list[Source]:
     ]
 
 
-def _nodes(zones: LiveZones, *others: ServiceSpread | Controller) -> Source:
-    def take(item: Raw) -> None:
-        node = read_node(item, "")
-        for each in (zones, *others):
-            each.set_node(node)
-
-    def remove(key: Key) -> None:
-        for each in (zones, *others):
-            each.remove_node(key[1])
-
+def _nodes(cluster: Cluster) -> Source:
     return Source(
         kind=NODES,
-        take=take,
-        remove=remove,
-        known=lambda: [("", name) for name in zones.nodes()],
+        take=lambda item: cluster.set_node(read_node(item, "")),
+        remove=lambda key: cluster.remove_node(key[1]),
+        known=lambda: [("", name) for name in cluster.view.nodes],
     )
 
 
@@ -137,24 +130,13 @@ def _pods(
     )
 
 
-def _reports(zones: LiveZones, *others: Controller) -> Source:
-    followers: list[LiveZones | Controller] = [zones, *others]
-
-    def take(item: Raw) -> None:
-        report = read_zones(item, "")
-        for each in followers:
-            each.set_zones(report)
-
-    def remove(key: Key) -> None:
-        for each in followers:
-            each.remove_zones(key[1])
-
+def _reports(cluster: Cluster) -> Source:
     return Source(
         kind=ZONES,
-        take=take,
-        remove=remove,
-        known=lambda: [("", name) for name in zones.reports()],
-        spoiled=lambda key: zones.remove_zones(key[1], stale=True),
+        take=lambda item: cluster.set_zones(read_zones(item, "")),
+        remove=lambda key: cluster.remove_zones(key[1]),
+        known=lambda: [("", name) for name in cluster.view.zones.keys() | cluster.view.stale],
+        spoiled=lambda key: cluster.remove_zones(key[1], stale=True),
         optional=(NOT_FOUND,),  # a cluster without exporters
     )
 

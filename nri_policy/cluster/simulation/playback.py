@@ -31,6 +31,7 @@ from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.synthetic_jobs import Job
+from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
@@ -116,9 +117,11 @@ def _seconds(text: str, path: str) -> float:
 class Simulation:
     """A cluster in which steps are played."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Go on from what *engine* has been told."""
+    def __init__(self, engine: Engine, cluster: Cluster) -> None:
+        """Go on from what *engine* has been told; it reads *cluster*."""
         self._engine = engine
+        self._cluster = cluster
+        cluster.follow(engine)
         self._waiting = WaitingGroups(engine)
         self._now = 0.0
         self._failed: dict[str, float] = {}  # node -> when
@@ -293,7 +296,7 @@ class Simulation:
         if node is None:
             hint = did_you_mean(name, self._engine.nodes)
             raise DocumentError("", f"there is no node {quoted(name)}{hint}")
-        self._engine.set_node(msgspec.structs.replace(node, ready=ready))
+        self._cluster.set_node(msgspec.structs.replace(node, ready=ready))
         self._waiting.see_nodes()
 
     def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:

@@ -11,6 +11,7 @@ from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.simulation import synthetic
+from nri_policy.cluster.view import Cluster
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from tests.support import nodes
@@ -122,14 +123,16 @@ def test_a_socket_of_a_node_that_aligns_holds_what_its_numa_nodes_hold_each() ->
 
 
 def test_what_numa_nodes_hold_follows_their_reports() -> None:
-    engine = ClusterEngine(read_settings(USING), [read_node(each, "") for each in NODES])
+    cluster = Cluster([read_node(each, "") for each in NODES])
+    engine = ClusterEngine(read_settings(USING), cluster.view)
+    cluster.follow(engine)
     numa = Engine(nodes.machine("package:2 numa:2 core:4"), nodes.settings(alignment="numa"))
     given = read_group(group(pod_set(4, SOCKETS, cpu=3)))
-    engine.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
+    cluster.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
     assert engine.place(given).state == "Placed"
     for _ in range(2):  # on two NUMA nodes; their sockets have 5 CPUs and more left
         numa.handle(Created(container=nodes.container(2000)))
-    engine.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
+    cluster.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
     assert "only 2 out of 4" in engine.place(given).message
 
 
@@ -196,12 +199,14 @@ def test_pods_that_run_are_in_what_the_zones_have_left() -> None:
 
 
 def test_zones_may_change() -> None:
-    engine = ClusterEngine(read_settings(USING), [read_node(each, "") for each in NODES])
+    cluster = Cluster([read_node(each, "") for each in NODES])
+    engine = ClusterEngine(read_settings(USING), cluster.view)
+    cluster.follow(engine)
     given = read_group(group(pod_set(1, WHOLE, cpu=6)))
     assert engine.place(given).state == "Unplaceable"
-    engine.set_zones(read_zones(ZONES[1], ""))
+    cluster.set_zones(read_zones(ZONES[1], ""))
     assert engine.place(given).state == "Placed"
-    engine.remove_zones("h2")
+    cluster.remove_zones("h2")
     assert engine.place(given).state == "Unplaceable"
 
 

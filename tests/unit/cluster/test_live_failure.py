@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, OpenGate, WriteStatus
-from tests.support.placement_world import Object, Play, notify
+from tests.support.placement_world import Object, Play
 from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
@@ -317,7 +317,7 @@ def test_a_place_is_nobody_elses_while_a_pod_is_there_of_a_group_that_lost_it() 
     for each in play.controller.step():
         if isinstance(each, CreateGroup):
             world.write(each)
-            notify(play.controller, world, "groups", each.group.name)
+            play.notify("groups", each.group.name)
     placed = {
         place.values[0]
         for each in step_by_step(play)
@@ -333,7 +333,7 @@ def tell_all_but_groups(play: Play) -> None:
     changes, play.world.changes[:] = [*play.world.changes], []
     for kind, name in changes:
         if kind != "groups":
-            notify(play.controller, play.world, kind, name)
+            play.notify(kind, name)
 
 
 def test_a_place_is_nobody_elses_while_a_pod_is_on_its_way_to_it_whose_group_has_left() -> None:

@@ -11,6 +11,7 @@ from nri_policy.cluster.engine.explanation import explain
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, settings
 
 NODES = [node(f"{rack}{n}", ZONE=rack[0], RACK=rack) for rack in ("xa", "xb", "yc") for n in (1, 2)]
@@ -18,7 +19,7 @@ USING = settings("zone", "rack", HOSTNAME)
 
 
 def explained(given: Object, *others: Object) -> Any:
-    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in NODES]).view)
     for each in others:
         status = msgspec.to_builtins(engine.place(read_group(each)))
         engine.set_group(read_group(each | {"status": status}))
@@ -98,7 +99,7 @@ def test_more_pods_on_a_host_would_do() -> None:
 def test_it_says_where_a_group_stands_in_the_queue_and_what_is_set_aside() -> None:
     racks = {"required": "example.com/rack"}
     waits = {"state": "Waiting", "reserved": ["xa1", "xa2"]}
-    engine = Engine(read_settings(USING), [read_node(each, "") for each in NODES])
+    engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in NODES]).view)
     gang = read_group(group(pod_set(8, racks), name="gang", status=waits))
     engine.set_group(gang)
     found = explain(engine, gang).standing

@@ -11,6 +11,7 @@ from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.test_below_host import zone
 from tests.unit.cluster.written import (
     HOSTNAME,
@@ -27,10 +28,15 @@ NODES = [node(f"{rack}{n}", RACK=rack) for rack in RACKS for n in (1, 2)]
 RACK = {"required": "example.com/rack"}
 
 
-def engine(*placed: Object, topology: Object | None = None) -> Engine:
-    """Six nodes of 4 CPUs in three racks, and these groups where they go."""
+def cluster() -> Cluster:
+    """Six nodes of 4 CPUs in three racks."""
+    return Cluster([read_node(each, "") for each in NODES])
+
+
+def engine(*placed: Object, topology: Object | None = None, of: Cluster | None = None) -> Engine:
+    """An engine of that cluster, and these groups where they go."""
     using = read_settings(settings("rack", HOSTNAME, topology=topology or {}))
-    made = Engine(using, [read_node(each, "") for each in NODES])
+    made = Engine(using, (of or cluster()).view)
     for each in placed:
         status = made.place(read_group(each))
         assert status.state == "Placed", status.message
@@ -96,17 +102,19 @@ def test_pods_of_a_group_leave_with_it() -> None:
 
 def test_what_runs_in_a_zone_is_free_once_its_pods_leave() -> None:
     """The report of a node lacks what runs there, and says so until the pods have ended."""
-    made = engine(topology={"belowHost": ["Node"]})
+    nodes = cluster()
+    made = engine(topology={"belowHost": ["Node"]}, of=nodes)
+    nodes.follow(made)
     whole = RACK | {"slices": [{"level": "zone/Node", "size": 1}]}
     reports = [
         read_zones({"metadata": {"name": "a1"}, "zones": [node]}, "")
         for node in (zone("node-0", "Node", left, total="4") for left in ("4", "0"))
     ]
-    made.set_zones(reports[0])
+    nodes.set_zones(reports[0])
     old = read_group(group(pod_set(1, whole, cpu=4), name="old"))
     made.set_group(msgspec.structs.replace(old, status=made.place(old)))
     made.set_pod(read_pod(pod("old-0", "a1", group="old", cpu=4), ""))
-    made.set_zones(reports[1])
+    nodes.set_zones(reports[1])
     asked = group(pod_set(1, whole, cpu=4), name="new", priority=1)
     assert made.place(read_group(asked)).state == "Unplaceable"
     assert leaving(made, asked) == ["old"]

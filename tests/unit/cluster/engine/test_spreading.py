@@ -20,6 +20,7 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.view import Cluster
 from tests.support import spreading_twin as twin
 from tests.support.shared_data import NOT_HERE
 
@@ -141,7 +142,7 @@ def test_where_pods_go(cluster: Object, given: Object, expected: Object) -> None
 def test_pod_sets_go_one_after_the_other_and_leave_no_trace() -> None:
     two = group(3, "rack")
     two["spec"]["podSets"].append(group(3, "rack")["spec"]["podSets"][0] | {"name": "more"})
-    engine = Engine(ClusterSettings(), read_snapshot({"nodes": ROOMS}).nodes)
+    engine = Engine(ClusterSettings(), Cluster(read_snapshot({"nodes": ROOMS}).nodes).view)
     assert engine.spread(read_group(two)) == {"a": 2, "b": 2, "c": 2}
     assert engine.spread(read_group(group(3, "rack"))) == {"a": 1, "b": 1, "c": 1}
     assert engine.spread(read_group(group(17, "rack"))) == {"a": 9, "b": 5, "c": 3}
@@ -170,12 +171,14 @@ def test_assignments_of_groups_take_room_on_their_hosts() -> None:
 
 def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
     """Whatever comes between."""
-    engine = Engine(ClusterSettings(), read_snapshot({"nodes": RACKS}).nodes)
+    cluster = Cluster(read_snapshot({"nodes": RACKS}).nodes)
+    engine = Engine(ClusterSettings(), cluster.view)
+    cluster.follow(engine)
     assert engine.spread(read_group(group(2, "rack"))) == {"a1": 1, "b1": 1}
     moved = [node("a1", rack="c"), node("b1", rack="b", ready=False), node("d", rack="d")]
     for each in read_snapshot({"nodes": moved}).nodes:
-        engine.set_node(each)
-    engine.remove_node("c1")
+        cluster.set_node(each)
+    cluster.remove_node("c1")
     (pod, *_), (back, *_) = (
         read_snapshot({"pods": [running("p", "a2", group="g", phase=phase)]}).pods
         for phase in ("Running", "Failed")
@@ -339,12 +342,14 @@ def test_a_topology_with_the_same_labels_changes_no_answer() -> None:
         each["metadata"]["labels"][HOSTNAME] = each["metadata"]["name"]
     nodes[0]["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
     snapshot = read_snapshot({"nodes": nodes, "pods": [running("p", "a1", cpu=3)]})
+    cluster = offline.cluster_of(snapshot)
     alike, other = (
         offline.engine_of(
-            snapshot, ClusterSettings(topologies=[Topology(levels=[*above, HOSTNAME])])
+            snapshot, ClusterSettings(topologies=[Topology(levels=[*above, HOSTNAME])]), cluster
         )
         for above in (["rack"], [])
     )
+    cluster.follow(alike, other)
     asked = read_group(group(12, "rack"))
     first = alike.spread(asked)
     assert first == other.spread(asked)
@@ -352,7 +357,6 @@ def test_a_topology_with_the_same_labels_changes_no_answer() -> None:
     assert alike.place(asked).assignments == other.place(asked).assignments
     without = alike.without_nodes(["b1"]).spread(asked)
     assert without == other.without_nodes(["b1"]).spread(asked) != first
-    for engine in (alike, other):
-        engine.set_node(msgspec.structs.replace(engine.nodes["a2"], unschedulable=True))
-        engine.set_node(msgspec.structs.replace(engine.nodes["c2"], taints=()))
+    cluster.set_node(msgspec.structs.replace(alike.nodes["a2"], unschedulable=True))
+    cluster.set_node(msgspec.structs.replace(alike.nodes["c2"], taints=()))
     assert alike.spread(asked) == other.spread(asked) != first

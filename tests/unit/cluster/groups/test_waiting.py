@@ -14,6 +14,7 @@ from nri_policy.cluster.objects.group import PlacementGroup, Status, read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME, Object, group, pod_set, settings
 
@@ -26,7 +27,9 @@ class Racks:
 
     def __init__(self, racks: int = 3, **topology: Any) -> None:
         using = read_settings(settings("rack", HOSTNAME, topology=topology))
-        self.engine = Engine(using)
+        self.cluster = Cluster()
+        self.engine = Engine(using, self.cluster.view)
+        self.cluster.follow(self.engine)
         self.waiting = WaitingGroups(self.engine)
         self.groups: dict[tuple[str, str], PlacementGroup] = {}
         for at in range(2 * racks):
@@ -34,7 +37,7 @@ class Racks:
 
     def set_node(self, name: str, *, ready: bool = True) -> None:
         node = read_node(objects.node(name, RACK=f"r{int(name[1:]) // 2}", ready=ready), "")
-        self.engine.set_node(node)
+        self.cluster.set_node(node)
         self.waiting.see_nodes()
 
     def wait(self, name: str, *pod_sets: Object, priority: int = 0, since: float = 0.0) -> None:
@@ -225,7 +228,8 @@ def test_what_is_stored_counts_for_another_leader() -> None:
 def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
     racks = full()
     racks.step(TIMEOUT)
-    zones, spread = LiveZones(Extender(), lambda: 0.0), ServiceSpread(lambda: 0.0)
+    view = Cluster().view
+    zones, spread = LiveZones(Extender(), view, lambda: 0.0), ServiceSpread(view, lambda: 0.0)
     verbs = Verbs(zones, spread, choose=False, closed_to=racks.waiting.closed_to)
     web = {
         "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026"},

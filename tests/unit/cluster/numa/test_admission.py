@@ -23,6 +23,7 @@ from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.kueue_objects import (
     CHECK,
@@ -43,11 +44,13 @@ class World:
 
     def __init__(self, nodes: int = 2) -> None:
         self.time = 1000.0
-        self.zones = LiveZones(Extender(), lambda: self.time)
+        self.cluster = Cluster()
+        self.zones = LiveZones(Extender(), self.cluster.view, lambda: self.time)
+        self.cluster.follow(self.zones)
         self.admission = NumaAdmission(self.zones, date=lambda: datetime(2026, 1, 1, tzinfo=UTC))
         self.verbs = Verbs(
             self.zones,
-            ServiceSpread(lambda: self.time),
+            ServiceSpread(self.cluster.view, lambda: self.time),
             choose=False,
             come=self.admission.places.come,
         )
@@ -57,7 +60,7 @@ class World:
 
     def node(self, name: str, free: tuple[int, int] = (4, 4), **own: Any) -> None:
         node = objects.node(name, cpu=8, **own)
-        self.zones.set_node(read_node(node, ""))
+        self.cluster.set_node(read_node(node, ""))
         attributes = [
             {"name": "topologyManagerPolicy", "value": "single-numa-node"},
             {"name": "topologyManagerScope", "value": "pod"},
@@ -74,7 +77,7 @@ class World:
             for number, cpus in enumerate(free)
         ]
         document = {"metadata": {"name": name}, "attributes": attributes, "zones": zones}
-        self.zones.set_zones(read_zones(document, ""))
+        self.cluster.set_zones(read_zones(document, ""))
 
     def put(self, *args: Any, **own: Any) -> None:
         self.admission.set_workload(read_workload(workload(*args, **own), ""))
@@ -106,7 +109,7 @@ class World:
         probe = self.pod("probe", "", cpu)
         request = self.zones.fits.request(probe)
         number = 0
-        for node in self.zones.nodes():
+        for node in self.cluster.view.nodes:
             while self.zones.keep(("default", f"probe/{number}"), node, request):
                 number += 1
         for at in range(number):
@@ -220,7 +223,7 @@ def _names(world: World, pod: Pod) -> list[str]:
         "annotations": pod.annotations,
         "labels": pod.labels,
     }
-    body = {"Pod": {"metadata": metadata, "spec": spec}, "NodeNames": [*world.zones.nodes()]}
+    body = {"Pod": {"metadata": metadata, "spec": spec}, "NodeNames": [*world.cluster.view.nodes]}
     found = json.loads(world.verbs.filter(json.dumps(body).encode()))["NodeNames"]
     assert isinstance(found, list)
     return found
@@ -309,7 +312,7 @@ def test_pods_fit_where_kueue_has_assigned_them_or_not_at_all() -> None:
 
 def test_a_node_that_does_not_align_pods_takes_what_it_could_hold() -> None:
     world = World(0)
-    world.zones.set_node(read_node(objects.node("plain", cpu=8), ""))
+    world.cluster.set_node(read_node(objects.node("plain", cpu=8), ""))
     world.put("a", pod_set(2, 4))
     assert world.states() == {"a": "Ready"}
     world.put("b", pod_set(3, 4))

@@ -18,6 +18,7 @@ from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.view import Cluster
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 
 Object = dict[str, Any]
@@ -32,9 +33,11 @@ class World:
         self.time = 1000.0
         self.scope = scope
         self.devices: tuple[str, ...] = ()
-        self.zones = LiveZones(Extender(), lambda: self.time)
+        self.cluster = Cluster()
+        self.zones = LiveZones(Extender(), self.cluster.view, lambda: self.time)
+        self.cluster.follow(self.zones)
         node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": 8, "a.com/gpu": 2}}}
-        self.zones.set_node(read_node(node, ""))
+        self.cluster.set_node(read_node(node, ""))
         self.report()
 
     def report(
@@ -77,7 +80,7 @@ class World:
             above = {"name": "socket #0", "type": "socket", "attributes": memory}
             zones.append(above | {"resources": [cpu]})
         document = {"metadata": {"name": "n"}, "attributes": attributes, "zones": zones}
-        self.zones.set_zones(read_zones(document, ""))
+        self.cluster.set_zones(read_zones(document, ""))
 
     def room(self) -> tuple[int, ...]:
         """The largest pod that each zone alone would hold, of none to four CPUs."""
@@ -420,7 +423,7 @@ def test_a_node_of_one_zone_has_what_pods_share_in_it() -> None:
             {"name": "root", "type": "socket", "attributes": memory, "resources": [zone]},
         ],
     }
-    world.zones.set_zones(read_zones(document, ""))
+    world.cluster.set_zones(read_zones(document, ""))
     world.zones.set_pod(shared("p", "3"))
     assert world.room()[0] == 1
 
@@ -438,16 +441,16 @@ def test_what_goes_is_forgotten() -> None:
     assert {*world.zones.pods()} == {("default", "p")}
     world.zones.remove_pod("default", "p")
     assert not world.zones.promises
-    assert {*world.zones.reports()} == {*world.zones.nodes()} == {"n"}
-    world.zones.remove_zones("n")
+    assert {*world.cluster.view.zones} == {*world.cluster.view.nodes} == {"n"}
+    world.cluster.remove_zones("n")
     assert choose(world, pod("p", 9)) == "n"  # nothing is known of its zones
-    world.zones.remove_node("n")
+    world.cluster.remove_node("n")
     assert choose(world, pod("p", 1)) is None
 
 
 def test_a_report_that_makes_no_sense_is_not_used() -> None:
     world = World()
-    world.zones.remove_zones("n", stale=True)
+    world.cluster.remove_zones("n", stale=True)
     assert choose(world, pod("p", 1)) is None
     world.report()
     assert choose(world, pod("p", 1)) == "n"

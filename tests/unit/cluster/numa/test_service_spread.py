@@ -7,6 +7,7 @@ from typing import Any
 from nri_policy.cluster.numa.service_spread import FAILURE_SECONDS, PROMISE_SECONDS, ServiceSpread
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import node, pod_spec
 
 ZONE, RACK = "example.com/zone", "example.com/rack"
@@ -16,10 +17,11 @@ NODES = ["a1", "a2", "a3", "b1"]  # three in zone a, of which a3 in a rack of it
 class World:
     def __init__(self) -> None:
         self.now = 1000.0
-        self.spread = ServiceSpread(lambda: self.now)
+        cluster = Cluster()
+        self.spread = ServiceSpread(cluster.view, lambda: self.now)
         for name in NODES:
             rack = "x" if name == "a3" else f"r{name[0]}"
-            self.spread.set_node(read_node(node(name, ZONE=name[0], RACK=rack), ""))
+            cluster.set_node(read_node(node(name, ZONE=name[0], RACK=rack), ""))
 
     def scores(self, **annotations: str) -> dict[str, int] | None:
         return self.spread.scores(pod("new", "", **annotations), NODES)

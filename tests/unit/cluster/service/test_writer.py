@@ -13,7 +13,7 @@ from nri_policy.cluster.groups.writes import Write, WriteStatus
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.kube.client import Client, Kind, Listing
 from nri_policy.kube.errors import APIError
-from tests.support.placement_world import Object, Play, notify
+from tests.support.placement_world import Object, Play
 
 
 class Answering:
@@ -98,7 +98,7 @@ def test_who_begins_to_lead_knows_all_groups_first() -> None:
     play.world.put("groups", group)  # by the one that led before
     client.groups = [play.world.objects["groups"]["job-j"]]
     assert not asyncio.run(writer._is_current())
-    notify(play.controller, play.world, "groups", "job-j")
+    play.notify("groups", "job-j")
     unreadable = {"metadata": {"namespace": "default", "name": "x", "resourceVersion": "1"}}
     client.groups.append(unreadable)
     assert asyncio.run(writer._is_current())

@@ -1,0 +1,83 @@
+"""Which nodes a cluster has and what they report of their zones: held once, and read by all.
+
+Only `Cluster` changes it, one event at a time: first what is held, then it tells those who count
+on it, in the order in which they came. So whoever is told, or asked between two events, finds all
+others' tables of the same moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Protocol
+
+from msgspec import Struct
+
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.zone import NodeZones
+
+
+class ClusterView(Struct, frozen=True):
+    """What there is now, to be read."""
+
+    nodes: Mapping[str, ClusterNode] = {}
+    zones: Mapping[str, NodeZones] = {}  # by node
+    stale: AbstractSet[str] = frozenset()  # nodes whose reports make no sense
+
+
+class Follower(Protocol):
+    """One who counts on nodes and zones."""
+
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Take in that a node changed, came (no *old*) or went (no *new*)."""
+
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
+        """Take in what a node reported, the same again maybe, or that its report went."""
+
+
+class Cluster:
+    """Takes in events of nodes and their reports."""
+
+    def __init__(self, nodes: Iterable[ClusterNode] = (), zones: Iterable[NodeZones] = ()) -> None:
+        self._nodes = {each.name: each for each in nodes}
+        self._zones = {each.node: each for each in zones}
+        self._stale: set[str] = set()
+        self.view = ClusterView(self._nodes, self._zones, self._stale)
+        self._followers: list[Follower] = []
+
+    def follow(self, *followers: Follower) -> None:
+        """Have these told of all that changes from now on."""
+        self._followers += followers
+
+    def set_node(self, node: ClusterNode) -> None:
+        """Take in that a node came or changed."""
+        old = self._nodes.get(node.name)
+        if old != node:
+            self._nodes[node.name] = node
+            for each in self._followers:
+                each.change_node(old, node)
+
+    def remove_node(self, name: str) -> None:
+        """Take in that a node went."""
+        old = self._nodes.pop(name, None)
+        if old is not None:
+            for each in self._followers:
+                each.change_node(old, None)
+
+    def set_zones(self, zones: NodeZones) -> None:
+        """Take in what a node reported of its zones."""
+        old = self._zones.get(zones.node)
+        self._stale.discard(zones.node)
+        self._zones[zones.node] = zones
+        for each in self._followers:
+            each.change_zones(zones.node, old, zones)
+
+    def remove_zones(self, node: str, *, stale: bool = False) -> None:
+        """Take in that a node's report went, or that it makes no sense (*stale*)."""
+        old = self._zones.pop(node, None)
+        if stale:
+            self._stale.add(node)
+        else:
+            self._stale.discard(node)
+        for each in self._followers:
+            each.change_zones(node, old, None)

@@ -1,0 +1,76 @@
+"""Nodes and their reports, held once: who is told of what, and what is read in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.node import ClusterNode, read_node
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.zone import NodeZones, read_zones
+from nri_policy.cluster.view import Cluster
+from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, settings
+
+
+class Listener:
+    """What one was told, and what the cluster had then."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.view = cluster.view
+        self.told: list[Any] = []
+        cluster.follow(self)
+
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        self.told.append((old, new, [*self.view.nodes.values()]))
+
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
+        self.told.append((node, old, new, [*self.view.zones.values()], {*self.view.stale}))
+
+
+def test_a_node_is_held_before_anybody_is_told_of_it() -> None:
+    first, other = (read_node(node("n", ready=ready), "") for ready in (True, False))
+    cluster = Cluster([first])
+    listener = Listener(cluster)
+    cluster.set_node(read_node(node("n"), ""))
+    assert listener.told == [], "nothing has changed"
+    cluster.set_node(other)
+    cluster.remove_node("n")
+    cluster.remove_node("n")
+    assert listener.told == [(first, other, [other]), (other, None, [])]
+
+
+def test_a_report_is_told_again_and_one_without_sense_counts_as_none() -> None:
+    report = NodeZones(node="n", zones=())
+    cluster = Cluster(zones=[report])
+    listener = Listener(cluster)
+    cluster.set_zones(report)  # it is a new one, though it says the same
+    cluster.remove_zones("n", stale=True)
+    cluster.set_zones(report)
+    cluster.remove_zones("n")
+    assert listener.told == [
+        ("n", report, report, [report], set()),
+        ("n", report, None, [], {"n"}),
+        ("n", None, report, [report], set()),
+        ("n", report, None, [], set()),
+    ]
+
+
+def test_a_group_for_zones_gets_none_of_a_node_whose_report_makes_no_sense() -> None:
+    zone = {
+        "name": "node-0",
+        "type": "Node",
+        "resources": [
+            {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "4"},
+        ],
+    }
+    cluster = Cluster([read_node(node("n", RACK="r"), "")])
+    using = settings("rack", HOSTNAME, topology={"belowHost": ["Node"]})
+    engine = Engine(read_settings(using), cluster.view)
+    cluster.follow(engine)
+    request = {"required": "example.com/rack", "slices": [{"level": "zone/Node", "size": 1}]}
+    asked = read_group(group(pod_set(1, request, cpu=1)))
+    cluster.set_zones(read_zones({"metadata": {"name": "n"}, "zones": [zone]}, ""))
+    assert engine.place(asked).state == "Placed"
+    cluster.remove_zones("n", stale=True)
+    assert engine.place(asked).state == "Unplaceable"
