@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -28,6 +29,16 @@ class Clock(Struct, frozen=True, kw_only=True):
         """Return whether *future* is done before *seconds* are over; leaves it running if not."""
         await asyncio.wait({future}, timeout=seconds)
         return future.done()
+
+    async def set_within(self, seconds: float, event: asyncio.Event) -> bool:
+        """Return whether *event* is set before *seconds* are over; infinite ones: once it is."""
+        if event.is_set() or seconds == math.inf:
+            return await event.wait()
+        waiting = asyncio.ensure_future(event.wait())
+        try:
+            return await self.done_within(seconds, waiting)
+        finally:
+            waiting.cancel()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Have *callback* called after *seconds*; return what takes that back."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
@@ -171,17 +172,12 @@ class Enforcement:
         delay = FIRST_LOOK
         while True:
             self._update_queue.sent.clear()
-            sent = asyncio.ensure_future(self._update_queue.sent.wait())
-            try:
-                if not self._polled():
-                    await sent
-                if await self._clock.done_within(delay, sent):
-                    delay = FIRST_LOOK
-                    await self._clock.sleep(delay)
-                else:
-                    delay = min(2 * delay, LAST_LOOK)
-            finally:
-                sent.cancel()
+            patience = delay if self._polled() else math.inf
+            if await self._clock.set_within(patience, self._update_queue.sent):
+                delay = FIRST_LOOK
+                await self._clock.sleep(delay)
+            else:
+                delay = min(2 * delay, LAST_LOOK)
             try:
                 for case in await self.look():
                     if self._is_overdue(case):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import NoReturn, Protocol
 
 from nri_policy.foundation.cpuset import CPUSet
@@ -64,14 +65,8 @@ class Lasting:
     async def run(self) -> NoReturn:
         """Ask systemd whenever something was written, and again about what does not last yet."""
         while True:
-            fresh = asyncio.ensure_future(self._ledger.fresh.wait())
-            try:
-                if self._ledger.fleeting:
-                    await self._clock.done_within(RETRY, fresh)
-                else:
-                    await fresh
-            finally:
-                fresh.cancel()
+            patience = RETRY if self._ledger.fleeting else math.inf
+            await self._clock.set_within(patience, self._ledger.fresh)
             self._ledger.fresh.clear()
             try:
                 await self.keep()

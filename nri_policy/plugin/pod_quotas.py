@@ -104,11 +104,7 @@ class PodQuotas:
     async def run(self) -> NoReturn:
         """Look whenever something may have changed, and now and then."""
         while True:
-            doubtful = asyncio.ensure_future(self._doubtful.wait())
-            try:
-                await self._clock.done_within(RECHECK, doubtful)
-            finally:
-                doubtful.cancel()
+            await self._clock.set_within(RECHECK, self._doubtful)
             try:
                 await self._look([*self._doubts] or self._concerned())
             except Exception:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NoReturn, Protocol
@@ -150,17 +151,12 @@ class Writing:
         """Write those that get more, and whoever changes by no request."""
         delay = SETTLE
         while True:
-            noted = asyncio.ensure_future(self._queue.noted.wait())
-            try:
-                if not self._queue.claimed:
-                    await noted
-                if await self._clock.done_within(delay, noted):
-                    delay = SETTLE
-                    await self._clock.sleep(delay)
-                else:  # somebody still had to leave
-                    delay = min(2 * delay, LAST_SETTLE)
-            finally:
-                noted.cancel()
+            patience = delay if self._queue.claimed else math.inf
+            if await self._clock.set_within(patience, self._queue.noted):
+                delay = SETTLE
+                await self._clock.sleep(delay)
+            else:  # somebody still had to leave
+                delay = min(2 * delay, LAST_SETTLE)
             self._queue.noted.clear()
             try:
                 await self.settle()
