@@ -68,6 +68,7 @@ _PRAGMAS = (
     "wal_autocheckpoint = 0",
     f"journal_size_limit = {MAX_LOG}",  # what a log may keep after it started anew
     "secure_delete = OFF",
+    "cache_size = -256",  # KiB: who adds at the end of a table looks at few pages
 )
 _MAGIC = b"SQLite format 3\0"
 # What says nothing of the file itself: I/O, no space, no permission, somebody else at it.
