@@ -28,9 +28,14 @@ def isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[str
     return (f"its CPUs are not isolated: {name} has too few of them left",)
 
 
+def may_be_confined(request: Request) -> bool:
+    """Whether a container has a limit that a pool could keep it from."""
+    return request.qos is QoS.BURSTABLE and request.cpu_limit is not None
+
+
 def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> int:
     """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
-    if request.qos is not QoS.BURSTABLE or request.cpu_limit is None:
+    if not may_be_confined(request) or request.cpu_limit is None:
         return 0
     short = -int(table.row(pool)[Column.BURST_ROOM])
     if not short:

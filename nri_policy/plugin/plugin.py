@@ -157,7 +157,9 @@ class PolicyPlugin:
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod whose stop was missed."""
-        await self.stop_pod_sandbox(pod)
+        left = self._node.of_pod(pod.id)
+        if left or pod.id in self._pods.folders or pod.id in self._node.view.rooms:
+            await self.stop_pod_sandbox(pod)
 
     async def create_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -293,7 +295,8 @@ class PolicyPlugin:
         self._parts.hear()
         self._parts.forget(container.id)
         self._parts.ended_early.discard(container.id)
-        self._decisions.decide(Stopped(container_id=container.id))
+        if container.id in self._node.view.placed:
+            self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
 
     def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:

@@ -459,7 +459,7 @@ async def test_watch_tells_every_decision_from_then_on(tmp_path: Path) -> None:
         await watch.initial_metadata()
         await node.start(pod("own", "3"), pod("huge", "99"))
         await node.runtime.delete_pod(node.runtime.pod("guest"))
-        seen = [await watch.read() for _ in range(9)]
+        seen = [await watch.read() for _ in range(6)]
     shown = [(each.event, each.container, each.outcome) for each in seen]
     assert shown[:4] == [
         ("created", "default/own/main", "placed"),

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.engine.engine import Engine
+from nri_policy.engine.event import kind
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity
@@ -116,6 +117,25 @@ def amounts(milli: int) -> pb.LinuxResources:
     resources.cpu.quota.value = 100 * milli
     resources.cpu.period.value = 100_000
     return resources
+
+
+async def test_a_removal_is_an_event_only_where_the_stop_was_missed(tmp_path: Path) -> None:
+    stage, events = Stage(tmp_path), list[str]()
+    stage.node.observe(lambda event, _outcome, _view: events.append(kind(event)))
+    for missed in (False, True):
+        pod, container = made("one", 1000)
+        await stage.answer("RunPodSandbox", pb.RunPodSandboxRequest(pod=pod))
+        await stage.create((pod, container))
+        if not missed:
+            stop = pb.StopContainerRequest(pod=pod, container=container)
+            await stage.answer("StopContainer", stop)
+            await stage.answer("StopPodSandbox", pb.StopPodSandboxRequest(pod=pod))
+        events.clear()
+        removal = pb.RemoveContainerRequest(pod=pod, container=container)
+        await stage.answer("RemoveContainer", removal)
+        await stage.answer("RemovePodSandbox", pb.RemovePodSandboxRequest(pod=pod))
+        assert events == (["stopped", "pod-stopped"] if missed else [])
+        assert not stage.node.view.placed
 
 
 async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nobodys_own(
