@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from nri_policy.cli import main
@@ -30,3 +32,21 @@ def test_nothing_of_a_help_is_taken_for_a_command_of_roff() -> None:
     for line in "".join(manual.pages().values()).splitlines():
         if line.startswith((".", "'")):
             assert line.split()[0] in known, line
+
+
+def test_every_option_says_what_it_is_for() -> None:
+    silent = [(path, option.opts) for path, option in options(main, "") if not option.help]
+    assert silent == []
+
+
+def options(command: click.Command, path: str) -> Iterator[tuple[str, click.Option]]:
+    """Yield the options of a command, and of those in it."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            yield path, parameter
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from options(inner, f"{path} {name}")

@@ -41,8 +41,20 @@ def _lease_name(
     type=_PATH,
     help="How to reach the cluster; in a pod, by its service account.",
 )
-@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS")
-@click.option("--port", type=click.IntRange(0, 65535), default=8443, show_default=True)
+@click.option(
+    "--listen",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address at which the service listens.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8443,
+    show_default=True,
+    help="Port at which the service listens.",
+)
 @click.option(
     "--tls-cert", type=_PATH, help="Certificate; without one the service listens on loopback only."
 )

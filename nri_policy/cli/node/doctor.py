@@ -45,8 +45,20 @@ _PATH = click.Path(path_type=Path)
     show_default=True,
     help="The daemon's settings; looked for below --host-root first.",
 )
-@click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
-@click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
+@click.option(
+    "--nri-socket",
+    type=_PATH,
+    default=Path("/var/run/nri/nri.sock"),
+    show_default=True,
+    help="The socket that the daemon uses for NRI.",
+)
+@click.option(
+    "--state-dir",
+    type=_PATH,
+    default=Path("/var/lib/nri-policy"),
+    show_default=True,
+    help="The folder where the daemon keeps its state.",
+)
 @socket_option
 @click.option(
     "--kubeconfig", type=_PATH, help="How to reach the cluster; in a pod, by its service account."

@@ -40,12 +40,26 @@ _PATH = click.Path(path_type=Path)
     show_default=True,
     help="Folder with the host's /sys and /proc.",
 )
-@click.option("--nri-socket", type=_PATH, default=Path("/var/run/nri/nri.sock"), show_default=True)
 @click.option(
-    "--nri-plugin-name", default=IDENTITY.name, show_default=True, envvar="NRI_PLUGIN_NAME"
+    "--nri-socket",
+    type=_PATH,
+    default=Path("/var/run/nri/nri.sock"),
+    show_default=True,
+    help="The runtime's socket for NRI plugins.",
 )
 @click.option(
-    "--nri-plugin-index", default=IDENTITY.index, show_default=True, envvar="NRI_PLUGIN_IDX"
+    "--nri-plugin-name",
+    default=IDENTITY.name,
+    show_default=True,
+    envvar="NRI_PLUGIN_NAME",
+    help="Name under which the daemon registers with the runtime.",
+)
+@click.option(
+    "--nri-plugin-index",
+    default=IDENTITY.index,
+    show_default=True,
+    envvar="NRI_PLUGIN_IDX",
+    help="Two digits: the runtime calls plugins in the order of their indexes.",
 )
 @click.option(
     "--nri-plugin-socket",
@@ -53,7 +67,13 @@ _PATH = click.Path(path_type=Path)
     envvar="NRI_PLUGIN_SOCKET",
     help="File descriptor of a connection that the runtime has opened; replaces --nri-socket.",
 )
-@click.option("--state-dir", type=_PATH, default=Path("/var/lib/nri-policy"), show_default=True)
+@click.option(
+    "--state-dir",
+    type=_PATH,
+    default=Path("/var/lib/nri-policy"),
+    show_default=True,
+    help="Folder for what has to survive a restart: the grants and the journal.",
+)
 @click.option(
     "--containers-dir",
     type=_PATH,
@@ -67,6 +87,7 @@ _PATH = click.Path(path_type=Path)
     default=DEFAULT_SOCKET,
     show_default=True,
     envvar=SOCKET_VARIABLE,
+    help="Socket where the daemon answers the other commands.",
 )
 @click.option(
     "--kubeconfig",
