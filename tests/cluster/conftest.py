@@ -69,7 +69,12 @@ def cluster(bare: ControlPlane) -> ControlPlane:
 def node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Node]:
-    """Yield a cluster of one real node, with our manifests; the module names its HARDWARE."""
+    """Yield a cluster of one real node, with our manifests; the module names its HARDWARE.
+
+    And the releases of Kubernetes that are TOO_OLD for it, if any.
+    """
+    if request.param in getattr(request.module, "TOO_OLD", ()):
+        pytest.skip(f"Kubernetes {request.param} is too old for it")
     if os.geteuid() != 0 or cgroup.cpuset_hierarchy() is None:
         pytest.skip("a kubelet needs root, and a cgroup hierarchy with the cpuset controller")
     require(*PROGRAMS, release=request.param)

@@ -25,14 +25,23 @@ def install(cluster: ControlPlane, node: str) -> None:
 
 
 def install_readiness(cluster: ControlPlane) -> None:
-    """Apply both sides with their components for readiness, as a user's kustomization would."""
-    folder = cluster.folder / "readiness"
+    """Apply both sides with their components for readiness."""
+    _kustomize(cluster, ["kubernetes", "cluster"], ["readiness", "cluster-readiness"])
+
+
+def install_dra(cluster: ControlPlane) -> None:
+    """Apply the node's side with its component for DRA."""
+    _kustomize(cluster, ["kubernetes"], ["dra"])
+
+
+def _kustomize(cluster: ControlPlane, sides: list[str], components: list[str]) -> None:
+    """Apply *sides* with *components*, as a user's kustomization would."""
+    folder = cluster.folder / "kustomization"
     folder.mkdir(exist_ok=True)
     root = os.path.relpath(CONFIGS, folder.resolve())
-    components = ("kustomize/readiness", "kustomize/cluster-readiness")
     document = {
-        "resources": [f"{root}/kubernetes", f"{root}/cluster"],
-        "components": [f"{root}/{each}" for each in components],
+        "resources": [f"{root}/{each}" for each in sides],
+        "components": [f"{root}/kustomize/{each}" for each in components],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
     cluster.kubectl("apply", "-k", str(folder))

@@ -36,6 +36,7 @@ CONTROLLERS = (
     "job-controller",
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
+    "resourceclaim-controller",
 )
 
 
@@ -242,6 +243,7 @@ class Node:
             "readOnlyPort": 0,
             "resolvConf": "",
             "staticPodPath": str(self.manifests),
+            "syncFrequency": "10s",  # after which a pod whose claim failed is tried again
             "volumeStatsAggPeriod": "1s",
         }
 
