@@ -53,7 +53,10 @@ class Files(Struct):
                 raise DocumentError(name, "is neither a Kubernetes object nor a cluster")
 
     def _take(self, document: Object, name: str) -> None:
-        kind = str(document["kind"])
+        kind = document["kind"]
+        if not isinstance(kind, str) or not kind:
+            problem = f"{quoted(kind)} is no kind" if kind else "it is missing"
+            raise DocumentError(f"{name}: kind", problem)
         if kind.endswith("List"):
             items = document.get("items") or []
             if not isinstance(items, list):

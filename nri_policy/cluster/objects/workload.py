@@ -135,7 +135,7 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
 def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
     """Return the groups that an object other than a pod stands for."""
     _refuse(mistyped_workload(value), path)
-    kind = str(value.get("kind"))
+    kind = _kind(value, path, _KINDS)
     if kind == _POD_GROUP:
         return []  # its pods are the group
     if kind == placement.KIND:
@@ -155,13 +155,13 @@ def pod_document(value: Object, path: str) -> Object:
 
     Raises DocumentError for other kinds.
     """
-    kind = value.get("kind")
+    known = ("Pod", *_COUNTS)
+    kind = _kind(value, path, known)
     if kind == "Pod":
         _check_fields(value, path)
         return value
     if kind not in _COUNTS:
-        known = ("Pod", *_COUNTS)
-        hint = did_you_mean(str(kind), known) or f"; there are: {', '.join(known)}"
+        hint = did_you_mean(kind, known) or f"; there are: {', '.join(known)}"
         raise DocumentError(join(path, "kind"), f"{quoted(kind)} does not stand for one pod{hint}")
     _refuse(mistyped_workload(value), path)
     given = convert(value, _Workload, path)
@@ -169,6 +169,15 @@ def pod_document(value: Object, path: str) -> Object:
     own = convert(given.spec.template, _Template, join(path, "spec.template"))
     named = {"name": given.metadata.name, "namespace": given.metadata.namespace}
     return {"kind": "Pod", "metadata": {**(own.metadata or {}), **named}, "spec": own.spec}
+
+
+def _kind(value: Object, path: str, known: Iterable[str]) -> str:
+    """Return the kind of a document; raises DocumentError where it has none."""
+    kind = value.get("kind")
+    if isinstance(kind, str) and kind:
+        return kind
+    problem = f"{quoted(kind)} is no kind" if kind else "it is missing"
+    raise DocumentError(join(path, "kind"), f"{problem}; there are: {', '.join(known)}")
 
 
 def _check_fields(pod: object, path: str) -> None:

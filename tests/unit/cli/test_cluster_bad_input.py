@@ -21,6 +21,8 @@ BAD = {
     "a: 'x": "line 1, column",
     "\ufeff\x01": "position",
     "kind: List\nitems: 5": "kind: 'List' does not stand for one pod",
+    "kind: [Pod]": "kind: a list (1 entries) is no kind; there are: Pod, Deployment",
+    "spec: {}": "kind: it is missing; there are: Pod, Deployment",
     "kind: Service": "kind: 'Service' does not stand for one pod; there are: Pod, Deployment",
     "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",
     "- 1": "a list (1 entries) is not an object",
