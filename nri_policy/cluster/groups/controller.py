@@ -359,7 +359,15 @@ class Controller:
         except Exception as error:
             log.exception("group-failed", extra={"group": "/".join(key)})
             self.errors += 1
-            yield from self._asking(self._mark(key, error))
+            try:
+                yield from self._asking(self._mark(key, error))
+            except (
+                Exception
+            ):  # the same error again: it is left alone, without a word in its status
+                log.exception("group-not-marked", extra={"group": "/".join(key)})
+                self.errors += 1
+                self._errors_of.add(key)
+                self._look_again(key, self._errors_of.until(key))
 
     def _mark(self, key: Key, error: Exception) -> Iterator[Write]:
         """Say of a group that it could not be handled; it is tried again later."""

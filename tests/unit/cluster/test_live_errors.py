@@ -105,6 +105,43 @@ def test_an_error_about_one_group_is_said_of_it_and_stops_no_other(
     assert status.message == ""
 
 
+def test_a_group_that_cannot_even_be_marked_stops_no_other_and_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was promised cannot be taken back from the engine, either."""
+    play = Play()
+    world, engine = play.world, play.controller.engine
+    world.submit("bad", 2, 1, RACK)
+    play.listen()
+    with monkeypatch.context() as patched:
+        fail_for(play, "job-bad", patched)
+        set_group = engine.set_group
+
+        def failing(group: PlacementGroup) -> None:
+            if group.name == "job-bad" and failed:
+                raise ZeroDivisionError
+            set_group(group)
+
+        place = engine.place
+        failed: list[str] = []
+
+        def note(group: PlacementGroup, *more: Any) -> Status:
+            failed.extend(["yes"] * (group.name == "job-bad"))
+            return place(group, *more)
+
+        patched.setattr(engine, "place", note)
+        patched.setattr(engine, "set_group", failing)
+        world.submit("good", 2, 1, RACK)
+        play.rest()
+        assert world.let_go("good") == (2, 2)
+        said = [each.message for each in caplog.records if each.exc_info is not None]
+        assert said == ["group-failed", "group-not-marked"]
+        assert play.controller.errors == 2
+    play.now += 1.0
+    play.rest()
+    assert world.let_go("bad") == (2, 2)
+
+
 def refusing(kind: type[Write], name: str, tries: list[Write]) -> Callable[[Write], str]:
     """Refuse writes of a kind about one group or pod, and note them."""
 
