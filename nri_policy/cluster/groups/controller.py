@@ -361,9 +361,8 @@ class Controller:
             self.errors += 1
             try:
                 yield from self._asking(self._mark(key, error))
-            except (
-                Exception
-            ):  # the same error again: it is left alone, without a word in its status
+            except Exception:
+                # the same error again: it is left alone, without a word in its status
                 log.exception("group-not-marked", extra={"group": "/".join(key)})
                 self.errors += 1
                 self._errors_of.add(key)
