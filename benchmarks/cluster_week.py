@@ -36,13 +36,14 @@ MANY = "jobs:1500 for:4d" + WEEK[WEEK.index(";") :]
 class _FirstQueue(Queue[Key]):
     """Nobody is tried behind a group that has waited its time."""
 
-    now = 0.0
+    now = timeout = 0.0
 
     def due(self) -> Iterator[Key]:
         for key, waiting in self._in_order():
             if waiting.tried != self._change:
                 yield key
-            if key in self._waiting and self._is_holder(waiting, self.now):
+            waits = waiting.refused and not waiting.hopeless
+            if key in self._waiting and waits and self.now >= waiting.since + self.timeout:
                 return
 
 
@@ -51,7 +52,8 @@ class _FirstEdition(Simulation):
 
     def __init__(self, engine: Engine, cluster: Cluster) -> None:
         super().__init__(engine, cluster)
-        self._queue = _FirstQueue(self._waiting.queue.timeout)
+        self._queue = _FirstQueue()
+        self._queue.timeout = engine.settings.groups.timeout
         self._waiting.queue = self._queue
         self._waiting.hold = lambda *_: None  # type: ignore[method-assign]
 

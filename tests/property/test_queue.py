@@ -67,7 +67,7 @@ class Play:
     def set_node(self, name: str) -> None:
         node = objects.node(name, RACK=f"r{int(name[1:]) // PER_RACK}", ready=name not in self.down)
         self.cluster.set_node(read_node(node, ""))
-        self.waiting.see_nodes()
+        self.waiting.see_cluster()
 
     def put(self, key: Key, *, holds: bool = False) -> None:
         own = self.groups[key]

@@ -17,7 +17,7 @@ from nri_policy.cluster.objects.group import (
 )
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.objects.settings import ClusterSettings, Groups, Topology
 from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 from tests.property.test_cluster import template
@@ -33,7 +33,7 @@ class CrowdedCluster:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         topology = Topology(levels=["rack", HOSTNAME])
-        self.settings = ClusterSettings(topologies=[topology])
+        self.settings = ClusterSettings(topologies=[topology], groups=Groups(timeout=TIMEOUT))
         self.nodes = [
             ClusterNode(
                 name=f"n{at:02}",
@@ -56,7 +56,6 @@ class CrowdedCluster:
         self.engine = Engine(self.settings, self.cluster.view)
         self.cluster.follow(self.engine)
         self.waiting = WaitingGroups(self.engine)
-        self.waiting.queue.timeout = TIMEOUT
         for node in self.nodes:
             self.set_node(node)
         for key, group in self.groups.items():
@@ -68,7 +67,7 @@ class CrowdedCluster:
 
     def set_node(self, node: ClusterNode) -> None:
         self.cluster.set_node(node)
-        self.waiting.see_nodes()
+        self.waiting.see_cluster()
 
     def put(self, key: Key) -> None:
         since, group = self.since[key], self.groups[key]

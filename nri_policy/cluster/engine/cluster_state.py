@@ -33,7 +33,7 @@ class ClusterState:
         settings: ClusterSettings,
         view: ClusterView,
     ) -> None:
-        self.settings = settings
+        self.settings, self.levels = settings, _levels(settings)
         self.nodes = view.nodes
         self._usages = GroupUsages(self.nodes)
         self.groups = self._usages.groups
@@ -43,7 +43,7 @@ class ClusterState:
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
-        self.settings = settings
+        self.settings, self.levels = settings, _levels(settings)
         self._ledger.configure(settings)
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
@@ -160,3 +160,8 @@ class ClusterState:
                 self._ledger.assume(usages, times)
             for node, kind in bound:
                 self._ledger.use(node, kind, times)
+
+
+def _levels(settings: ClusterSettings) -> frozenset[str]:
+    """Return the labels that name levels, of any topology."""
+    return frozenset(level for each in settings.topologies for level in each.levels)

@@ -26,7 +26,6 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, Status
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.foundation.wording import counted
 
 
@@ -35,7 +34,6 @@ class Attempts:
 
     def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
         self,
-        settings: ClusterSettings,
         now: Callable[[], float],
         *,
         engine: Engine,
@@ -55,16 +53,8 @@ class Attempts:
         self._occupancy = occupancy
         self._changes = changes
         self._problems = problems
-        self._preemption = settings.groups.preemption
-        self._fail_fast = settings.failure.fail_fast
         self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
-
-    def configure(self, settings: ClusterSettings) -> None:
-        """Go on with other settings; groups that wait are tried again."""
-        self.waiting.configure(settings)
-        self._preemption = settings.groups.preemption
-        self._fail_fast = settings.failure.fail_fast
 
     def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
         """Take in a pod of a group, or of none; *ends*: it was running when it was seen last."""
@@ -108,7 +98,7 @@ class Attempts:
             yield Notice(key, "Placed", "")
         else:
             leaving = False
-            if self._preemption and not hopeless:
+            if self._engine.settings.groups.preemption and not hopeless:
                 if not self._is_somebody_leaving() and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
                 leaving = self._is_somebody_leaving()
@@ -205,7 +195,7 @@ class Attempts:
             self.statistics.replacements += 1
             status = replace(found, given_back=group.status.given_back)
             reason = "Replaced"
-        elif self._fail_fast and all(
+        elif self._engine.settings.failure.fail_fast and all(
             any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
         ):
             self.queue.remove(key)

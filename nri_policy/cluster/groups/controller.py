@@ -64,16 +64,14 @@ class Controller:
     ) -> None:
         self.engine = Engine(settings, view)
         self.members = Members()
-        self._levels = {level for each in settings.topologies for level in each.levels}
-        self._occupancy = Occupancy(self.engine, self.members, self._levels)
-        self._changes = PodChanges(settings.groups.gate, self._levels, self._occupancy, now)
+        self._occupancy = Occupancy(self.engine, self.members)
+        self._changes = PodChanges(self.engine, self._occupancy, now)
         self._now = now
-        self._failures = Failures(settings.failure, now)
+        self._failures = Failures(self.engine, now)
         self.groups = SeenGroups(now)
         self.errors = 0  # of ours, each of which stopped some of the work
         self.problems = Problems(self.groups)
         self.attempts = Attempts(
-            settings,
             now,
             engine=self.engine,
             groups=self.groups,
@@ -87,7 +85,6 @@ class Controller:
         self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._progress = Progress(
             now,
-            levels=self._levels,
             engine=self.engine,
             members=self.members,
             groups=self.groups,
@@ -105,17 +102,13 @@ class Controller:
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are looked at anew."""
         self.engine.configure(settings)
-        self.attempts.configure(settings)
-        self._changes.gate = settings.groups.gate
-        self._failures.configure(settings.failure)
-        self._levels.clear()  # others read the same set
-        self._levels.update(level for each in settings.topologies for level in each.levels)
+        self.attempts.waiting.see_cluster()
         self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Take in that a node changed, came or went; look at the groups with places there."""
         self.engine.change_node(old, new)
-        self.attempts.waiting.see_nodes()
+        self.attempts.waiting.see_cluster()
         for host in self._failures.set_node(old, new):
             for key in self.groups.on_host(host):
                 self._dirty[key] = None
@@ -123,7 +116,7 @@ class Controller:
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
         self.engine.change_zones(node, old, new)
-        self.attempts.waiting.see_nodes()
+        self.attempts.waiting.see_cluster()
 
     def set_job(self, job: Job) -> None:
         """Take in that a Job came or changed."""

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from math import inf
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
-from nri_policy.cluster.objects.settings import Failure
 
 FIXED_SECONDS = 30.0
 
@@ -25,15 +25,12 @@ FIXED_SECONDS = 30.0
 class Failures:
     """The nodes, and since when something is wrong with them; a host is a value of HOSTNAME."""
 
-    def __init__(self, failure: Failure, now: Callable[[], float]) -> None:
-        self.configure(failure)
+    def __init__(self, engine: Engine, now: Callable[[], float]) -> None:
+        """Judge by the settings of *engine*."""
+        self._engine = engine
         self._now = now
         self._nodes: dict[str, ClusterNode] = {}  # by host
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
-
-    def configure(self, failure: Failure) -> None:
-        """Judge by these settings from now on."""
-        self._fixed = failure.policy == "Fixed30s"
 
     def set_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
         """Take in that a node came, changed or went; return the hosts about which to ask again."""
@@ -104,11 +101,12 @@ class Failures:
     def _times(
         self, host: str, tolerations: Collection[Iterable[Toleration]], busy: bool
     ) -> Iterator[float]:
+        fixed = self._engine.settings.failure.policy == "Fixed30s"
         for taint, since in self._since.get(host, {}).items():
             tolerated = 0.0
             if taint is not None:
                 tolerated = min((_tolerated(taint, each) for each in tolerations), default=inf)
-            if self._fixed and (taint is None or taint.effect == "NoExecute"):
+            if fixed and (taint is None or taint.effect == "NoExecute"):
                 yield since + tolerated + FIXED_SECONDS
             elif not busy:
                 yield since + tolerated

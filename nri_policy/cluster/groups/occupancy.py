@@ -34,10 +34,9 @@ from nri_policy.cluster.objects.pod import Pod
 class Occupancy:
     """The pods of groups that have places."""
 
-    def __init__(self, engine: Engine, members: Members, levels: Collection[str]) -> None:
+    def __init__(self, engine: Engine, members: Members) -> None:
         self._engine = engine
         self._members = members
-        self._levels = levels
         self._elsewhere: dict[Key, set[Key]] = {}  # by group
 
     @property
@@ -85,7 +84,7 @@ class Occupancy:
         ]
         elsewhere = {(key[0], each.pod.name) for each in members}
         if group is not None and group.status.assignments:
-            names = pod_set_names(members, self._levels, group.pod_sets)
+            names = pod_set_names(members, self._engine.levels, group.pod_sets)
             for assignment in group.status.assignments:
                 own = [
                     each.pod
@@ -108,7 +107,7 @@ class Occupancy:
         *owners* are the uids of its owners.
         """
         members = self._members.of(key)
-        names = pod_set_names(members, self._levels, group.pod_sets)
+        names = pod_set_names(members, self._engine.levels, group.pod_sets)
         claimed = self._members.claims(group, names, owners)
         if all(count <= claimed[name] for name, count in places_by_pod_set(group).items()):
             return group.status
@@ -124,7 +123,7 @@ class Occupancy:
             check_complete(key, members, self._members.spared(key))
         except (Incomplete, DocumentError):
             return {}
-        counts = Counter(pod_set_names(members, self._levels, group.pod_sets))
+        counts = Counter(pod_set_names(members, self._engine.levels, group.pod_sets))
         places = places_by_pod_set(group)
         found = {}
         for each in group.pod_sets:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.gates import openings
 from nri_policy.cluster.groups.gathering import Member, pod_set_names
 from nri_policy.cluster.groups.occupancy import Occupancy
@@ -33,17 +34,20 @@ class PodChanges:
 
     def __init__(
         self,
-        gate: str,
-        levels: Collection[str],
+        engine: Engine,
         occupancy: Occupancy,
         now: Callable[[], float],
     ) -> None:
-        self.gate = gate
+        self._engine = engine
         self.refusals = Refusals(now)
-        self._levels = levels
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
         self._unanswered: set[Key] = set()  # of them, those that are to be asked again
+
+    @property
+    def gate(self) -> str:
+        """The gate behind which pods of groups wait."""
+        return self._engine.settings.groups.gate
 
     def ask(self, write: PodWrite) -> None:
         """Take in that a write is under way."""
@@ -107,7 +111,7 @@ class PodChanges:
             for each in members
             if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
         ]
-        names = pod_set_names(members, self._levels, group.pod_sets)
+        names = pod_set_names(members, self._engine.levels, group.pod_sets)
         nodes = self._occupancy.nodes
         for assignment in group.status.assignments:
             own = [

@@ -55,7 +55,6 @@ class Progress:
         self,
         now: Callable[[], float],
         *,
-        levels: Collection[str],
         engine: Engine,
         members: Members,
         groups: SeenGroups,
@@ -67,7 +66,6 @@ class Progress:
         look_again: Callable[[Key, float], None],
     ) -> None:
         self._now = now
-        self._levels = levels
         self._engine = engine
         self._members = members
         self._groups = groups
@@ -122,7 +120,7 @@ class Progress:
     def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
         try:
             check_gated(members, self._changes.gate)
-            group = gather(key, members, self._levels, self._members.spared(key))
+            group = gather(key, members, self._engine.levels, self._members.spared(key))
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
             if self._problems.say(key, str(problem)):  # there is no group yet to look at
@@ -138,7 +136,7 @@ class Progress:
         group = seen.group
         key = (group.namespace, group.name)
         try:
-            check_members(group, members, self._levels, self._members.spared(key))
+            check_members(group, members, self._engine.levels, self._members.spared(key))
             check_gated(members, self._changes.gate)
         except (Incomplete, DocumentError) as problem:
             self._queue.remove(key)
@@ -174,7 +172,7 @@ class Progress:
             check_complete(key, members, self._members.spared(key))
         except (Incomplete, DocumentError):
             return None
-        counts = Counter(pod_set_names(members, self._levels, seen.group.pod_sets))
+        counts = Counter(pod_set_names(members, self._engine.levels, seen.group.pod_sets))
         pod_sets = tuple(
             replace(each, count=counts.pop(each.name, 0)) for each in seen.group.pod_sets
         )

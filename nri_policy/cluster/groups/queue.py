@@ -31,8 +31,7 @@ class _Waiting:
 class Queue(Generic[Key]):
     """Groups that wait, by key."""
 
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
+    def __init__(self) -> None:
         self._waiting: dict[Key, _Waiting] = {}
         self._change = 0
 
@@ -101,11 +100,14 @@ class Queue(Generic[Key]):
             if self._change == before:
                 return
 
-    def holders(self, now: float) -> list[Key]:
-        """Return the groups for which hosts are set aside, in order; one of a topology at most."""
+    def holders(self, now: float, timeout: float) -> list[Key]:
+        """Return the groups for which hosts are set aside, in order; one of a topology at most.
+
+        They have waited *timeout* seconds, or hold already.
+        """
         found: dict[str, Key] = {}
         for key, waiting in self._in_order() if self._waiting else ():
-            if waiting.topology not in found and self._is_holder(waiting, now):
+            if waiting.topology not in found and _is_holder(waiting, now, timeout):
                 found[waiting.topology] = key
         return [*found.values()]
 
@@ -120,10 +122,11 @@ class Queue(Generic[Key]):
     def _in_order(self) -> list[tuple[Key, _Waiting]]:
         return sorted(self._waiting.items(), key=lambda each: each[1].rank)
 
-    def _is_holder(self, waiting: _Waiting, now: float) -> bool:
-        if waiting.holds:
-            return True
-        return waiting.refused and not waiting.hopeless and now >= waiting.since + self.timeout
+
+def _is_holder(waiting: _Waiting, now: float, timeout: float) -> bool:
+    if waiting.holds:
+        return True
+    return waiting.refused and not waiting.hopeless and now >= waiting.since + timeout
 
 
 def seconds_between(earlier: str, later: str) -> float:

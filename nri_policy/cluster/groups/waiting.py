@@ -18,7 +18,6 @@ from nri_policy.cluster.groups.queue import Queue, Rank
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PlacementRequest, Status
 from nri_policy.cluster.objects.membership import Key
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
@@ -30,7 +29,7 @@ class WaitingGroups:
 
     def __init__(self, engine: Engine) -> None:
         """Place groups in *engine*, which may know nodes already."""
-        self.queue: Queue[Key] = Queue(engine.settings.groups.timeout)
+        self.queue: Queue[Key] = Queue()
         self._engine = engine
         self._reservations = Reservations(engine)
         self._emptied = self._reservations.empty
@@ -43,13 +42,8 @@ class WaitingGroups:
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
         self._counting: set[Key] = set()  # groups that were refused, and count where others are
 
-    def configure(self, settings: ClusterSettings) -> None:
-        """Go on with other settings; groups that wait are tried again."""
-        self.queue.timeout = settings.groups.timeout
-        self._see_change()
-
-    def see_nodes(self) -> None:
-        """Take in that nodes or zones of the engine have changed."""
+    def see_cluster(self) -> None:
+        """Take in that nodes, zones or settings of the engine have changed."""
         if self._emptied.is_up_to_date():
             self.queue.changed()  # no more than what is in use
         else:
@@ -80,7 +74,7 @@ class WaitingGroups:
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """See anew for whom hosts are set aside; those for whom that changes are tried again."""
         while True:
-            holders = self.queue.holders(now)
+            holders = self.queue.holders(now, self._engine.settings.groups.timeout)
             for key in [key for key in self._hosts if key not in holders]:
                 del self._hosts[key]
                 self.queue.changed()

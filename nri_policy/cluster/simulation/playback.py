@@ -297,7 +297,7 @@ class Simulation:
             hint = did_you_mean(name, self._engine.nodes)
             raise DocumentError("", f"there is no node {quoted(name)}{hint}")
         self._cluster.set_node(msgspec.structs.replace(node, ready=ready))
-        self._waiting.see_nodes()
+        self._waiting.see_cluster()
 
     def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:
         return {each.name: self._engine.kind_of(each) for each in group.pod_sets}
@@ -377,7 +377,8 @@ class Simulation:
     def _refuse(self, key: Key, message: str, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)
         if not self._groups[key].status.message:  # for the first time
-            self._look_at(self._now + max(0.0, queue.timeout - queue.waited(key, self._now)))
+            left = self._engine.settings.groups.timeout - queue.waited(key, self._now)
+            self._look_at(self._now + max(0.0, left))
         standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
         status = Status(
             state="Unplaceable" if hopeless else "Waiting",

@@ -20,7 +20,7 @@ def tried(queue: Queue[str], fits: str = "", hopeless: str = "") -> str:
 
 
 def queue_of(*groups: tuple[str, int, float]) -> Queue[str]:
-    queue: Queue[str] = Queue(TIMEOUT)
+    queue: Queue[str] = Queue()
     for key, priority, since in groups:
         queue.put(key, priority, since)
     return queue
@@ -65,53 +65,53 @@ def test_what_changes_while_groups_are_tried_is_not_lost() -> None:
 def test_the_first_that_has_waited_its_time_is_the_holder() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0), ("c", 5, 2.0))
     assert tried(queue) == "cab"
-    assert queue.holders(TIMEOUT - 1) == []
-    assert queue.holders(TIMEOUT) == ["a"]
-    assert queue.holders(TIMEOUT + 2) == ["c"]
+    assert queue.holders(TIMEOUT - 1, TIMEOUT) == []
+    assert queue.holders(TIMEOUT, TIMEOUT) == ["a"]
+    assert queue.holders(TIMEOUT + 2, TIMEOUT) == ["c"]
     queue.remove("c")
-    assert queue.holders(TIMEOUT + 2) == ["a"]
+    assert queue.holders(TIMEOUT + 2, TIMEOUT) == ["a"]
 
 
 def test_a_group_that_was_not_tried_yet_is_no_holder() -> None:
     queue = queue_of(("a", 0, 0.0))
-    assert queue.holders(TIMEOUT) == []
+    assert queue.holders(TIMEOUT, TIMEOUT) == []
 
 
 def test_a_holder_holds_nobody_up() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     tried(queue)
     queue.changed()
-    assert queue.holders(TIMEOUT + 5) == ["a"]
+    assert queue.holders(TIMEOUT + 5, TIMEOUT) == ["a"]
     assert tried(queue) == "ab"
 
 
 def test_each_topology_has_a_holder_of_its_own() -> None:
-    queue: Queue[str] = Queue(TIMEOUT)
+    queue: Queue[str] = Queue()
     for key, topology in (("a", ""), ("b", ""), ("c", "other")):
         queue.put(key, 0, 0.0, key, topology=topology)
     tried(queue)
-    assert queue.holders(TIMEOUT) == ["a", "c"]
+    assert queue.holders(TIMEOUT, TIMEOUT) == ["a", "c"]
 
 
 def test_one_that_can_never_fit_is_no_holder() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     assert tried(queue, hopeless="a") == "ab"
-    assert queue.holders(TIMEOUT + 5) == ["b"]
+    assert queue.holders(TIMEOUT + 5, TIMEOUT) == ["b"]
 
 
 def test_one_for_which_others_leave_is_a_holder_at_once() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     queue.refused("b", hopeless=False, holds=True)
-    assert queue.holders(2.0) == ["b"]
+    assert queue.holders(2.0, TIMEOUT) == ["b"]
     queue.changed()
     tried(queue)
-    assert queue.holders(2.0) == ["b"]
+    assert queue.holders(2.0, TIMEOUT) == ["b"]
 
 
 def test_one_with_hosts_of_another_leader_is_a_holder_before_it_is_tried() -> None:
-    queue: Queue[str] = Queue(TIMEOUT)
+    queue: Queue[str] = Queue()
     queue.put("a", 0, 0.0, holds=True)
-    assert queue.holders(0.0) == ["a"]
+    assert queue.holders(0.0, TIMEOUT) == ["a"]
 
 
 def test_it_says_how_long_the_oldest_waits() -> None:

@@ -38,7 +38,7 @@ class Racks:
     def set_node(self, name: str, *, ready: bool = True) -> None:
         node = read_node(objects.node(name, RACK=f"r{int(name[1:]) // 2}", ready=ready), "")
         self.cluster.set_node(node)
-        self.waiting.see_nodes()
+        self.waiting.see_cluster()
 
     def wait(self, name: str, *pod_sets: Object, priority: int = 0, since: float = 0.0) -> None:
         made = read_group(group(*pod_sets, name=name, priority=priority))
