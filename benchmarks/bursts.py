@@ -57,7 +57,7 @@ class BurstCluster:
         view = self.cluster.view
         self.zones = LiveZones(Extender(choose=choose), view, lambda: self.now)
         self.cluster.follow(self.zones)
-        self.verbs = Verbs(self.zones, ServiceSpread(view, lambda: self.now), choose=choose)
+        self.verbs = Verbs(self.zones, ServiceSpread(view, lambda: self.now))
         self.nodes = {f"n{at:02}": BurstNode(f"n{at:02}") for at in range(count)}
         self.left = dict.fromkeys(self.nodes, ALLOCATABLE)  # milli-CPU, as kube-scheduler counts
         self.pods: dict[str, BurstPod] = {}

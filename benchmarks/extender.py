@@ -123,7 +123,7 @@ def over_http() -> None:
         }
         cluster.set_node(read_node(node, ""))
         cluster.set_zones(zones_of(at))
-    verbs = Verbs(zones, ServiceSpread(cluster.view, time.monotonic), choose=False)
+    verbs = Verbs(zones, ServiceSpread(cluster.view, time.monotonic))
 
     async def answer(body: bytes) -> bytes:
         return verbs.filter(body)

@@ -49,7 +49,6 @@ class Verbs:
         zones: LiveZones,
         spread: ServiceSpread,
         *,
-        choose: bool,
         closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
         come: Callable[[Pod], None] = lambda _pod: None,
     ) -> None:
@@ -60,7 +59,6 @@ class Verbs:
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
         self._zones = zones
-        self.choose = choose
         self._spread = spread
         self._closed_to = closed_to
         self._come = come
@@ -72,7 +70,8 @@ class Verbs:
         self._spread.expire()
         self._spread.withdraw(pod.namespace, pod.name)
         self._come(pod)
-        if self.choose:
+        choose = self._zones.fits.settings.choose
+        if choose:
             self._zones.withdraw((pod.namespace, pod.name))
         request = self._zones.fits.request(pod)
         verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
@@ -95,8 +94,8 @@ class Verbs:
                 failed[name] = reason(verdict)
         self.rejected.update(failed.values())
         self.rejected.update(unresolvable.values())
-        chosen = self._spread.choose(pod, fitting) if self.choose else None
-        if self.choose and _holds(request):
+        chosen = self._spread.choose(pod, fitting) if choose else None
+        if choose and _holds(request):
             chosen = self._zones.choose(pod, request, fitting if chosen is None else [chosen])
         if chosen is not None:
             self._spread.promise(pod, chosen)

@@ -70,9 +70,7 @@ class NumaFit:
 
     def configure(self, settings: Extender) -> None:
         """Judge by these settings from now on."""
-        self._strategy = STRATEGIES.index(settings.strategy)
-        self._weights = settings.resources
-        self._strict = settings.strict
+        self.settings = settings
         self._answers.clear()
 
     def put(self, name: str, node: NumaNode) -> None:
@@ -107,7 +105,7 @@ class NumaFit:
             self._answers.clear()
         answer = self._answers.pop(request, None)
         if answer is None:
-            answer = Answer(request.compile(self.reader.resources, self._weights), 0)
+            answer = Answer(request.compile(self.reader.resources, self.settings.resources), 0)
             if len(self._answers) == MAX_KEPT:
                 self._answers.popitem(last=False)
         self._answers[request] = answer
@@ -118,7 +116,7 @@ class NumaFit:
             evaluate(
                 self._nodes,
                 answer.request,
-                self._strategy,
+                STRATEGIES.index(self.settings.strategy),
                 answer.verdicts,
                 answer.scores,
                 self._generations,
@@ -129,7 +127,7 @@ class NumaFit:
 
     def request(self, pod: Pod) -> NumaRequest:
         """Return what *pod* asks, by the settings."""
-        return numa_request(pod.spec, strict=self._strict)
+        return numa_request(pod.spec, strict=self.settings.strict)
 
     def zones(self, name: str, request: NumaRequest) -> tuple[int, ...] | None:
         """Return the zone of each step of the filter on a node, NO_ZONE for one that needs none.

@@ -92,7 +92,6 @@ class Service:
         self.verbs = Verbs(
             self.zones,
             spread,
-            choose=settings.extender.choose,
             closed_to=None
             if self.controller is None
             else self.controller.attempts.waiting.closed_to,
@@ -293,7 +292,6 @@ class Service:
 
     def _configure(self, settings: ClusterSettings) -> None:
         self.zones.fits.configure(settings.extender)
-        self.verbs.choose = settings.extender.choose
         if self.controller is not None:
             self.controller.configure(settings)
 

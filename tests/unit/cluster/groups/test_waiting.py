@@ -230,7 +230,7 @@ def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
     racks.step(TIMEOUT)
     view = Cluster().view
     zones, spread = LiveZones(Extender(), view, lambda: 0.0), ServiceSpread(view, lambda: 0.0)
-    verbs = Verbs(zones, spread, choose=False, closed_to=racks.waiting.closed_to)
+    verbs = Verbs(zones, spread, closed_to=racks.waiting.closed_to)
     web = {
         "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026"},
         "spec": objects.pod_spec({"cpu": 1}),

@@ -51,7 +51,6 @@ class World:
         self.verbs = Verbs(
             self.zones,
             ServiceSpread(self.cluster.view, lambda: self.time),
-            choose=False,
             come=self.admission.places.come,
         )
         for at in range(nodes):
