@@ -106,7 +106,7 @@ def place(jobs: int, pods: int) -> Clock:
         kinds = {type(each).__name__ for each in writes} - {"Notice"}
         name = " and ".join(sorted(kinds)) or "nothing"
         clock.seconds[name] = clock.seconds.get(name, 0.0) + time.process_time() - before
-        if not writes:
+        if not (writes or controller.busy):
             break
         for write in writes:
             revision += 1
