@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from http.client import FORBIDDEN, NOT_FOUND
+from http.client import BAD_REQUEST, FORBIDDEN, NOT_FOUND
 from pathlib import Path
 
 import yaml
@@ -69,6 +69,18 @@ def writes(api: ClusterAPI) -> list[tuple[str, str]]:
 
 def group_of(api: ClusterAPI) -> Object:
     return api.objects["placementgroups"]["default/job-j"]
+
+
+def test_who_places_no_groups_says_so_when_asked_where_they_would_go(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with job_of_three(tmp_path) as api, replica(api) as at:
+            person = await at.connect()
+            for path in ("/place", "/explain"):
+                status, answer = await person.send(path, b"[]")
+                assert status == BAD_REQUEST
+                assert b"it places no groups: it runs without --groups" in answer
+
+    asyncio.run(play())
 
 
 PLACED = {"default/j-0": "h1", "default/j-1": "h1", "default/j-2": "h2"}
