@@ -23,7 +23,7 @@ from nri_policy.plugin.enforcement import Enforcement
 
 log = logging.getLogger(__name__)
 
-PERIOD = 1.0  # seconds: an overlap ends within two
+PERIOD = 1.5  # seconds: an overlap ends within two
 
 
 class Cpusets(Protocol):
