@@ -1,4 +1,4 @@
-// Allocates resource claims with the allocator of kube-scheduler; see dra_allocator.py.
+// Allocates resource claims with the allocator of kube-scheduler; see dra_programs.py.
 //
 // A line of the input is a cluster of one node: its DeviceClasses, its ResourceSlices, and
 // ResourceClaims, which are allocated one after the other. The line of the output has the allocation

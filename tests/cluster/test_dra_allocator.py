@@ -19,7 +19,7 @@ from tests.support.allocations import (
     node_of,
     values_of,
 )
-from tools import dra_allocator
+from tools import dra_programs
 
 CASES = 5000
 BATCH = 250  # nodes that are held at once
@@ -28,7 +28,7 @@ BATCH = 250  # nodes that are held at once
 def test_whatever_the_scheduler_allocates_is_granted() -> None:
     """With NRI_POLICY_RECORD=1 the cases are recorded anew, for machines without Go."""
     try:
-        dra_allocator.program()
+        dra_programs.program("allocator")
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         pytest.skip(f"the allocator cannot be built: {error}")
     cases = [case for seed in range(CASES // BATCH) for case in granted(Random(seed))]
@@ -45,7 +45,7 @@ def granted(random: Random) -> list[Case]:
     clusters = [cluster_of(each, random) for each in drivers]
     cases = []
     for case, driver, cluster, found in zip(
-        drawn, drivers, clusters, dra_allocator.allocate(clusters), strict=True
+        drawn, drivers, clusters, dra_programs.allocate(clusters), strict=True
     ):
         claims = tuple(
             allocated_of(driver, claim, allocation)

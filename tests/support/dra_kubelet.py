@@ -182,5 +182,8 @@ class DRAKubelet:
                 request_serializer=lambda each: each.SerializeToString(),
                 response_deserializer=kind.FromString,
             )
-            answer: _Answer = await call(request, timeout=HANGS)
+            try:
+                answer: _Answer = await call(request, timeout=HANGS)
+            except grpc.aio.AioRpcError as error:  # of the whole batch, which drivers may give
+                raise PrepareError(error.details()) from error
             return answer

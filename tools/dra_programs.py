@@ -1,9 +1,11 @@
-"""The allocator of kube-scheduler for resource claims, as a program that tests ask.
+"""What Kubernetes does with resource claims, as programs that tests ask.
 
-It is built once of the published Go module, into a cache that all clones share (see `tools.cache`);
-Go's own settings (GOPROXY, GOFLAGS, …) apply. Nothing of it is kept in the repository.
+`allocator` is kube-scheduler's; `driver` is one on kubeletplugin, which most drivers are made with.
+They are built once of the published Go module, into a cache that all clones share (see
+`tools.cache`); Go's own settings (GOPROXY, GOFLAGS, …) apply. Nothing of the module is kept in the
+repository.
 
-    python3 -m tools.dra_allocator     # builds it, and prints where it is
+    python3 -m tools.dra_programs     # builds them, and prints where they are
 """
 
 from __future__ import annotations
@@ -20,24 +22,26 @@ from tools import cache
 from tools.debs import locked
 
 VERSION = "0.36.3"  # of k8s.io/dynamic-resource-allocation: the one of the newest real node
-_SOURCE = Path(__file__).with_suffix(".go")
+PROGRAMS = ("allocator", "driver")
 _MODULE = f"""\
-module dra-allocator
+module dra-program
 go 1.26.0
 require k8s.io/dynamic-resource-allocation v{VERSION}
 """
 
 
-def program() -> Path:
-    """Return the path of the program, built if it is not there yet or its source is another.
+def program(name: str) -> Path:
+    """Return the path of a program, built if it is not there yet or its source is another.
 
     Raises CalledProcessError where Go cannot build it, FileNotFoundError where there is no Go.
     """
-    folder = cache.folder("dra-allocator", VERSION)
-    built, source = folder / "allocator", folder / "main.go"
+    folder = cache.folder(f"dra-{name}", VERSION)
+    own = Path(__file__).with_name(f"dra_{name}.go")
+    built, source = folder / name, folder / "main.go"
     with locked(folder / "lock"):
-        if not built.exists() or source.read_text() != _SOURCE.read_text():
-            shutil.copy(_SOURCE, source)
+        if not built.exists() or source.read_text() != own.read_text():
+            built.unlink(missing_ok=True)
+            shutil.copy(own, source)
             (folder / "go.mod").write_text(_MODULE)
             command = ["go", "build", "-mod=mod", "-trimpath", "-o", str(built), "."]
             environment = os.environ | {"CGO_ENABLED": "0"}
@@ -51,9 +55,11 @@ def allocate(clusters: Iterable[Any]) -> list[list[Any]]:
     A cluster is `{classes: [...], slices: [...], claims: [...]}`, objects of resource.k8s.io/v1.
     """
     asked = "\n".join(json.dumps(each) for each in clusters)
-    done = subprocess.run([program()], input=asked, stdout=subprocess.PIPE, text=True, check=True)
+    command = [program("allocator")]
+    done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 if __name__ == "__main__":
-    print(program())
+    for each in PROGRAMS:
+        print(each, program(each))
