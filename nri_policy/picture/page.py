@@ -17,6 +17,7 @@ from nri_policy.picture.svg import HEADINGS, Strip, cells, figure
 from nri_policy.picture.svg_parts import swatch
 
 _LONGEST = 24  # characters of a word that is not broken
+_LONGEST_LIST = 16  # characters of CPUs that are not broken: `.cpus` has room for them
 _LONGEST_PROBLEM = 160
 _NARROW = 340  # pixels: the picture for a phone
 _LIST = re.compile(r"[\d,:-]+")
@@ -169,8 +170,8 @@ def frame(heads: Sequence[str], rows: Sequence[Element], class_: str | None = No
 
 
 def _cell(text: str, head: str) -> Element:
-    """Return a cell: a list of CPUs may break after its commas, a long name anywhere."""
-    if "," in text and _LIST.fullmatch(text):
+    """Return a cell: a long list of CPUs may break after its commas, a long name anywhere."""
+    if "," in text and len(text) > _LONGEST_LIST and _LIST.fullmatch(text):
         first, *rest = text.split(",")
         parts = [part for each in rest for part in (",", Element("wbr"), each)]
         return Element("td", first, *parts, class_="cpus", data_head=head or None)

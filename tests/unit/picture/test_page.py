@@ -174,7 +174,13 @@ def test_a_page_needs_nothing_from_elsewhere(engine: Engine) -> None:
     assert not re.search(r"url\(|@import|href|src=", text)
 
 
-def test_a_list_of_cpus_breaks_after_its_commas_only() -> None:
-    text = str(table(["CPUs"], [["0-3,8-11,64"]]))
-    assert "0-3,<wbr/>8-11,<wbr/>64" in text
+def test_a_long_list_of_cpus_breaks_after_its_commas_only() -> None:
+    text = str(table(["CPUs"], [["0-3,8-11,64-127,192"]]))
+    assert "0-3,<wbr/>8-11,<wbr/>64-127,<wbr/>192" in text
     assert 'class="cpus" data-head="CPUs"' in text
+
+
+def test_a_short_list_of_cpus_takes_no_more_room_than_it_needs() -> None:
+    text = str(table(["mems"], [["0,4"]]))
+    assert 'data-head="mems">0,4</td>' in text
+    assert "cpus" not in text
