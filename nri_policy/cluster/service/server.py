@@ -113,19 +113,26 @@ class Server(uvicorn.Server):
     async def follow_certificate(
         self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Use the certificate that is on disk for new connections, whenever it is renewed."""
-        files = [path for path in (self._listen.certificate, self._listen.key) if path is not None]
-        looks = (watch(WatchedFile(path), self._renew, sleep=sleep) for path in files)
+        """Use what is on disk for new connections, whenever it is renewed.
+
+        Clients' certificates of the authority that was there before are taken, too.
+        """
+        files = (self._listen.certificate, self._listen.key, self._listen.client_ca)
+        looks = (
+            watch(WatchedFile(path), self._renew, sleep=sleep) for path in files if path is not None
+        )
         await asyncio.gather(*looks)
 
     def _renew(self) -> None:
-        certificate, context = self._listen.certificate, self.config.ssl
+        certificate, authority = self._listen.certificate, self._listen.client_ca
         assert certificate is not None  # it is what is followed
-        assert context is not None
+        assert self.config.ssl is not None
         try:
             # On a context of its own first: one that fails has lost the certificate it had.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, self._listen.key)
-            context.load_cert_chain(certificate, self._listen.key)
+            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), self.config.ssl):
+                context.load_cert_chain(certificate, self._listen.key)
+                if authority is not None:
+                    context.load_verify_locations(authority)
         except OSError as error:  # as of a certificate whose key is still to come
             log.warning("certificate-refused", extra={"reason": str(error), "kept": "old"})
         else:

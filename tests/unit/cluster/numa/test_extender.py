@@ -664,6 +664,52 @@ def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> No
     asyncio.run(play())
 
 
+def test_clients_of_a_renewed_authority_are_known(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        write_certificates(tmp_path / name)
+    pem, ca = tmp_path / "old" / "server.pem", tmp_path / "ca.crt"
+    ca.write_bytes((tmp_path / "old" / "ca.crt").read_bytes())
+
+    async def knows(port: int, name: str) -> bool:
+        context = ssl.create_default_context(cafile=str(tmp_path / "old" / "ca.crt"))
+        context.load_cert_chain(tmp_path / name / "server.pem")
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            found = await reader.read()
+            writer.close()
+        except (ConnectionError, ssl.SSLError):
+            return False
+        return found.startswith(b"HTTP/1.1 200")
+
+    async def play() -> None:
+        answers = Answers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None)
+        http = server(Listen(port=0, certificate=pem, key=pem, client_ca=ca), answers)
+        looks = asyncio.Semaphore(0)
+
+        async def look(_seconds: float) -> None:
+            await looks.acquire()
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            answering = asyncio.create_task(http.serve([listener]))
+            following = asyncio.create_task(http.follow_certificate(sleep=look))
+            assert await knows(port, "old")
+            assert not await knows(port, "new")
+            ca.write_bytes((tmp_path / "new" / "ca.crt").read_bytes())
+            async with asyncio.timeout(HANGS):
+                while not await knows(port, "new"):
+                    looks.release()
+                    await asyncio.sleep(0.01)
+            assert await knows(port, "old")
+            following.cancel()
+            http.should_exit = True
+            await answering
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize(
     ("listen", "text"),
     [
