@@ -155,9 +155,12 @@ def test_a_fork_answers_as_a_cluster_in_which_it_has_happened(seed: int) -> None
                 each.remove_group(*key)
         for one, other in zip(trees(fork), trees(real), strict=True):
             assert room(one) == room(other)
+        without = fork.without_nodes({"n1", "n2"})
+        again = fork.without_nodes({"n1"}).without_nodes({"n1", "n2"})
         for group in asked("then"):
             assert fork.place(group) == real.place(group)
             assert fork.spread(group) == real.spread(group)
+            assert without.place(group) == again.place(group)  # closed once
 
 
 def place_in_both(fork: Engine, real: Engine) -> None:

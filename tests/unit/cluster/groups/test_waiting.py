@@ -116,6 +116,15 @@ def test_others_go_elsewhere_and_wait_where_there_is_nothing_else() -> None:
     assert text == "2 hosts set aside for default/gang"
 
 
+def test_those_who_leave_hosts_alone_see_each_others_places() -> None:
+    racks = full()
+    racks.step(TIMEOUT)
+    for at, name in enumerate("abcd"):  # h0, h1, h4 and h5 have a CPU left each
+        racks.wait(name, rack(1), since=1.0 + at)
+    found = racks.step(TIMEOUT + 1)
+    assert sorted(found.values()) == [["h0"], ["h1"], ["h4"], ["h5"]]
+
+
 def test_it_is_placed_as_soon_as_it_fits_and_the_hosts_are_free_again() -> None:
     racks = full()
     racks.wait("next", rack(3), since=2.0)
