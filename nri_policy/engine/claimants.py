@@ -30,7 +30,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def claimed_grant(state: State, container: Container, request: Request) -> Claimed:
+def choose_by_claims(state: State, container: Container, request: Request) -> Claimed:
     """Return the grant of a container that uses claims, without memory nodes.
 
     PlacementError for a claim that is not held, or where nothing is left of what it requests beyond

@@ -177,10 +177,10 @@ def _cut(
 
 
 def _book(state: State, container: Container, request: Request, grant: Grant) -> None:
-    state.put(_explained(state, container, request, grant, DecisionKind.CLAIMED))
+    state.put(_explain(state, container, request, grant, DecisionKind.CLAIMED))
 
 
-def _explained(
+def _explain(
     state: State, container: Container, request: Request, grant: Grant, kind: DecisionKind
 ) -> Placed:
     """Return what holds a grant for a part of a claim, and how it came by it."""
@@ -283,7 +283,7 @@ def _shortage(state: State, part: ClaimPart, request: Request, pool: Pool) -> Pl
 # ---- claims that are held already
 
 
-def restored_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]:
+def recall_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]:
     """Return the claims that are *stored*, and not held, on pools that are there."""
     pools = {each.name: each.id for each in state.layout.tree.pools}
     found = []
@@ -293,7 +293,7 @@ def restored_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]
         container = stand_in(each.part)
         grant = replace(each.grant, pool=pools[each.pool])
         request = claim_request(each.part, state.layout)
-        found.append(_explained(state, container, request, grant, DecisionKind.KEPT))
+        found.append(_explain(state, container, request, grant, DecisionKind.KEPT))
     return found
 
 

@@ -66,14 +66,14 @@ class Comparison:
         table = self.table(with_preemptible=True)
         pool = table.best(first, last)
         if not (self._request.exclusive and self._state.supply.has_preemptible()):
-            return self._found(table, pool, (True,))
+            return self._result(table, pool, (True,))
         alone = self.table(with_preemptible=False)
         other = alone.best(first, last)
         if other is None or pool is None or alone.outranks(other, pool):
-            return self._found(alone, other, (False,))
-        return self._found(table, pool, (True, False) if pool == other else (True,))
+            return self._result(alone, other, (False,))
+        return self._result(table, pool, (True, False) if pool == other else (True,))
 
-    def _found(self, table: Table, pool: int | None, looks: tuple[bool, ...]) -> Found:
+    def _result(self, table: Table, pool: int | None, looks: tuple[bool, ...]) -> Found:
         return Found(table=table, pool=pool, looks=looks, offers=self._offers)
 
     def table(self, *, with_preemptible: bool) -> Table:

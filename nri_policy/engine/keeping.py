@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.degraded_admission import add_notes, keep
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.recognition import Candidate, claimed_once, read_grant
+from nri_policy.engine.recognition import Candidate, find_unshared, read_grant
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort
@@ -42,7 +42,7 @@ def keep_all(
        by what the known grants leave of a pool.
     4. Mixed grants whose shared part had no room in phase 2 move to a pool above.
     """
-    alone = claimed_once(candidate.cpus for candidate in candidates)
+    alone = find_unshared(candidate.cpus for candidate in candidates)
     known = sorted((each for each in candidates if _keeps(each)), key=_shares)
     unknown = sorted((each for each in candidates if not each.held), key=_shares_all)
     left = [each for each in candidates if each.held and not _keeps(each)]

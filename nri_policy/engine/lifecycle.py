@@ -22,7 +22,7 @@ from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
 from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.placement import place
-from nri_policy.engine.pod_level import known_by_others, mistaken, settle_memory, share_memory
+from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memory, share_memory
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.requested import check_amounts, read_admitted, read_request
 from nri_policy.engine.rooms import open_room
@@ -39,7 +39,7 @@ def create(state: State, event: Created) -> Decision:
     free = state.supply.free_cpus()
     container = event.container
     if container.pod_level is None:
-        container = known_by_others(state, container)
+        container = learn_from_others(state, container)
     if event.admitted:
         container = with_held_claims(container, state.claims)
         container, request, warnings = read_admitted(container, state.layout)
@@ -49,7 +49,7 @@ def create(state: State, event: Created) -> Decision:
         check_supported(container, request, state.layout.settings)
     # older runtimes do not say when: whoever comes later is younger
     container = replace(container, created=max(container.created, state.latest + 1))
-    for stale in (container.id, state.named(container.full_name)):
+    for stale in (container.id, state.find(container.full_name)):
         if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
             leave(state, stale)
             state.forget(stale)

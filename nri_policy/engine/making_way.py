@@ -52,7 +52,7 @@ def width_of(layout: Layout, grant: Grant) -> Width:
     return layout.picker.domains.touched(grant.exclusive)
 
 
-def kept_cpus(state: State, request: Request, held: Held | None) -> tuple[CPUSet, int]:
+def cpus_to_keep(state: State, request: Request, held: Held | None) -> tuple[CPUSet, int]:
     """Return the CPUs that a resize keeps if it can, and how many of them; none at a creation."""
     if held is None:
         return EMPTY, 0
@@ -161,7 +161,7 @@ def _targets(state: State, request: Request, grant: Grant, held: Held | None) ->
     layout = state.layout
     widths, wide = layout.widths, width_of(layout, grant)
     cpus = len(grant.exclusive) + grant.shares
-    own, keeps = kept_cpus(state, request, held)
+    own, keeps = cpus_to_keep(state, request, held)
     leaves = len(own & grant.exclusive) < keeps
     if wide == NARROWEST and not leaves:
         return []

@@ -12,15 +12,15 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from nri_policy.engine.choice import Choice, Findings, choose, explain, find_failing
-from nri_policy.engine.claimants import claimed_grant
+from nri_policy.engine.claimants import choose_by_claims
 from nri_policy.engine.comparison import Comparison
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.making_way import (
     NARROWEST,
+    cpus_to_keep,
     find_last_ways,
     find_ways,
-    kept_cpus,
     note_beyond,
     width_of,
 )
@@ -85,7 +85,7 @@ def place(
 def _book_claimant(state: State, container: Container, request: Request) -> Choice:
     """Book what a container has by its claims, and memory as near to these as there is."""
     try:
-        claimed = claimed_grant(state, container, request)
+        claimed = choose_by_claims(state, container, request)
     except PlacementError as refusal:
         raise explain(state, container, Findings(), refusal) from None
     grant, pool = claimed.grant, state.layout.tree.pools[claimed.grant.pool]
@@ -158,7 +158,7 @@ def _is_closer(
     """
     assert first.findings.table is not None, "pools were compared"
     assert other.findings.table is not None, "pools were compared"
-    own, keeps = kept_cpus(state, request, held)
+    own, keeps = cpus_to_keep(state, request, held)
     if len(own & other.grant.exclusive) < keeps:
         return False
     before = first.findings.table.row(first.grant.pool)[: Column.DEPTH]

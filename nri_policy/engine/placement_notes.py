@@ -33,7 +33,7 @@ def may_be_confined(request: Request) -> bool:
     return request.qos is QoS.BURSTABLE and request.cpu_limit is not None
 
 
-def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> int:
+def confinement(request: Request, table: Table, tree: PoolTree, pool: int) -> int:
     """Return the milli-CPU that a Burstable container's limit is above what *pool* leaves it."""
     if not may_be_confined(request) or request.cpu_limit is None:
         return 0
@@ -45,7 +45,7 @@ def confined_by(request: Request, table: Table, tree: PoolTree, pool: int) -> in
 
 def confinement_notes(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
     """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
-    short = confined_by(request, table, layout.tree, pool)
+    short = confinement(request, table, layout.tree, pool)
     if request.cpu_limit is None or not short:
         return ()
     limit, left = format_cpu(request.cpu_limit), format_cpu(request.cpu_limit - short)

@@ -18,7 +18,7 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
 
-def known_by_others(state: State, container: Container) -> Container:
+def learn_from_others(state: State, container: Container) -> Container:
     """Return *container*, of a pod with resources as a whole if it or another of it shows that."""
     if shows_pod_level(container) or _fills_room(state, container):
         return replace(container, pod_level=True)
@@ -41,7 +41,7 @@ def _fills_room(state: State, container: Container) -> bool:
     return any(each.resources.cpu_limit == whole for each in (container, *others))
 
 
-def known_together(containers: Iterable[Container]) -> list[Container]:
+def learn_together(containers: Iterable[Container]) -> list[Container]:
     """Return *containers* that came all at once, with what they show of each other."""
     listed = [*containers]
     shown = {each.pod.id for each in listed if each.pod_level or shows_pod_level(each)}

@@ -110,7 +110,7 @@ def _first_way(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> M
             for each in sharers:
                 _put(state, each, to[each.container.id].id)
             if fits():
-                return _needed(state, sharers, to, fits)
+                return _find_needed(state, sharers, to, fits)
     return {}
 
 
@@ -138,14 +138,14 @@ def _by_trials(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
         for count, each in enumerate(sharers, 1):
             _put(state, each, above[each.container.id].id)
             if fits():
-                return _needed(state, sharers[:count], above, fits)
+                return _find_needed(state, sharers[:count], above, fits)
     with _try(state):
         for each in sharers:
             _put(state, each, tree.top.id)
-        return _needed(state, sharers, dict.fromkeys(above, tree.top), fits)
+        return _find_needed(state, sharers, dict.fromkeys(above, tree.top), fits)
 
 
-def _needed(
+def _find_needed(
     state: State, moved: list[Placed], to: Mapping[str, Pool], fits: Callable[[], bool]
 ) -> dict[str, Pool]:
     """Return where those of *moved* go without whom it would not fit: put back, largest first."""

@@ -40,7 +40,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
         return self.degraded or self.request
 
 
-def claimed_once(cpusets: Iterable[CPUSet]) -> CPUSet:
+def find_unshared(cpusets: Iterable[CPUSet]) -> CPUSet:
     """Return the CPUs that are in exactly one of *cpusets*."""
     once, more = EMPTY, EMPTY
     for cpus in cpusets:
@@ -91,7 +91,7 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
     """Return which of *cpus* are the container's own, None where they cannot be its grant."""
     layout, whole_cores = state.layout, request.steering.full_cores is FullCores.REQUIRE
     if request.hide_hyperthreads and (len(cpus) < request.exclusive or whole_cores):
-        cpus = _hidden(state, request, cpus)
+        cpus = _find_hidden(state, request, cpus)
         if not cpus:
             return None
     for sort in (layout.capacity.isolated, layout.capacity.sharable):
@@ -112,7 +112,7 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
     return None
 
 
-def _hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
+def _find_hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
     """Return the CPUs that a container holds of which it sees one of each core; none: too few.
 
     It sees the lowest of its threads: some above them were booked with these.

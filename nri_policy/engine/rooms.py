@@ -70,7 +70,7 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
     hints = (*room.hints, *(each for each in first.hints if each not in room.hints))
     room = replace(room, hints=hints)
     asked, _ = read_request(room, state.layout)
-    asked = replace(asked, steering=_drawn(asked, request))
+    asked = replace(asked, steering=_steer_like(asked, request))
     try:
         place(state, room, asked)
     except PlacementError as refusal:
@@ -84,7 +84,7 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
     return ()
 
 
-def _drawn(asked: Request, request: Request) -> Steering:
+def _steer_like(asked: Request, request: Request) -> Steering:
     """Return what steers a room that is drawn to others as *request* is."""
     return replace(asked.steering, affinities=request.steering.affinities)
 
@@ -105,7 +105,7 @@ def drop_rooms(state: State, living: Collection[str]) -> None:
         state.drop(pod_id)
 
 
-def restored_rooms(
+def recall_rooms(
     state: State,
     pods: Iterable[Pod],
     containers: Sequence[Candidate],
@@ -126,7 +126,7 @@ def restored_rooms(
             continue
         own, known = tenants.get(pod.id, []), stored.get(pod.id)
         if known is not None and known.of_room and known.pod_uid == pod.uid:
-            found.append(_recalled(state.layout, pod, known, ids))
+            found.append(_recall(state.layout, pod, known, ids))
         elif own and own[0].request.steering.room and all(each.held is None for each in own):
             oldest = min(each.container.created for each in own)
             room = stand_in(pod, created=oldest)
@@ -138,7 +138,7 @@ def restored_rooms(
     return found
 
 
-def _recalled(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]) -> Candidate:
+def _recall(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]) -> Candidate:
     """Return the room of *pod* with the grant that is stored of it."""
     asked = known.resources or Resources()
     room = replace(
@@ -161,10 +161,10 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     pod = replace(room.container.pod, amounts=asked)
     known = replace(room.container, pod=pod, resources=asked, resized=True)
     request, _ = read_request(known, state.layout)
-    request = replace(request, steering=_drawn(request, room.request))
+    request = replace(request, steering=_steer_like(request, room.request))
     had, has = room_milli(room.container), room_milli(known)
     if (why := why_no_room(known)) and (has > had or not has):
-        raise _refused(state, room, request, f"its room cannot be resized: {why}")
+        raise _refusal(state, room, request, f"its room cannot be resized: {why}")
     kept, slices = room.grant.exclusive, slices_of(state, pod_id)
     if request.exclusive < len(kept):
         kept = _shrink(state, room, request, slices)
@@ -174,10 +174,10 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     try:
         choice = place(state, known, request, held, last=False)
     except PlacementError as refusal:
-        raise _refused(state, room, request, _why_not(state, room, request, refusal)) from refusal
+        raise _refusal(state, room, request, _why_not(state, room, request, refusal)) from refusal
     if not kept <= choice.grant.exclusive:  # others of another kind, isolated or not
         text = "its room cannot grow: too few CPUs of its kind are left in its pool"
-        raise _refused(state, room, request, text)
+        raise _refusal(state, room, request, text)
     resized = state.rooms[pod_id]
     state.enter(replace(resized, grant=replace(resized.grant, ended=grant.ended)))
     settle(state, pod_id)
@@ -222,7 +222,7 @@ def _why_not(state: State, room: Placed, request: Request, refusal: PlacementErr
     return f"{resized} grow to {request.exclusive}: {pool} has {left} CPU left"
 
 
-def _refused(state: State, room: Placed, request: Request, text: str) -> PlacementError:
+def _refusal(state: State, room: Placed, request: Request, text: str) -> PlacementError:
     """Return the error that a room cannot have what is requested now."""
     grant = room.grant
     pool, available = state.layout.tree.pools[grant.pool].name, 1000 * len(grant.exclusive)
@@ -237,10 +237,10 @@ def _shrink(state: State, room: Placed, request: Request, slices: CPUSet) -> CPU
             f"its room cannot shrink to {counted(request.exclusive, 'CPU')}: its containers have"
             f" {len(slices)} exclusive CPUs of it"
         )
-        raise _refused(state, room, request, text)
+        raise _refusal(state, room, request, text)
     pool = layout.tree.pools[room.grant.pool]
     kept = take(layout, request, pool, cpus, tuple(filter(None, (slices,))), None)
     if not slices <= kept:
         text = f"its room cannot shrink to {counted(request.exclusive, 'CPU')} in whole cores"
-        raise _refused(state, room, request, text)
+        raise _refusal(state, room, request, text)
     return kept

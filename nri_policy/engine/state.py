@@ -381,7 +381,7 @@ class State:
         for container_id in [*self.resizing]:
             self.end_resize(container_id)
 
-    def named(self, full_name: str) -> str | None:
+    def find(self, full_name: str) -> str | None:
         """Return the id of the container of that `namespace/pod/name`, if it holds a grant."""
         return self._names.get(full_name)
 

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from nri_policy.engine.claimants import with_held_claims
-from nri_policy.engine.claims import hold_again, restored_claims
+from nri_policy.engine.claims import hold_again, recall_claims
 from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.lifecycle import heat
 from nri_policy.engine.listing import deduplicate, parse_cpus, recall, update_from_list
-from nri_policy.engine.pod_level import known_together
+from nri_policy.engine.pod_level import learn_together
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_admitted, read_request
 from nri_policy.engine.restoration import place_and_announce, with_stored_grant
-from nri_policy.engine.rooms import drop_rooms, living_pods, restored_rooms
+from nri_policy.engine.rooms import drop_rooms, living_pods, recall_rooms
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.tenancy import leave, settle_all
 from nri_policy.foundation.cpuset import CPUSet
@@ -59,7 +59,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     drop_rooms(state, pods)
     candidates, warnings, deadlines, unread = [], [], {}, {}
     pools = {pool.name: pool.id for pool in state.layout.tree.pools}
-    hold_again(state, restored_claims(state, event.held.values()))
+    hold_again(state, recall_claims(state, event.held.values()))
     recalled = _recall_all(state, present, event.held)
     for listed, (known, stored) in recalled:
         cpus, mems = parse_cpus(listed.resources.cpus), parse_cpus(listed.resources.mems)
@@ -82,7 +82,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
             candidate = with_stored_grant(candidate, stored, pools, there=there)
             deadlines[container.id] = stored.deadline
         candidates.append(candidate)
-    candidates += restored_rooms(state, pods.values(), candidates, event.held)
+    candidates += recall_rooms(state, pods.values(), candidates, event.held)
     state.end_resizes()  # who was resized is listed with what it has
     settle_all(state)
     cause = takeover_cause(left, came)
@@ -105,7 +105,7 @@ def _recall_all(
     """Return listed containers, each as it was known, with its stored grant, if any."""
     listed = [*present]
     recalled = [recall(each, held) for each in listed]
-    together = known_together(container for container, _ in recalled)
+    together = learn_together(container for container, _ in recalled)
     return [
         (each, (with_held_claims(container, state.claims), stored))
         for each, container, (_, stored) in zip(listed, together, recalled, strict=True)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.placement_notes import confined_by, may_be_confined
+from nri_policy.engine.placement_notes import confinement, may_be_confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import NodeView, Placed
 from nri_policy.observability import families
@@ -84,7 +84,7 @@ def shortcomings(
     if request.sort is Sort.RESERVED and placed.grant.sort is Sort.NORMAL:
         found.append(Shortcoming.OVERFLOWED)
     table = explanation.table if may_be_confined(request) else None
-    if table is not None and confined_by(request, table, explanation.tree, placed.grant.pool):
+    if table is not None and confinement(request, table, explanation.tree, placed.grant.pool):
         found.append(Shortcoming.CONFINED)
     booking = bookings.get(placed.container.id)
     if booking is not None and booking.home.zone < booking.zone:

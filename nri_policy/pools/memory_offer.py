@@ -270,7 +270,7 @@ class Offers:
         if home.refused:
             return Shortage(missing=0, nodes=EMPTY, text=home.refused)
         widest = self._held | home.widest
-        wide = self._laid_wide().copy()
+        wide = self._widest_flow().copy()
         missing = wide.lay(widest, request.amount)
         nodes = wide.full(widest)
         capacity = self._map.capacity_of(nodes)
@@ -310,7 +310,7 @@ class Offers:
         if zone not in self._fits:
             amount = self._request.amount
             self._fits[zone] = amount <= self._map.capacity_of(zone) and (
-                self._books.flow.room(zone) >= amount or self._laid_wide().holds(zone, amount)
+                self._books.flow.room(zone) >= amount or self._widest_flow().holds(zone, amount)
             )
         return self._fits[zone]
 
@@ -320,7 +320,7 @@ class Offers:
             self._free[zone] = self._books.flow.holds(zone, self._request.amount)
         return self._free[zone]
 
-    def _laid_wide(self) -> Flow:
+    def _widest_flow(self) -> Flow:
         """Return the flow with all that may be moved as wide as it may go."""
         if self._wide is None:
             self._wide = self._books.flow.copy()

@@ -86,7 +86,7 @@ def check(engine: Engine, runtime: Runtime) -> None:
         ]
         assert [*state.members(pool.id)] == sharing, "who shares a pool, in order of placement"
     for container_id, placed in state.placed.items():
-        assert state.named(placed.container.full_name) == container_id
+        assert state.find(placed.container.full_name) == container_id
         assert container_id in state.of_pod(placed.container.pod.id)
 
 
