@@ -6,7 +6,7 @@ container asks for. Nothing else computes values.
 
 from __future__ import annotations
 
-from nri_policy.classes.blockio import changed_limits, join_changes, parse_limits
+from nri_policy.classes.blockio import join_changes, limits_to_write, parse_limits
 from nri_policy.classes.desired import blockio, desired
 from nri_policy.classes.equipment import Equipment
 from nri_policy.classes.membership import BlockIO, Classes, Origin, Scheduling
@@ -21,8 +21,8 @@ __all__ = [
     "Scheduler",
     "Scheduling",
     "blockio",
-    "changed_limits",
     "desired",
     "join_changes",
+    "limits_to_write",
     "parse_limits",
 ]

@@ -82,7 +82,7 @@ def parse_limits(text: str) -> dict[str, str]:
     return {number: value for number, value in _lines(text).items() if value != unlimited}
 
 
-def changed_limits(
+def limits_to_write(
     before: Mapping[str, str], after: Mapping[str, str], equipment: Equipment
 ) -> dict[str, str]:
     """Return what to write for cgroup files that hold *before* to hold *after*."""

@@ -40,10 +40,10 @@ from nri_policy.report import (
     explanation_report,
     held_hints,
     machine_report,
+    newcomer_report,
     occupied_pools,
     pool_reports,
-    refused_report,
-    tried_report,
+    refusal_report,
     what_if_report,
 )
 from nri_policy.settings import effective
@@ -169,7 +169,7 @@ class Control:
                 updated_by=(causes[name],) if name in causes else (),
             )
         for name, reason in self._list_refused(view).items():
-            shown.setdefault(name, refused_report(reason, updated_by=()))
+            shown.setdefault(name, refusal_report(reason, updated_by=()))
         if request.usage:
             used = await asyncio.to_thread(self._cpu_seconds, cgroups.values())
             for name, cgroup in cgroups.items():
@@ -296,7 +296,7 @@ class Control:
                     await asyncio.sleep(0)  # the runtime's requests come first
         result, newcomers = trial.result(), {}
         for name, newcomer in result.newcomers.items():
-            newcomers[name] = tried_report(newcomer)
+            newcomers[name] = newcomer_report(newcomer)
             await asyncio.sleep(0)
         return _document(what_if_report(result, newcomers))
 

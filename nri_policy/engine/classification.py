@@ -16,8 +16,8 @@ from nri_policy.classes import (
     Origin,
     Scheduling,
     blockio,
-    changed_limits,
     desired,
+    limits_to_write,
 )
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
@@ -130,7 +130,7 @@ def update_limits(state: State, cause: str, *, everyone: bool = False) -> tuple[
         if now == before.blockio:
             continue
         classes = state.classes[container_id] = replace(before, blockio=now)
-        limits = changed_limits(before.limits, classes.limits, equipment)
+        limits = limits_to_write(before.limits, classes.limits, equipment)
         if limits and not equipment.no_io_updates:
             cpus, mems = state.sent[container_id]
             changes.append(

@@ -57,7 +57,7 @@ def read_sets(tree: Tree) -> CPUSets:
     Raises TopologyError if no CPU is online.
     """
     with tree.folder(CPU_FOLDER) as folder:
-        present = CPUSet(_known(tree, folder))
+        present = CPUSet(_list_known(tree, folder))
         listed = folder.set("online")
         offline = CPUSet(cpu for cpu in present if _is_offline(folder, cpu, listed))
         if not present:
@@ -133,7 +133,7 @@ def cpuinfo(tree: Tree) -> Mapping[int, CPU]:
     }
 
 
-def _known(tree: Tree, folder: Folder) -> list[int]:
+def _list_known(tree: Tree, folder: Folder) -> list[int]:
     cpus = folder.numbered("cpu")
     if cpus and cpus[-1] > HIGHEST:
         tree.notes.add(f"{CPU_FOLDER}: folders of CPUs above {HIGHEST} are left out")

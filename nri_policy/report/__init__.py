@@ -23,7 +23,7 @@ from nri_policy.report.container import (
     ContainerReport,
     Containers,
     container_report,
-    refused_report,
+    refusal_report,
 )
 from nri_policy.report.explanation import (
     CandidateReport,
@@ -64,7 +64,7 @@ from nri_policy.report.what_if import (
     TriedReport,
     TwoHoldings,
     WhatIfReport,
-    tried_report,
+    newcomer_report,
     what_if_report,
 )
 
@@ -126,11 +126,11 @@ __all__ = [
     "format_cpus",
     "held_hints",
     "machine_report",
+    "newcomer_report",
     "occupied_pools",
     "plain",
     "pool_reports",
-    "refused_report",
+    "refusal_report",
     "schemas",
-    "tried_report",
     "what_if_report",
 ]

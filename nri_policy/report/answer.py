@@ -49,7 +49,7 @@ def answer_report(
         cpus_are=_cpus_are(view, placed) if cpus else "left as they are",
         mems=mems,
         memory_is=kinds or "left to the kernel",
-        asked=f"{_asked(placed.request)}{_source(placed)}",
+        asked=f"{_amount(placed.request)}{_source(placed)}",
         got=_got(placed, cpus),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
@@ -81,20 +81,20 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
     grant = placed.grant
     cpus = view.cpus(placed)
     if grant.sort is Sort.RESERVED:
-        return f"reserved, {_shared_with(view, placed, cpus)}"
+        return f"reserved, {_sharers(view, placed, cpus)}"
     kind = "isolated" if grant.isolated else "exclusive"
     kind = "of its claims" if grant.claimed else kind
     own = f"{kind}, {_place(view.layout, grant.own)}"
     if not (grant.shares or grant.rest):
         return own
     shared = cpus - grant.own
-    others = _shared_with(view, placed, shared)
+    others = _sharers(view, placed, shared)
     if not grant.own:
         return f"{others}, {_place(view.layout, shared)}"
     return f"{grant.own} {own}; {shared} {others}"
 
 
-def _shared_with(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
+def _sharers(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
     others = sum(
         not where.isdisjoint(cpus)
         for each, (where, _) in view.sent.items()
@@ -127,7 +127,7 @@ def _memory_kinds(layout: Layout, mems: CPUSet) -> Iterator[str]:
             yield str(kind)
 
 
-def _asked(request: Request) -> str:
+def _amount(request: Request) -> str:
     if request.sort is Sort.PRESERVE:
         return "no pinning"
     return count_cpus(request.milli) if request.milli else "no CPU"

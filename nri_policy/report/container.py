@@ -73,7 +73,7 @@ def container_report(
     )
 
 
-def refused_report(error: str, *, updated_by: tuple[str, ...] | None = None) -> ContainerReport:
+def refusal_report(error: str, *, updated_by: tuple[str, ...] | None = None) -> ContainerReport:
     """Return what is shown of a container that got nothing."""
     return ContainerReport(
         qos=None,

@@ -99,7 +99,7 @@ def explanation_report(explanation: Explanation) -> ExplanationReport:
         # where the container was to stay, or made room later, the comparison did not decide
         best = table.best() if table.best() == explanation.pool else None
         rivals = [p for p in range(table.count) if table.fits(p) and p != best]
-        decided = _decided_by(table, best, rivals)
+        decided = _find_decider(table, best, rivals)
         candidates = tuple(_candidate(explanation.tree, table, p, best) for p in range(table.count))
     why = _why(explanation, candidates, decided)
     return ExplanationReport(
@@ -154,7 +154,7 @@ def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> Can
     )
 
 
-def _decided_by(table: Table, best: int | None, rivals: list[int]) -> str | None:
+def _find_decider(table: Table, best: int | None, rivals: list[int]) -> str | None:
     """Return the criterion that beat the last rival: the latest one on which any rival lost."""
     if best is None:
         return None
@@ -207,7 +207,7 @@ def _because(explanation: Explanation) -> str | None:
             return None if request.exclusive else f"It shares CPUs because {because}."
 
 
-def _hinted(hints: Iterable[Hint]) -> str:
+def _kinds_of_hints(hints: Iterable[Hint]) -> str:
     """Return what the *hints* are of."""
     kinds = {hint.kind in {HintKind.DEVICES, *ASSIGNED_HINTS} for hint in hints}
     return "devices and mounts" if len(kinds) > 1 else "devices" if True in kinds else "mounts"
@@ -222,7 +222,7 @@ def _by_hints(tree: PoolTree, pool: int, hints: Iterable[Hint], decided: str) ->
     )
     if decided not in {"hints", "hint_depth"} or not places or not inside:
         return None
-    what = _hinted(hints)
+    what = _kinds_of_hints(hints)
     if len(places) == 1:
         return f"it is the smallest pool with room that contains its {what.removesuffix('s')}"
     count = "both" if len(places) == 2 else f"all {len(places)}"
@@ -244,13 +244,13 @@ def _why(
     name = explanation.tree.pools[pool].name
     if decided == "id":
         equal = [name, *(each.pool for each in candidates if each.lost_on == "id")]
-        return f"{_listed(equal)} are equally good, and the lowest number wins"
+        return f"{_enumerate(equal)} are equally good, and the lowest number wins"
     if decided:
         reason = _by_hints(explanation.tree, pool, request.steering.hints, decided)
         return reason or _by_room(request, candidates, name, decided) or REASONS[decided]
     if [each.pool for each in candidates if each.fits] == [name]:
         if request.steering.strict_hints and request.steering.hints:
-            near = _hinted(request.steering.hints)
+            near = _kinds_of_hints(request.steering.hints)
             return f"its hints are strict, and no other pool near its {near} has room"
         return f"no other pool has room{_closest(explanation)}"
     return None
@@ -275,7 +275,7 @@ def _first(value: Value) -> float:
     return value[0] if isinstance(value, tuple) else value
 
 
-def _listed(pools: Sequence[str]) -> str:
+def _enumerate(pools: Sequence[str]) -> str:
     """Return names as a sentence has them: `NUMA nodes #0, #1 and #3`."""
     if len(pools) > _MOST_NAMED:
         return f"{len(pools)} pools"

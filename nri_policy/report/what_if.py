@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.node import Fit, Held, Newcomer, NewSettings, Result
-from nri_policy.report.container import ContainerReport, container_report, refused_report
+from nri_policy.report.container import ContainerReport, container_report, refusal_report
 from nri_policy.report.explanation import explanation_report
 from nri_policy.report.pool import PoolReport, pool_reports
 
@@ -71,12 +71,12 @@ def _settings(settings: NewSettings) -> NewSettingsReport:
     )
 
 
-def tried_report(newcomer: Newcomer) -> TriedReport:
+def newcomer_report(newcomer: Newcomer) -> TriedReport:
     """Return what is shown of a container that came."""
     if newcomer.holding is None or newcomer.explanation is None:
         reason = newcomer.refusal or ""
         return TriedReport(
-            **structs.asdict(refused_report(reason)),
+            **structs.asdict(refusal_report(reason)),
             outcome=DecisionKind.REFUSED,
             summary=reason,
             why=None,

@@ -96,7 +96,7 @@ def load_kind(
     metadata = document.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         problems.append(Problem("metadata", f"{quoted(metadata)} is not a map"))
-    with _located(origin, marks):
+    with _locate_problems(origin, marks):
         return read_spec(document.get("spec"), problems)
 
 
@@ -104,7 +104,7 @@ def load_values(text: str | bytes, origin: str) -> Settings:
     """Return the settings in `config` of values for the Helm chart; raises SettingsError."""
     marks: Marks = {}
     document = _read_document(text, origin, marks)
-    with _located(origin, marks):
+    with _locate_problems(origin, marks):
         return _settings(document.get("config"), "config", origin, [])
 
 
@@ -121,7 +121,7 @@ def _read_document(text: str | bytes, origin: str, marks: Marks) -> dict[str, An
 
 
 @contextmanager
-def _located(origin: str, marks: Marks) -> Iterator[None]:
+def _locate_problems(origin: str, marks: Marks) -> Iterator[None]:
     """Give the problems of a SettingsError within the context their places in the text."""
     try:
         yield

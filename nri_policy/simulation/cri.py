@@ -186,8 +186,8 @@ class ContainerRuntime:
                     container.make_cgroup()
             except CallRefused:
                 if self.release.tells_failed_creations:
-                    await self._stopped(container)
-                    await self._removed(container)
+                    await self._stop(container)
+                    await self._remove(container)
                 else:
                     self._forget(container)
                 raise
@@ -214,7 +214,7 @@ class ContainerRuntime:
                         nri.START_CONTAINER, container.pod.message, container.message
                     )
             except CallRefused:
-                await self._stopped(container)
+                await self._stop(container)
                 raise
             await self.between("started", container)
             container.enter(RuntimeState.RUNNING)
@@ -263,13 +263,13 @@ class ContainerRuntime:
     async def stop_container(self, container: Container) -> None:
         """StopContainer; does nothing to a container that is stopped."""
         async with self._call(container.pod):
-            await self._stopped(container, ends=self._can_end(container))
+            await self._stop(container, ends=self._can_end(container))
 
     async def remove_container(self, container: Container) -> None:
         """RemoveContainer; stops it first."""
         async with self._call(container.pod):
-            await self._stopped(container)
-            await self._removed(container)
+            await self._stop(container)
+            await self._remove(container)
 
     async def stop_pod(self, pod: Pod) -> None:
         """StopPodSandbox; stops its containers first."""
@@ -281,7 +281,7 @@ class ContainerRuntime:
         async with self._call(pod):
             await self._pod_stopped(pod)
             for container in list(pod.containers):
-                await self._removed(container)
+                await self._remove(container)
             self.devices.forget(pod.manifest.metadata.uid)
             await self.unprepare(pod.manifest)
             if self._pods.pop(pod.id, None):
@@ -370,7 +370,7 @@ class ContainerRuntime:
             container.message.state = nri.CONTAINER_STOPPED
         return True
 
-    async def _stopped(self, container: Container, *, ends: bool = True) -> None:
+    async def _stop(self, container: Container, *, ends: bool = True) -> None:
         """End a container; plugins hear of it once, while it still seems to run."""
         if container.state in (RuntimeState.STOPPED, RuntimeState.REMOVED):
             return
@@ -389,7 +389,7 @@ class ContainerRuntime:
             self.vanish(container)
             self._creation.show_time(container, "finished_at")
 
-    async def _removed(self, container: Container) -> None:
+    async def _remove(self, container: Container) -> None:
         if container.state is RuntimeState.REMOVED:
             return
         await self._tell(nri.REMOVE_CONTAINER, container.pod, container)
@@ -403,7 +403,7 @@ class ContainerRuntime:
     async def _pod_stopped(self, pod: Pod) -> None:
         for container in pod.containers:
             if self._can_end(container):
-                await self._stopped(container)
+                await self._stop(container)
         if pod.ready:
             pod.ready = False
             await self._tell(nri.STOP_POD_SANDBOX, pod)

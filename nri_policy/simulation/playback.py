@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError
-from nri_policy.report import Containers, OccupiedPoolReport, plain, refused_report
+from nri_policy.report import Containers, OccupiedPoolReport, plain, refusal_report
 from nri_policy.simulation.containers import Container, CRIError, Pod
 from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError
 from nri_policy.simulation.scenario import (
@@ -46,7 +46,7 @@ from nri_policy.simulation.scenario import (
     Step,
 )
 
-_NOTHING = refused_report("", updated_by=())
+_NOTHING = refusal_report("", updated_by=())
 COMES_BACK = 60.0  # seconds of real time; the daemon's longest wait between attempts is half of it
 
 
@@ -334,11 +334,11 @@ def _is_expected(result: Result, expected: Iterable[Expect]) -> bool:
         if each.error is not None:
             return True
         names |= {*_list_not_started(each)}
-    refused = _refused_in(result)
+    refused = _find_refused(result)
     return bool(refused) and refused <= names
 
 
-def _refused_in(result: Result) -> set[str]:
+def _find_refused(result: Result) -> set[str]:
     """Return the containers that the error of a step is about."""
     error = result.error or ""
     return {

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.node import WhatIf
-from nri_policy.report import plain, tried_report, what_if_report
+from nri_policy.report import newcomer_report, plain, what_if_report
 from tests.support import nodes
 from tests.support.daemon import Served, served
 from tests.support.pictures import held_by
@@ -110,7 +110,7 @@ def _tried(node: Served, new: list[dict[str, Any]]) -> Any:
         for _ in trial.run(wanted):
             pass
     result = trial.result()
-    newcomers = {name: tried_report(each) for name, each in result.newcomers.items()}
+    newcomers = {name: newcomer_report(each) for name, each in result.newcomers.items()}
     return plain(what_if_report(result, newcomers))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.classes import Equipment, changed_limits, join_changes, parse_limits
+from nri_policy.classes import Equipment, join_changes, limits_to_write, parse_limits
 from nri_policy.classes.blockio import limits_of
 from nri_policy.hardware.disks import Disk
 from nri_policy.settings import SettingsError
@@ -116,7 +116,7 @@ def test_what_the_kernel_would_refuse_is_an_error_of_the_settings(
 def test_a_disk_that_came_is_the_only_line_that_is_written() -> None:
     before, _ = limits({"Devices": ["/dev/sda"], "ThrottleReadBps": 1})
     after, _ = limits({"Devices": ["/dev/sd*"], "ThrottleReadBps": 1})
-    assert changed_limits(before, after, EQUIPMENT) == {
+    assert limits_to_write(before, after, EQUIPMENT) == {
         "io.max": "8:16 rbps=1 wbps=max riops=max wiops=max"
     }
 
@@ -124,13 +124,13 @@ def test_a_disk_that_came_is_the_only_line_that_is_written() -> None:
 def test_what_is_limited_no_more_is_lifted_unless_it_is_gone() -> None:
     before, _ = limits({"Devices": ["/dev/sd*"], "ThrottleReadBps": 1, "Weight": 50})
     there = Equipment(disks=(SDA,))
-    assert changed_limits(before, {}, there) == {
+    assert limits_to_write(before, {}, there) == {
         "io.max": "8:0 rbps=max wbps=max riops=max wiops=max",
         "io.weight": "8:0 default",
         "io.bfq.weight": "8:0 default",
     }
     weight, _ = limits({"Weight": 50})
-    assert changed_limits(weight, {}, there)["io.weight"] == "default 100"
+    assert limits_to_write(weight, {}, there)["io.weight"] == "default 100"
 
 
 def test_two_changes_one_after_the_other_are_one() -> None:

@@ -38,10 +38,10 @@ from nri_policy.report import (
     decode,
     explanation_report,
     machine_report,
+    newcomer_report,
     occupied_pools,
     plain,
     pool_reports,
-    tried_report,
 )
 from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.simulation.device_manager import PluginDevice
@@ -376,11 +376,11 @@ async def test_others_have_their_turn_while_a_large_question_is_answered(
 
     def report(newcomer: Newcomer) -> TriedReport:
         at_report.append(turns)
-        return tried_report(newcomer)
+        return newcomer_report(newcomer)
 
     created = WhatIf._create
     monkeypatch.setattr(WhatIf, "_create", create)
-    monkeypatch.setattr("nri_policy.daemon.control.tried_report", report)
+    monkeypatch.setattr("nri_policy.daemon.control.newcomer_report", report)
     async with asked(tmp_path) as (_, stub), asyncio.TaskGroup() as tasks:
         going_on = tasks.create_task(others())
         request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "1")), most=True)

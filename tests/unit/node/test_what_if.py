@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Start, Wanted, WhatIf
-from nri_policy.report import plain, tried_report, what_if_report
+from nri_policy.report import newcomer_report, plain, what_if_report
 from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -51,7 +51,7 @@ def tried(driver: EngineDriver, *pods: Wanted, devices: dict[str, int] | None = 
         for _ in trial.run(pod):
             pass
     result = trial.result()
-    newcomers = {name: tried_report(each) for name, each in result.newcomers.items()}
+    newcomers = {name: newcomer_report(each) for name, each in result.newcomers.items()}
     return plain(what_if_report(result, newcomers))
 
 

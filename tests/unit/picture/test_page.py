@@ -25,7 +25,7 @@ from nri_policy.picture.page import (
     table,
 )
 from nri_policy.picture.svg import Strip
-from nri_policy.report import DeviceReport, machine_report, pool_reports, refused_report
+from nri_policy.report import DeviceReport, machine_report, pool_reports, refusal_report
 from tests.support import nodes
 from tests.support.pictures import held_by, holding, made_up, scene_of
 
@@ -75,7 +75,7 @@ def topology(engine: Engine) -> str:
 
 def test_a_page_of_a_picture_has_the_table_of_containers(engine: Engine) -> None:
     held = held_by(engine)
-    refused = {"default/huge/main": refused_report("no pool has room")}
+    refused = {"default/huge/main": refusal_report("no pool has room")}
     scene = made_up(engine, {**held, **refused})
     text = page("Pools", section("Now", *picture_parts(scene), containers(scene)))
     read(text)
@@ -153,7 +153,7 @@ def test_a_step_says_what_went_wrong(engine: Engine) -> None:
 def test_what_comes_from_outside_stays_text(engine: Engine, *, script: bool) -> None:
     scene = made_up(
         engine,
-        {EVIL: holding(pool=f"root {EVIL}"), f"{EVIL}2": refused_report(EVIL)},
+        {EVIL: holding(pool=f"root {EVIL}"), f"{EVIL}2": refusal_report(EVIL)},
         made_up(engine, {}),
     )
     strip = Strip(heading=EVIL, problems=(EVIL,), scene=scene)

@@ -25,7 +25,7 @@ from nri_policy.cli.output import Paper
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture.scene import CPUUse, Scene, Use
 from nri_policy.proto.control_pb2 import Change, Decision
-from nri_policy.report import refused_report
+from nri_policy.report import refusal_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support import nodes
 from tests.support.daemon import pod, served
@@ -284,7 +284,7 @@ def test_the_keys_are_listed() -> None:
 
 
 def test_who_was_refused_is_listed() -> None:
-    refused = {f"default/huge{n}/main": refused_report("no room") for n in range(5)}
+    refused = {f"default/huge{n}/main": refusal_report("no room") for n in range(5)}
     shown = lines(snapshot(made_up(nodes.engine(), refused)), height=40)
     assert [line for line in shown if line.startswith("refused:")] == [
         f"refused: huge{n}/main: no room" for n in range(3)
