@@ -139,6 +139,7 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         await it.start(pod("next"))
         assert CPUSet.parse(slow.message.linux.resources.cpu.cpus).isdisjoint(own.cpus)
         assert it.runtime.synchronizations == 1
+        assert not it.daemon.parts.enforcement._looks, "a look that is over is not kept"
 
 
 @RUNTIMES

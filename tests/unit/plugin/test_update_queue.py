@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code
@@ -25,6 +26,7 @@ from nri_policy.nri.session import UPDATE_TIMEOUT, Session
 from nri_policy.nri.ttrpc import Request
 from nri_policy.plugin import update_queue as update_queue_module
 from nri_policy.plugin.convert import update_of
+from nri_policy.plugin.ledger import Cpuset
 from nri_policy.plugin.update_queue import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER, UpdateQueue
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
@@ -126,6 +128,16 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
         )
         for task in tasks:
             task.cancel()
+
+
+async def test_who_is_where_it_is_to_be_hears_of_another_quota_at_leisure(tmp_path: Path) -> None:
+    async with scene(tmp_path) as it:
+        change = replace(it.placement(0), quota=NO_QUOTA)
+        in_force = {it.ids[0]: Cpuset(cpus=change.cpus, mems=change.mems)}
+        it.update_queue.ledger.restart({}, in_force)
+        it.update_queue.only([change])
+        assert it.update_queue.unsent == {}
+        assert it.update_queue.ledger.some_untold.is_set()
 
 
 async def test_the_next_response_takes_along_what_others_have_not_heard(tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_several_files_add_up_whatever_their_form() -> None:
         ([b"a: \xff"], "file0: .*"),
         (['{"nodes": {}}', '{"nodes": []}'], "file1: nodes: .* is of the wrong type"),
         (['{"kind": "List", "items": ["a"]}'], "file0: .*is not an object"),
+        (['{"kind": "PodList", "items": 7}'], "file0: items: 7 is not a list"),
     ],
 )
 def test_what_is_no_cluster_is_refused_by_name(texts: list[str | bytes], problem: str) -> None:
