@@ -7,6 +7,7 @@ import pytest
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.groups import controller
 from tests.support.placement_world import Play
+from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
 TIMEOUT = 600.0
@@ -22,6 +23,19 @@ def full() -> Play:
     play.world.submit("gang", 8, 1, RACK)
     play.rest()
     return play
+
+
+def test_a_group_gets_the_room_of_a_pod_that_was_deleted() -> None:
+    play = Play()
+    metadata = {"name": "web", "uid": "u", "annotations": {"placement.nri/group": ""}}
+    play.world.put("pods", {"metadata": metadata, "spec": pod_spec({"cpu": 1}, nodeName="h0")})
+    for name in ("a", "b", "gang"):
+        play.world.submit(name, 8, 1, RACK)
+        play.rest()
+    assert play.world.let_go("gang") == (0, 8)
+    play.world.delete("pods", "web")  # of no group: what it says makes no sense
+    play.rest()
+    assert play.world.let_go("gang") == (8, 8)
 
 
 def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
