@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import Call, Identity
 from nri_policy.nri.session import Session
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2 as pb
@@ -28,6 +28,8 @@ from nri_policy.proto import nri_pb2 as pb
 class Idle:
     """A plugin that gives each container the same CPUs and is otherwise content."""
 
+    def begin(self, call: Call) -> None: ...
+    def end(self) -> None: ...
     async def configure(self, request: pb.ConfigureRequest, runtime: Runtime) -> None: ...
     async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None: ...
     async def update_pod_sandbox(self, request: pb.UpdatePodSandboxRequest) -> None: ...

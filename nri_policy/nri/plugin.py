@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,9 +29,15 @@ class Plugin(Protocol):
 
     A method fails its request by raising `Refused`; which failures fail the pod is up to the
     runtime (those of create, start and update do, the others are logged). Any other exception
-    fails the request as an internal error. `CALL` tells a method how much time it has. A method is
-    cancelled when its connection closes before it is answered, not when `late` answered: `overdue`.
+    fails the request as an internal error. A method is cancelled when its connection closes before
+    it is answered, not when `late` answered. `begin` and `end` enclose each request's method.
     """
+
+    def begin(self, call: Call) -> None:
+        """Hear which request the next method runs for: its turn has come."""
+
+    def end(self) -> None:
+        """Hear that this method has ended."""
 
     async def configure(self, request: ConfigureRequest, runtime: Runtime) -> None:
         """Take note of the runtime that a new connection leads to."""
@@ -122,12 +127,3 @@ class Call:
     deadline: float  # by `clock`; infinite if the caller set no limit
     clock: Callable[[], float]
     answered: bool = False
-
-
-CALL: ContextVar[Call] = ContextVar("CALL")
-
-
-def overdue() -> bool:
-    """Whether this runs for a request that was answered without it."""
-    call = CALL.get(None)
-    return call is not None and call.answered

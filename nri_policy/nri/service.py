@@ -23,7 +23,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
-from nri_policy.nri.plugin import CALL, Call, Plugin
+from nri_policy.nri.plugin import Call, Plugin
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.proto.nri_pb2 import (
@@ -172,7 +172,6 @@ class Service:
         call = Call(
             method=method, came=came, received=received, deadline=received + budget, clock=now
         )
-        CALL.set(call)
 
         def answer(outcome: bytes | CallRefused) -> None:
             call.answered = True
@@ -246,11 +245,15 @@ class Service:
 
     async def _run(self, call: Call, request: Message) -> Message | None:
         async with self._turn:
-            if isinstance(request, ConfigureRequest):
-                return await self._configure(request)
-            if isinstance(request, SynchronizeRequest):
-                return await self._synchronize(request, call)
-            return await _EVENTS[call.method](self._plugin, request)
+            self._plugin.begin(call)
+            try:
+                if isinstance(request, ConfigureRequest):
+                    return await self._configure(request)
+                if isinstance(request, SynchronizeRequest):
+                    return await self._synchronize(request, call)
+                return await _EVENTS[call.method](self._plugin, request)
+            finally:
+                self._plugin.end()
 
     async def _configure(self, request: ConfigureRequest) -> ConfigureResponse:
         runtime = Runtime.from_request(request)

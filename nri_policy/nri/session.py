@@ -27,7 +27,7 @@ from nri_policy.nri.errors import (
     RemoteProtocolError,
 )
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.plugin import CALL, Identity, Plugin
+from nri_policy.nri.plugin import Identity, Plugin
 from nri_policy.nri.requests import Requests
 from nri_policy.nri.service import Observe, Service, Turn, unobserved
 from nri_policy.nri.versions import SPOKEN, Runtime
@@ -164,10 +164,10 @@ class Session:
         return failed
 
     def _check_updates_are_safe(self) -> Channel:
-        call = CALL.get(None)
-        if call is not None and not call.answered:
+        requests = self._requests
+        if requests is not None and asyncio.current_task() in requests.unanswered.values():
             raise LocalProtocolError(
-                f"UpdateContainers inside {call.method} would wait for that method itself: "
+                "UpdateContainers inside a request would wait for that request itself: "
                 "return the updates from it, or ask once it is answered"
             )
         if self._channel is None or not self.synchronized:

@@ -21,7 +21,6 @@ from nri_policy.engine.grant import Decision
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
-from nri_policy.nri.plugin import overdue
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.plugin.writing import Writing
@@ -94,7 +93,7 @@ class Decisions:
             }
             asyncio.get_running_loop().call_soon(partial(log.info, "placed", extra=fields))
         self._update_queue.note(decision.changes)
-        if decision.placement is not None and overdue():
+        if decision.placement is not None and self._update_queue.is_overdue:
             self._update_queue.note([decision.placement])
         self._writing.claim()  # before anybody tells the runtime of all there is
         for change in decision.changes:

@@ -90,10 +90,6 @@ class Parts:
         self.ended_early: set[str] = set()
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
 
-    def hear(self) -> None:
-        """Note that the runtime has asked for something now."""
-        self.confirmations.heard(self.update_queue.clock.now())
-
     def forget(self, container_id: str) -> None:
         """Forget a container that has ended."""
         self.confirmations.forget(container_id)

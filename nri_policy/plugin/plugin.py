@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from nri_policy.engine.event import Created, PodStopped, Resized, Started, Stopped, Synchronized
 from nri_policy.nri.errors import CallRefused
-from nri_policy.nri.plugin import overdue
+from nri_policy.nri.plugin import Call
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.convert import adjustment_of, resources_of, update_of
@@ -57,6 +57,15 @@ class PolicyPlugin:
         self._synchronized = synchronized
         self._started = started
         self.late_answers: Counter[str] = Counter()  # given without a decision, by method
+
+    def begin(self, call: Call) -> None:
+        """Hear of a request: the runtime has handled all answers before it."""
+        self._update_queue.request = call
+        self._confirmations.heard(self._update_queue.clock.now())
+
+    def end(self) -> None:
+        """Hear that a request was handled."""
+        self._update_queue.request = None
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
@@ -167,15 +176,14 @@ class PolicyPlugin:
         """Return where a container to be must run, and who has to move for it."""
         await self._pods.ready(pod)
         await self._parts.claims.check(pod, container)
-        self._parts.hear()
         self._confirmations.enter(container.id, Phase.CREATING)
-        admitted = overdue() or self._decisions.pins_nothing
+        admitted = self._update_queue.is_overdue or self._decisions.pins_nothing
         try:
             decision = self._decisions.decide(
                 Created(
                     container=self._pods.container(pod, container),
                     admitted=admitted,
-                    unheard=overdue(),
+                    unheard=self._update_queue.is_overdue,
                 )
             )
         except CallRefused:
@@ -199,7 +207,6 @@ class PolicyPlugin:
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
         self._pods.started(pod, container)
-        self._parts.hear()
         self._update_queue.created(container.id)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
@@ -214,7 +221,6 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it created the container."""
-        self._parts.hear()
         self._take_in(pod, container)
         self._confirmations.enter(container.id, Phase.CREATED)
         await self._enforcement.settle(container.id, starts=False)
@@ -223,7 +229,6 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it started the container."""
-        self._parts.hear()
         if container.id in self._parts.ended_early:
             self._parts.ended_early.remove(container.id)
             return
@@ -242,7 +247,6 @@ class PolicyPlugin:
         resources: nri_pb2.LinuxResources,
     ) -> nri_pb2.UpdateContainerResponse:
         """Return where a resized container must run now, and who has to move for it."""
-        self._parts.hear()
         self._pods.resized(pod.id)
         self._quotas.expect([pod.id])
         whole = self._pods.amounts(pod.id)
@@ -261,7 +265,6 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Hear that a resize is in force."""
-        self._parts.hear()
         self._resizes.end(container.id)
         self._enforcement.expect()
         self._quotas.expect([pod.id])
@@ -274,7 +277,6 @@ class PolicyPlugin:
         One that was never started has not ended: containerd says so of it all the same, starts it
         whenever it is asked to, and lists it at the next registration.
         """
-        self._parts.hear()
         phase = self._confirmations.phase(container.id)
         if phase is Phase.STARTING:
             self._parts.ended_early.add(container.id)
@@ -292,7 +294,6 @@ class PolicyPlugin:
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
-        self._parts.hear()
         self._parts.forget(container.id)
         self._parts.ended_early.discard(container.id)
         if container.id in self._node.view.placed:

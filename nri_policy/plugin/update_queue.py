@@ -37,7 +37,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node, NodeView
 from nri_policy.nri.errors import CallRefused
-from nri_policy.nri.plugin import overdue
+from nri_policy.nri.plugin import Call
 from nri_policy.nri.session import Session
 from nri_policy.plugin.confirmation import Confirmations, Phase
 from nri_policy.plugin.convert import update_of
@@ -65,6 +65,7 @@ class UpdateQueue:
     def __init__(self, node: Node, clock: Clock | None = None) -> None:
         self._node = node
         self.clock = clock or Clock()
+        self.request: Call | None = None  # the one that is handled
         self._unsent: dict[str, Placement] = {}  # by container id, the latest
         # whose creation's answer took whom along, until it starts: if it fails, nobody was told
         self._along: dict[str, tuple[str, ...]] = {}
@@ -81,6 +82,11 @@ class UpdateQueue:
         self._some, self._none = asyncio.Event(), asyncio.Event()  # are unsent
         self._none.set()
         self.refused: dict[str, Placement] = {}  # what the runtime failed to do, however often told
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the request that is handled was answered already, without what comes of it."""
+        return self.request is not None and self.request.answered
 
     @property
     def unsent(self) -> Mapping[str, Placement]:
@@ -112,7 +118,7 @@ class UpdateQueue:
 
         Where nobody listens to that answer, what it says was noted instead, and stays.
         """
-        if overdue():
+        if self.is_overdue:
             return
         self._unsent.pop(container_id, None)
         self.claimed.discard(container_id)
@@ -184,7 +190,7 @@ class UpdateQueue:
         where nobody listens to the response any more. What goes along with *creating* a container
         is lost if that fails, as by another plugin's veto: `ended`.
         """
-        if overdue():
+        if self.is_overdue:
             return []
         self.supersede(asked)
         self._drop_gone()
@@ -202,7 +208,7 @@ class UpdateQueue:
 
     def answered(self, placement: Placement, *, creating: bool = False) -> None:
         """Take note that a container's own placement goes with the answer about it."""
-        if overdue():
+        if self.is_overdue:
             return
         if creating:
             self.ledger.created(placement)

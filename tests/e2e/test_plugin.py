@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
-from nri_policy.nri.plugin import Identity, Plugin
+from nri_policy.nri.plugin import Call, Identity, Plugin
 from nri_policy.nri.session import Session
 from nri_policy.proto.nri_pb2 import (
     Container,
@@ -44,6 +44,9 @@ class Pinning(Plugin):
     def __init__(self) -> None:
         self.synchronized = threading.Semaphore(0)
         self.known: set[str] = set()  # container ids at the latest synchronization
+
+    def begin(self, call: Call) -> None: ...
+    def end(self) -> None: ...
 
     async def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.plugin import CALL
+from nri_policy.nri.plugin import Call
 from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2 as pb
@@ -166,6 +166,13 @@ class RecordingPlugin:
         self.updates: list[pb.ContainerUpdate] = []
         self.fallbacks: dict[str, Message] = {}
         self.runtime: Runtime | None = None
+        self.request: Call | None = None  # the one that a method runs for
+
+    def begin(self, call: Call) -> None:
+        self.request = call
+
+    def end(self) -> None:
+        self.request = None
 
     async def note(self, method: str, *about: Any) -> None:
         self.calls.append((method, about))
@@ -203,8 +210,8 @@ class RecordingPlugin:
     async def create_container(
         self, pod: pb.PodSandbox, container: pb.Container
     ) -> pb.CreateContainerResponse:
-        call = CALL.get()
-        left = call.deadline - call.clock()
+        assert self.request is not None
+        left = self.request.deadline - self.request.clock()
         await self.note("create_container", pod.id, container.id, left)
         response = pb.CreateContainerResponse(update=self.updates)
         response.adjust.linux.resources.cpu.cpus = "4-5"

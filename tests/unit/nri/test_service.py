@@ -10,7 +10,6 @@ from google.protobuf.message import Message
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri import service as service_module
 from nri_policy.nri.errors import CallRefused, Code
-from nri_policy.nri.plugin import overdue
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.nri.versions import LIFECYCLE, Events
 from nri_policy.proto import nri_pb2 as pb
@@ -334,7 +333,7 @@ class Noting(RecordingPlugin):
 
     async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None:
         await self.note("run_pod_sandbox", pod.id)
-        self.calls.append(("ran_pod_sandbox", (overdue(),)))
+        self.calls.append(("ran_pod_sandbox", (self.request and self.request.answered,)))
 
 
 async def test_a_late_method_goes_on_and_the_next_waits_for_it(

@@ -119,6 +119,18 @@ def amounts(milli: int) -> pb.LinuxResources:
     return resources
 
 
+async def test_any_request_says_that_the_runtime_has_handled_all_answers_before(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path)
+    await stage.create(made("one", 1000))
+    confirmations, (pod, _) = stage.update_queue.confirmations, made("two", 1000)
+    assert not confirmations.handled("one")
+    await stage.answer("RunPodSandbox", pb.RunPodSandboxRequest(pod=pod))
+    assert confirmations.handled("one")
+    assert stage.update_queue.request is None, "it has ended"
+
+
 async def test_a_removal_is_an_event_only_where_the_stop_was_missed(tmp_path: Path) -> None:
     stage, events = Stage(tmp_path), list[str]()
     stage.node.observe(lambda event, _outcome, _view: events.append(kind(event)))

@@ -21,7 +21,7 @@ from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code
-from nri_policy.nri.plugin import CALL, Call, Identity
+from nri_policy.nri.plugin import Call, Identity
 from nri_policy.nri.session import UPDATE_TIMEOUT, Session
 from nri_policy.nri.ttrpc import Request
 from nri_policy.plugin import update_queue as update_queue_module
@@ -376,9 +376,9 @@ async def test_a_response_that_comes_too_late_takes_nothing_along(tmp_path: Path
         it.note(0)
         call = Call(method="StopContainer", came=0, received=0, deadline=1, clock=lambda: 0.0)
         call.answered = True
-        token = CALL.set(call)
+        it.update_queue.request = call
         assert it.update_queue.take() == []
-        CALL.reset(token)
+        it.update_queue.request = None
         assert len(it.update_queue.take()) == 1
 
 
