@@ -21,6 +21,7 @@ from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import MAX_ASKING, PodReader
+from nri_policy.workload.claim import DRIVER
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
 
@@ -94,7 +95,7 @@ class Claims:
         """Return the devices of a container of which it is published where they are.
 
         Each once, also if the container has several shares of it. What is not known, or not yet, is
-        left out.
+        left out, and so are our own devices: the container has its CPUs there anyway.
         """
         found = self._found.get(pod.id)
         if found is None:
@@ -103,7 +104,7 @@ class Claims:
         for claim, result in found.results(container):
             key = result.driver, result.pool, result.device
             where = self._slices.where(*key)
-            if where is not None and key not in devices:
+            if where is not None and key not in devices and result.driver != DRIVER:
                 devices[key] = ClaimedDevice(
                     claim=claim,
                     driver=result.driver,

@@ -114,6 +114,7 @@ class DeviceManager:
             for request, devices in self._claims.get(names[use.name], {}).items()
             if use.request in {"", request, request.partition("/")[0]}
             for each in devices
+            if each.driver != DRIVER  # ours are no hints
         ]
         return (*dict.fromkeys(found),)
 

@@ -16,6 +16,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
 from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload.claim import DRIVER
 from nri_policy.workload.pod import Pod
 from tests.support import resources
 from tests.support.apiserver import Answer, APIServer
@@ -196,6 +197,16 @@ async def test_devices_of_no_slice_of_this_node_are_left_out(tmp_path: Path) -> 
         assert await them.found(pod(), "c0") == [{"gpu-3": 3}]
         await them.server.resources.delete("resourceslices", "own")
         await until(lambda: not them.claims.devices(pod(), "c0"))
+
+
+async def test_our_own_devices_are_no_hints(tmp_path: Path) -> None:
+    both = claim("gpus", result("a", "gpu-0"), result("b", "numa1", driver=DRIVER))
+    own = slice_("ours", {"numa1": {"resource.kubernetes.io/numaNode": 1}}, driver=DRIVER)
+    async with asking(tmp_path) as them:
+        await them.server.resources.put("resourceslices", own)
+        await until(lambda: them.slices.where(DRIVER, "node-a", "numa1") is not None)
+        await them.put(both, pod=resources.pod("web", {"own": "gpus"}, {"c0": [{"name": "own"}]}))
+        assert await them.found(pod(), "c0") == [{"gpu-0": 0}]
 
 
 async def test_a_pod_without_claims_costs_no_request(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -196,6 +197,15 @@ def test_every_value_gives_a_slice_that_the_rules_accept(cores: str) -> None:
         assert not [*faults(made)]
         assert not [*resources.invalid_slice(made)]
         assert bool(made["spec"]["devices"]) == bool(cpus)
+
+
+def test_the_slice_of_16_numa_nodes_is_no_burden_to_the_cluster() -> None:
+    layout = layout_of(nodes.machine("package:4 numa:4 core:2 pu:2"), nodes.settings())
+    devices = devices_of(layout)
+    values = [Published(device=each, cpus=128, granule=2) for each in devices]
+    made = slice_of(layout, values, "a-node-of-a-large-cluster", {"uid": "u" * 36})
+    assert len(made["spec"]["devices"]) == 16
+    assert len(json.dumps(made)) <= 20_000
 
 
 def test_what_is_wrong_with_a_slice_is_found_before_it_is_sent() -> None:
