@@ -29,7 +29,8 @@ TEMPLATES = f"{API}/namespaces/default/resourceclaimtemplates"
 
 @pytest.fixture
 def settings() -> dict[str, Any]:
-    return {"reservedResources": {"cpu": 1}, "dra": {"enabled": True}}
+    agent = {"podResourceAPI": True}  # claims are hints, too, but not those of our own devices
+    return {"reservedResources": {"cpu": 1}, "dra": {"enabled": True}, "agent": agent}
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +132,9 @@ def test_a_claim_s_cpus_are_its_container_s_alone_until_the_pod_is_gone(
     assert len(own) == 2
     assert own <= of_numa_node(2)
     assert claimed(cluster, "first") == own
-    assert "claim default/fast (cpu)" in driver.ask("explain", "first").stdout
+    explained = driver.ask("explain", "first").stdout
+    assert "claim default/fast (cpu)" in explained
+    assert f"claim:{DRIVER}" not in explained
 
     amounts = {"cpu": "5", "memory": "32Mi"}
     whole = {"requests": amounts, "limits": amounts}
