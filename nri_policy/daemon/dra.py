@@ -60,6 +60,7 @@ class ClaimDriver:
         self._node = node
         self._synchronized = synchronized
         self._kubelet = kubelet
+        self._record = record
         self._sleep = sleep
         self._changed = asyncio.Event()
         self._error = ""
@@ -73,7 +74,7 @@ class ClaimDriver:
             files=Files(cdi),
             ready=synchronized,
             observe=observe,
-            record=record,
+            record=self._refused,
         )
         claims.allocations = self._driver
         self.publisher = Publisher(
@@ -96,6 +97,12 @@ class ClaimDriver:
         del event, outcome, view
         if self.publisher is not None:
             self.publisher.ask()
+
+    def _refused(self, event: ClusterEvent) -> None:
+        """Say that a claim was refused; where too much was published, take that back first."""
+        if self.publisher is not None:
+            self.publisher.hurry()
+        self._record(event)
 
     def problems(self) -> Iterator[str]:
         """Yield what of the settings is not in force, and why."""

@@ -100,6 +100,11 @@ class Publisher:
         """Look whether the values are others now, or the slice is no longer wanted."""
         self._changed.set()
 
+    def hurry(self) -> None:
+        """Write values that have fallen at once, however many writes there were lately."""
+        self._credit = max(1.0, self._credit)
+        self._changed.set()
+
     async def run(self) -> NoReturn:
         """Write whenever there is something to write, and put the slice back if it goes."""
         following = asyncio.create_task(self._follow(), name="own slices")

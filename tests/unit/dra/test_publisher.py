@@ -132,6 +132,20 @@ async def test_many_falls_are_written_as_fast_as_one_every_two_seconds_on_averag
         assert BURST <= them.written <= BURST + 2 + 100 * INTERVAL / SETTLE
 
 
+async def test_a_value_for_which_a_claim_was_refused_is_taken_back_at_once(tmp_path: Path) -> None:
+    async with publishing(tmp_path) as them:
+        pauses = [await them.attempt()]
+        while pauses[-1] in {0.0, CHECK}:  # as many falls as may follow one another
+            them.time += INTERVAL
+            await them.create(nodes.container(1000))
+            pauses.append(await them.attempt())
+        written = them.written
+        assert written == len(pauses) - 1
+        them.publisher.hurry()
+        await them.attempt()
+        assert them.written == written + 1
+
+
 async def test_an_unchanged_slice_is_applied_again_now_and_then_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
