@@ -119,7 +119,8 @@ def translate_errors(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         kind = StoreError if code in _TRANSIENT else DamagedStoreError
-        raise kind(path, str(error)) from error
+        text = "this is not an SQLite database" if code == sqlite3.SQLITE_NOTADB else str(error)
+        raise kind(path, text) from error
     except OSError as error:
         raise StoreError(path, error.strerror or str(error)) from error
     # sqlite3 reads what SQLite says of a damaged schema as text

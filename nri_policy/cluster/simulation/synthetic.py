@@ -89,7 +89,7 @@ def _parse(text: str) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
 
 def _count(word: str, value: str) -> int:
     if not (value.isascii() and value.isdigit()) or not 1 <= int(value[:9]) <= MAX_NODES:
-        raise _wrong(word, f"does not count from 1 to {MAX_NODES}")
+        raise _wrong(word, f"needs a count from 1 to {MAX_NODES}, such as host:16")
     return int(value)
 
 

@@ -201,7 +201,7 @@ def _number(text: str, least: float = 1e-9) -> float:
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:9]) <= MAX_JOBS:
-        raise _wrong(text, f"does not count from 1 to {MAX_JOBS}")
+        raise _wrong(text, f"needs a count from 1 to {MAX_JOBS}")
     return int(text)
 
 

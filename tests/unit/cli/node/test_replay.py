@@ -145,7 +145,7 @@ def test_what_is_no_journal_says_so(tmp_path: Path) -> None:
     wrong, empty, absent = (_replay(path) for path in (tmp_path / "text", tmp_path, tmp_path / "x"))
     codes = wrong.exit_code, empty.exit_code, absent.exit_code
     assert codes == (Exit.USAGE, Exit.NO, Exit.USAGE)
-    assert "is not a database" in wrong.stderr
+    assert "this is not an SQLite database" in wrong.stderr
     assert "--state-dir" in empty.stderr
     Store(tmp_path, nodes.machine()).close()
     nothing = _replay(tmp_path)

@@ -75,9 +75,9 @@ def test_zones_are_named_and_nested_as_in_a_daemons_report(spec: str, machine: s
     [
         ("zone:2 rack:4", "has no host:COUNT"),
         ("", "has no host:COUNT"),
-        ("host:0", "does not count from 1"),
-        ("host:x", "does not count from 1"),
-        ("host:²", "does not count from 1"),
+        ("host:0", "needs a count from 1"),
+        ("host:x", "needs a count from 1"),
+        ("host:²", "needs a count from 1"),
         ("zone", "is not NAME:VALUE"),
         ("host:2 cpu:8 cpu:9", "names cpu again"),
         ("host:2 zone:1 numa:65", "more than 64 NUMA nodes"),
