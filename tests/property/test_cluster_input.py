@@ -309,7 +309,7 @@ def test_a_node_that_is_read_at_once_is_read_as_any_other(
             holder: Any = node
             for each in path:
                 holder = holder[each]
-            holder[last] = value
+            holder[last] = copy.deepcopy(value)  # each is one object, whichever example it is in
     assert read(node) == read(msgspec.Raw(msgspec.json.encode(node)))
 
 
