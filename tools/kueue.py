@@ -1,34 +1,73 @@
-"""Kueue's kinds for tests on a real API server, of its published Go module; nothing of it is kept.
+"""Kueue for tests on a real API server, of its published Go module: its kinds, and the program.
 
-python3 -m tools.kueue     # prints where they are
+The program is built once into a cache that all clones share (see `tools.cache`), by `go install`:
+Go's own settings (GOPROXY, GOFLAGS, …) apply.
+
+    python3 -m tools.kueue     # builds it, and prints where it is
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
+from tools import cache
+from tools.debs import locked
+
 VERSION = "v0.17.0"
-_KINDS = ("workloads", "admissionchecks", "resourceflavors")
+_MODULE = "sigs.k8s.io/kueue"
 
 
 def kinds() -> list[Path]:
-    """Return the files that define the kinds which the service reads.
+    """Return the files that define Kueue's kinds.
 
     Raises CalledProcessError where the module cannot be had, FileNotFoundError where there is no
     Go.
     """
     done = subprocess.run(
-        ["go", "mod", "download", "-json", f"sigs.k8s.io/kueue@{VERSION}"],
+        ["go", "mod", "download", "-json", f"{_MODULE}@{VERSION}"],
         cwd="/",
         capture_output=True,
         text=True,
         check=True,
     )
     folder = Path(json.loads(done.stdout)["Dir"]) / "config" / "components" / "crd" / "bases"
-    return [folder / f"kueue.x-k8s.io_{kind}.yaml" for kind in _KINDS]
+    return sorted(folder.glob("*.yaml"))
+
+
+def is_at_hand() -> bool:
+    """Return whether the program is built."""
+    return _built().exists()
+
+
+def program() -> Path:
+    """Return the path of the program, built if it is not there yet.
+
+    Raises CalledProcessError where Go cannot build it, FileNotFoundError where there is no Go.
+    """
+    built = _built()
+    if not built.exists():
+        with locked(_folder() / "lock"):
+            if not built.exists():  # by the process that had the lock
+                _build(built)
+    return built
+
+
+def _folder() -> Path:
+    return cache.folder("kueue", VERSION)
+
+
+def _built() -> Path:
+    return _folder() / "bin" / "kueue"
+
+
+def _build(built: Path) -> None:
+    environment = os.environ | {"GOBIN": str(built.parent), "CGO_ENABLED": "0"}
+    command = ["go", "install", "-trimpath", "-ldflags", "-s -w", f"{_MODULE}/cmd/kueue@{VERSION}"]
+    subprocess.run(command, cwd="/", env=environment, check=True)
 
 
 if __name__ == "__main__":
-    print(*kinds(), sep="\n")
+    print(program())

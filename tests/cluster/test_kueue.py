@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,8 @@ HOSTNAME = "kubernetes.io/hostname"
 NOW = "2026-01-01T00:00:00Z"
 
 
-def prepare(plane: ControlPlane, folder: Path) -> None:
-    """Two nodes that align pods, each with one zone of 4 CPUs; Kueue's kinds, and our rights."""
+def prepare(plane: ControlPlane, folder: Path, *zones: int) -> None:
+    """Two nodes of 4 CPUs that align pods, with *zones* of so many; Kueue's kinds, our rights."""
     try:
         files = kinds()
     except (OSError, subprocess.CalledProcessError) as error:
@@ -45,7 +47,7 @@ def prepare(plane: ControlPlane, folder: Path) -> None:
     (component / "kustomization.yaml").write_text(
         yaml.safe_dump(
             {
-                "resources": [_below(component, "cluster")],
+                "resources": [_below(component, "kustomize/cluster-groups")],
                 "components": [_below(component, "kustomize/cluster-kueue")],
             }
         )
@@ -56,15 +58,21 @@ def prepare(plane: ControlPlane, folder: Path) -> None:
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     for name in ("a", "b"):
         register(plane, name, capacity=amounts, allocatable=amounts)
-        zone = {"name": "node-0", "type": "Node", "resources": _resources(4)}
-        report = {
-            "apiVersion": "topology.node.k8s.io/v1alpha2",
-            "kind": "NodeResourceTopology",
-            "metadata": {"name": name},
-            "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
-            "zones": [zone],
-        }
-        plane.asked("POST", NRT, report)
+        plane.asked("POST", NRT, report(name, *zones))
+
+
+def report(node: str, *zones: int) -> Object:
+    """What a node that aligns pods says of its zones, of which each has so many CPUs."""
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": node},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
+        "zones": [
+            {"name": f"node-{at}", "type": "Node", "resources": _resources(cpus)}
+            for at, cpus in enumerate(zones)
+        ],
+    }
 
 
 def _below(folder: Path, name: str) -> str:
@@ -78,16 +86,19 @@ def _resources(cpus: int) -> list[Object]:
     ]
 
 
-def submit(plane: ControlPlane, name: str, pods: int, cpus: int) -> None:
-    """A Workload for which Kueue has reserved quota, as Kueue writes it."""
+def template(cpus: int) -> Object:
     amounts = {"cpu": str(cpus), "memory": "1Gi"}
     container = {
         "name": "c",
         "image": "x",
         "resources": {"requests": amounts, "limits": amounts},
     }
-    template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
-    pod_set = {"name": "main", "count": pods, "template": template}
+    return {"spec": {"containers": [container], "restartPolicy": "Never"}}
+
+
+def submit(plane: ControlPlane, name: str, pods: int, cpus: int) -> None:
+    """A Workload for which Kueue has reserved quota, as Kueue writes it."""
+    pod_set = {"name": "main", "count": pods, "template": template(cpus)}
     new = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",
         "kind": "Workload",
@@ -124,24 +135,38 @@ def state(plane: ControlPlane, name: str) -> Object:
     return check
 
 
-async def answer(plane: ControlPlane) -> None:
-    """Run the service with its own account's token while Workloads come."""
-    token = str(
-        plane.asked("POST", ACCOUNT, {"spec": {"audiences": ["https://test"]}})["status"]["token"]
-    )
+@asynccontextmanager
+async def service_of(plane: ControlPlane, token: str) -> AsyncIterator[Service]:
+    """Run the service in this process, with this token's rights."""
     connect = access(plane.kubeconfig(token))
     assert connect is not None
     client = Client(connect)
     settings = ClusterSettings(topologies=[Topology(levels=[HOSTNAME])])
-    service = Service(settings, client, None, kueue=True)
+    service = Service(settings, client, None, groups=True, kueue=True)
     running = asyncio.create_task(service.run())
+    try:
+        yield service
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await client.close()
+
+
+def token_of_service(plane: ControlPlane) -> str:
+    body = {"spec": {"audiences": ["https://test"]}}
+    return str(plane.asked("POST", ACCOUNT, body)["status"]["token"])
+
+
+async def answer(plane: ControlPlane) -> None:
+    """Run the service with its own account's token while Workloads come."""
+    token = token_of_service(plane)
 
     async def until(name: str, wanted: str) -> None:
         await asyncio.to_thread(
             plane.until, lambda: state(plane, name)["state"] == wanted, f"{name} is {wanted}"
         )
 
-    try:
+    async with service_of(plane, token):
         await asyncio.to_thread(submit, plane, "first", 2, 3)
         await until("first", "Ready")
         await asyncio.to_thread(submit, plane, "second", 1, 3)
@@ -163,10 +188,6 @@ async def answer(plane: ControlPlane) -> None:
         assert (condition["type"], condition["status"]) == ("Active", "True")
         refused = await asyncio.to_thread(write_more, plane, token)
         assert {*refused} <= {403, 422}, refused
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
-        await client.close()
 
 
 def write_more(plane: ControlPlane, token: str) -> list[int]:
@@ -185,5 +206,5 @@ def write_more(plane: ControlPlane, token: str) -> list[int]:
 def test_workloads_are_admitted_by_the_zones_of_the_nodes(tmp_path: Path) -> None:
     require("kube-apiserver", "kubectl")
     with ControlPlane(tmp_path, nodes="ab") as plane:
-        prepare(plane, tmp_path)
+        prepare(plane, tmp_path, 4)
         asyncio.run(answer(plane))

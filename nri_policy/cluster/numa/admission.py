@@ -5,7 +5,7 @@ Answers AdmissionChecks whose controller is CONTROLLER. What follows from a Work
 | the Workload | its check |
 |---|---|
 | has its quota, the check is Pending, all pods find a zone | Ready; their places are kept until they come, MOST_SECONDS at the latest |
-| has its quota, the check is Pending, a pod finds none | Retry, with a message; Kueue gives its quota to others, and asks again after a time that doubles |
+| has its quota, the check is Pending, a pod finds none | Retry, with a message; Kueue asks again after a time that doubles (0.17 keeps the quota until then) |
 | has no quota, is over, or has another answer | what was kept is given back |
 | is Ready, and nothing is kept: another replica answered | places are kept for the pods that have not come, if there are any left |
 
