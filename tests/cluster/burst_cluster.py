@@ -28,7 +28,7 @@ from tests.support.burst import ALLOCATABLE, BurstNode, BurstPod, daemons
 
 ARRIVES, PULLS, REPORTS = 0.1, 0.5, 0.25  # seconds: until a sandbox, for an image, until a report
 QUIET = 4.0  # seconds without a change after which those that wait are without a node
-PATIENCE = 180.0
+PATIENCE = 300.0
 MOST_TRIES = 5  # of the owner of a pod that a node refuses
 AT_ONCE = 10  # requests
 # kube-scheduler's: the plugin without a cache gets the report of each node twice for each pod, so
@@ -52,6 +52,7 @@ class BurstCluster:
         self._running: set[str] = set()
         self._reporting: set[str] = set()  # nodes
         self._report_of = {name: asyncio.Lock() for name in self._nodes}  # one goes after the other
+        self._following: asyncio.Task[None]
         self._tasks: set[asyncio.Task[None]] = set()
         self._requests = asyncio.Semaphore(AT_ONCE)
         self._changed = 0.0
@@ -59,7 +60,7 @@ class BurstCluster:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Play the nodes meanwhile, each with the pods of its DaemonSets."""
-        self._spawn(self._follow())
+        self._following = asyncio.create_task(self._follow())
         try:
             for name in self._nodes:
                 self._report(name)
@@ -69,9 +70,10 @@ class BurstCluster:
             self.outcome.clear()
             yield
         finally:
-            for task in self._tasks:
+            every = (self._following, *self._tasks)
+            for task in every:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*every, return_exceptions=True)
 
     async def play(self, bursts: Iterable[list[BurstPod]]) -> Counter[str]:
         """Have bursts come and settle; return what became of the pods, and of how many CPUs."""
@@ -88,14 +90,17 @@ class BurstCluster:
         return self.outcome
 
     async def _settled(self) -> None:
-        """Wait until nothing changes any more."""
+        """Wait until no node has anything to do, and then until nothing changes any more."""
         loop = asyncio.get_running_loop()
         self._changed = loop.time()
         async with asyncio.timeout(PATIENCE):
             while loop.time() < self._changed + QUIET:
                 await asyncio.sleep(0.1)
-                failed = [each for each in self._tasks if each.done() and each.exception()]
+                ended = [each for each in (self._following, *self._tasks) if each.done()]
+                failed = [each for each in ended if each.exception()]
                 assert not failed, failed
+                if not all(each.done() for each in self._tasks):
+                    self._changed = loop.time()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks = {each for each in self._tasks if not each.done() or each.exception()}
