@@ -23,7 +23,7 @@ SHAPES = {
     "small": "package:1 numa:2 core:3",
 }
 PODS = "/api/v1/namespaces/default/pods"
-PATIENCE = 30.0
+PATIENCE = 300.0
 
 Record = Callable[[str, object], None]
 
