@@ -72,11 +72,11 @@ class Engine(ClusterState):
         """
         steps = [unit for unit in units(group) if unit.workers.count]
         trial = self._trial(group, steps, more)
-        status, refused = first, _ = trial._place(group, steps, failures, more, explain)  # noqa: SLF001
+        status, refused = first, _ = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
         moved: list[Unit] = []
         while refused is not None and (steps := _reordered(steps, refused, moved)):
             trial = self._trial(group, steps, more)
-            status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001
+            status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
         return first if refused is not None else status
 
     def _place(
@@ -129,7 +129,7 @@ class Engine(ClusterState):
         while True:
             trial = self.without_nodes(nodes_of(out, tree))
             try:
-                return trial._assign(unit, trial.tree_of(unit), placed, failures, implied(unit))  # noqa: SLF001
+                return trial._assign(unit, trial.tree_of(unit), placed, failures, implied(unit))  # noqa: SLF001 - another engine
             except Unplaceable as refused:
                 if not last:
                     raise _with_crowded(refused, out) from None
@@ -170,7 +170,7 @@ class Engine(ClusterState):
         for pod_set in unit.pod_sets:
             if pod_set.name not in out:
                 asked = msgspec.structs.replace(pod_set, request=request)
-                pods, left = trial._spread(asked, placed, failures, nodes)  # noqa: SLF001
+                pods, left = trial._spread(asked, placed, failures, nodes)  # noqa: SLF001 - another engine
                 if left:
                     raise not_placed(pod_set.count, left)
                 out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
@@ -214,7 +214,7 @@ class Engine(ClusterState):
         for number, pod_set in enumerate(pod_sets):
             path = f"spec.podSets[{number}].request"
             try:
-                new, left = trial._spread(pod_set, own + placed, failures, None, path)  # noqa: SLF001
+                new, left = trial._spread(pod_set, own + placed, failures, None, path)  # noqa: SLF001 - another engine
             except Unplaceable as refused:
                 raise DocumentError(join(path, "topology"), str(refused)) from None
             placed.update(new | {"": left})
@@ -243,8 +243,8 @@ class Engine(ClusterState):
         It takes in no nodes, zones, pods or settings, and lives while nothing changes here.
         """
         made = copy(self)
-        made._usages, made._ledger = self._usages.fork(), self._ledger.fork()  # noqa: SLF001
-        made.groups = made._usages.groups  # noqa: SLF001
+        made._usages, made._ledger = self._usages.fork(), self._ledger.fork()  # noqa: SLF001 - another engine
+        made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 
     def emptied(self, only: Collection[str] | None = None) -> Engine:
@@ -253,8 +253,8 @@ class Engine(ClusterState):
         It lives as long as nodes, what zones have in all, and settings stay as they are.
         """
         made = copy(self)
-        made._usages, made._ledger = GroupUsages(self.nodes), self._ledger.emptied(only)  # noqa: SLF001
-        made.groups = made._usages.groups  # noqa: SLF001
+        made._usages, made._ledger = GroupUsages(self.nodes), self._ledger.emptied(only)  # noqa: SLF001 - another engine
+        made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 
     def is_up_to_date(self) -> bool:

@@ -51,7 +51,7 @@ class Ledger:
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
         self._origin = origin
-        self._forked_at = 0 if origin is None else origin.changes
+        self._made_at = 0 if origin is None else self._age(origin)
         self._since: list[_Change] = []  # of a fork, for trees that it is asked for later
 
     def fork(self) -> Ledger:
@@ -72,7 +72,11 @@ class Ledger:
 
     def is_up_to_date(self) -> bool:
         """Whether nothing has changed in what this is a fork of."""
-        return self._origin is None or self._origin.changes == self._forked_at
+        return self._origin is None or self._age(self._origin) == self._made_at
+
+    def _age(self, origin: Ledger) -> int:
+        """Return what counts the changes that this does not outlive."""
+        return origin.changes
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
@@ -270,11 +274,9 @@ class _Emptied(Ledger):
     ) -> None:
         super().__init__(settings, view, usages, origin)
         self._only = only
-        self._made_of = origin
-        self._generation = origin.generation
 
-    def is_up_to_date(self) -> bool:
-        return self._made_of.generation == self._generation
+    def _age(self, origin: Ledger) -> int:
+        return origin.generation
 
     def _derive(self, tree: Tree) -> Tree:
         if isinstance(tree, ZoneTree):
