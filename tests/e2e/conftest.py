@@ -21,7 +21,7 @@ from tests.e2e import cgroup, image, packages
 from tests.e2e.asking import ready_commands
 from tests.e2e.containerd import Containerd
 from tests.e2e.crio import Crio
-from tests.e2e.daemon import Daemon
+from tests.e2e.daemon import PROGRAM, Daemon
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.runtime import PATIENCE, Runtime
 from tools import runtimes
@@ -191,10 +191,25 @@ def host_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def program() -> Path:
+    """What is run as the daemon."""
+    return PROGRAM
+
+
+@pytest.fixture
 def daemon(
-    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
+    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path, program: Path
 ) -> Iterator[Daemon]:
-    """A daemon that takes part from the start; a module overrides `settings` and `host_root`."""
-    daemon = Daemon(tmp_path, settings=settings, host_root=host_root, nri_socket=runtime.nri_socket)
+    """A daemon that takes part from the start.
+
+    A module overrides `settings`, `host_root` and `program`.
+    """
+    daemon = Daemon(
+        tmp_path,
+        settings=settings,
+        host_root=host_root,
+        nri_socket=runtime.nri_socket,
+        program=program,
+    )
     with daemon.running():
         yield daemon

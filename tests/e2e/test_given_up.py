@@ -6,11 +6,9 @@ it is removed the exit of its process may be told, if that is noticed in time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -28,18 +26,8 @@ __all__ = ["host_root", "settings"]  # fixtures
 
 
 @pytest.fixture
-def daemon(
-    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
-) -> Iterator[Daemon]:
-    daemon = Daemon(
-        tmp_path,
-        settings=settings,
-        host_root=host_root,
-        nri_socket=runtime.nri_socket,
-        program=often_audited(tmp_path),
-    )
-    with daemon.running():
-        yield daemon
+def program(tmp_path: Path) -> Path:
+    return often_audited(tmp_path)
 
 
 def is_booked(daemon: Daemon, pod: Pod) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,18 +18,8 @@ __all__ = ["host_root", "settings"]  # fixtures
 
 
 @pytest.fixture
-def daemon(
-    runtime: Runtime, settings: Mapping[str, Any], host_root: Path, tmp_path: Path
-) -> Iterator[Daemon]:
-    daemon = Daemon(
-        tmp_path,
-        settings=settings,
-        host_root=host_root,
-        nri_socket=runtime.nri_socket,
-        program=often_audited(tmp_path),
-    )
-    with daemon.running():
-        yield daemon
+def program(tmp_path: Path) -> Path:
+    return often_audited(tmp_path)
 
 
 def test_a_room_is_its_pod_s_alone_through_restarts(
