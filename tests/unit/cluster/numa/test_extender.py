@@ -611,6 +611,24 @@ def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+@asynccontextmanager
+async def following_certificates(listen: Listen) -> AsyncIterator[tuple[int, asyncio.Semaphore]]:
+    """Yield the port of a server, and what has it look whether its certificates are renewed."""
+    http = server(listen, Answers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None))
+    looks = asyncio.Semaphore(0)
+
+    async def look(_seconds: float) -> None:
+        await looks.acquire()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = asyncio.create_task(http.serve([listener]))
+        following = asyncio.create_task(http.follow_certificate(sleep=look))
+        yield listener.getsockname()[1], looks
+        following.cancel()
+        http.should_exit = True
+        await answering
+
+
 def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
     """As of a mounted Secret, whose files are links into a folder that is replaced."""
     for name in ("old", "new"):
@@ -631,17 +649,8 @@ def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> No
         return True
 
     async def play() -> None:
-        answers = Answers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None)
-        http = server(Listen(port=0, certificate=pem, key=pem), answers)
-        looks = asyncio.Semaphore(0)
-
-        async def look(_seconds: float) -> None:
-            await looks.acquire()
-
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            answering = asyncio.create_task(http.serve([listener]))
-            following = asyncio.create_task(http.follow_certificate(sleep=look))
+        listen = Listen(port=0, certificate=pem, key=pem)
+        async with following_certificates(listen) as (port, looks):
             assert await trusts(port, "old")
             pem_of_nobody = tmp_path / "half"
             pem_of_nobody.mkdir()
@@ -657,9 +666,6 @@ def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> No
                         looks.release()
                         await asyncio.sleep(0.01)
             assert not await trusts(port, "old")
-            following.cancel()
-            http.should_exit = True
-            await answering
 
     asyncio.run(play())
 
@@ -684,17 +690,8 @@ def test_clients_of_a_renewed_authority_are_known(tmp_path: Path) -> None:
         return found.startswith(b"HTTP/1.1 200")
 
     async def play() -> None:
-        answers = Answers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None)
-        http = server(Listen(port=0, certificate=pem, key=pem, client_ca=ca), answers)
-        looks = asyncio.Semaphore(0)
-
-        async def look(_seconds: float) -> None:
-            await looks.acquire()
-
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
-            answering = asyncio.create_task(http.serve([listener]))
-            following = asyncio.create_task(http.follow_certificate(sleep=look))
+        listen = Listen(port=0, certificate=pem, key=pem, client_ca=ca)
+        async with following_certificates(listen) as (port, looks):
             assert await knows(port, "old")
             assert not await knows(port, "new")
             ca.write_bytes((tmp_path / "new" / "ca.crt").read_bytes())
@@ -703,9 +700,6 @@ def test_clients_of_a_renewed_authority_are_known(tmp_path: Path) -> None:
                     looks.release()
                     await asyncio.sleep(0.01)
             assert await knows(port, "old")
-            following.cancel()
-            http.should_exit = True
-            await answering
 
     asyncio.run(play())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from http.client import FORBIDDEN
 from pathlib import Path
 
@@ -70,19 +71,25 @@ def test_a_workload_is_admitted_if_its_pods_fit(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def forbid(api: ClusterAPI, part: str, most: float = math.inf) -> list[str]:
+    """Have the API forbid patches of paths with *part*, *most* of them; return these paths."""
+    refused: list[str] = []
+
+    def refuse(method: str, path: str) -> int:
+        if method == "PATCH" and part in path and len(refused) < most:
+            refused.append(path)
+            return FORBIDDEN
+        return 0
+
+    api.refuse = refuse
+    return refused
+
+
 def test_an_answer_that_is_refused_is_tried_again(tmp_path: Path) -> None:
     async def play() -> None:
-        refused: list[str] = []
-
-        def refuse(method: str, path: str) -> int:
-            if method == "PATCH" and "/workloads/" in path and len(refused) < 2:
-                refused.append(path)
-                return FORBIDDEN
-            return 0
-
         async with ClusterAPI(tmp_path) as api:
             await prepare(api)
-            api.refuse = refuse
+            refused = forbid(api, "/workloads/", most=2)
             await api.put("workloads", workload("a", pod_set(1, 3)))
             async with replica(api, kueue=True) as at:
                 await at.until(lambda: state(api, "a") == "Ready")
@@ -93,17 +100,9 @@ def test_an_answer_that_is_refused_is_tried_again(tmp_path: Path) -> None:
 
 def test_an_answer_that_is_always_refused_holds_up_no_other(tmp_path: Path) -> None:
     async def play() -> None:
-        refused: list[str] = []
-
-        def refuse(method: str, path: str) -> int:
-            if method == "PATCH" and "/workloads/bad" in path:
-                refused.append(path)
-                return FORBIDDEN
-            return 0
-
         async with ClusterAPI(tmp_path) as api:
             await prepare(api)
-            api.refuse = refuse
+            refused = forbid(api, "/workloads/bad")
             await api.put("workloads", workload("bad", pod_set(1, 1)))
             times = [0.0]
             async with replica(api, kueue=True, now=lambda: times[0]) as at:
