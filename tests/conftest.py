@@ -7,6 +7,7 @@ import inspect
 import os
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 
 import hypothesis
 import pytest
@@ -17,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from nri_policy.foundation.wording import counted
 from nri_policy.observability.logs import Warnings
+from tests.e2e.process import Process
 from tests.support.patience import HANGS
 
 MEMORY = "/dev/shm"
@@ -92,6 +94,21 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), HANGS))
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the programs under test logged, where a test fails."""
+    del item
+    report = yield
+    if report.failed:
+        for process in Process.recent:
+            report.sections.append((f"log of {process.name}", process.tail()))
+    if call.when == "teardown":
+        Process.forget_ended()
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -81,7 +81,10 @@ def test_pods_come_when_the_daemon_is_ready_and_not_while_it_is_away(
         node.until_ready("first")
         assert TAINT["key"] not in taints(node)
         node.cluster.until(lambda: condition(node) == "True", "the condition is true")
-        assert len(node.cpuset("first", "main").cpus) == 2
+        # Where the daemon had to register anew meanwhile, the runtime tells the container after.
+        node.cluster.until(
+            lambda: len(node.cpuset("first", "main").cpus) == 2, "the pod has its CPUs"
+        )
         daemon.kill()
         with service(node, tmp_path):
             node.cluster.until(

@@ -9,7 +9,7 @@ case.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -41,19 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.e2e)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the programs under test logged, where a test fails."""
-    report = yield
-    if report.failed and isinstance(item, pytest.Function):
-        for name, value in item.funcargs.items():
-            if isinstance(value, Daemon | Runtime):
-                report.sections.append((f"log of {name}", value.tail()))
-    return report
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -6,12 +6,16 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from tests.support.patience import HANGS
 
 
 class Process:
     """One run of a program that logs on stderr; stdout is joined to it."""
+
+    #: Those that run, and those that ran in the present test: a failure shows what they logged.
+    recent: ClassVar[list[Process]] = []
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.name = command[0]
@@ -29,6 +33,12 @@ class Process:
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self.recent.append(self)
+
+    @classmethod
+    def forget_ended(cls) -> None:
+        """Drop from the recent ones those that have ended: their test is over."""
+        cls.recent[:] = [each for each in cls.recent if each._child.poll() is None]
 
     def await_line(self, text: str, *, after: int = 0, seconds: float = HANGS) -> int:
         """Return the number of the first line later than *after* that has *text*; count from 1.
