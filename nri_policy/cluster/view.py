@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from types import MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from nri_policy.cluster.objects.zone import NodeZones
 
 
 class ClusterView(Struct, frozen=True):
-    """What there is now, to be read."""
+    """What there is now; it changes with the cluster, and nobody can change it here."""
 
     nodes: Mapping[str, ClusterNode] = {}
     zones: Mapping[str, NodeZones] = {}  # by node
@@ -41,8 +42,10 @@ class Cluster:
     def __init__(self, nodes: Iterable[ClusterNode] = (), zones: Iterable[NodeZones] = ()) -> None:
         self._nodes = {each.name: each for each in nodes}
         self._zones = {each.node: each for each in zones}
-        self._stale: set[str] = set()
-        self.view = ClusterView(self._nodes, self._zones, self._stale)
+        self._stale: dict[str, None] = {}  # a set, whose keys are shown as one that is read only
+        self.view = ClusterView(
+            MappingProxyType(self._nodes), MappingProxyType(self._zones), self._stale.keys()
+        )
         self._followers: list[Follower] = []
 
     def follow(self, *followers: Follower) -> None:
@@ -67,7 +70,7 @@ class Cluster:
     def set_zones(self, zones: NodeZones) -> None:
         """Take in what a node reported of its zones."""
         old = self._zones.get(zones.node)
-        self._stale.discard(zones.node)
+        self._stale.pop(zones.node, None)
         self._zones[zones.node] = zones
         for each in self._followers:
             each.change_zones(zones.node, old, zones)
@@ -76,8 +79,8 @@ class Cluster:
         """Take in that a node's report went, or that it makes no sense (*stale*)."""
         old = self._zones.pop(node, None)
         if stale:
-            self._stale.add(node)
+            self._stale[node] = None
         else:
-            self._stale.discard(node)
+            self._stale.pop(node, None)
         for each in self._followers:
             each.change_zones(node, old, None)

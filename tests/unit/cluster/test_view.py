@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import ClusterNode, read_node
@@ -74,3 +76,16 @@ def test_a_group_for_zones_gets_none_of_a_node_whose_report_makes_no_sense() -> 
     assert engine.place(asked).state == "Placed"
     cluster.remove_zones("n", stale=True)
     assert engine.place(asked).state == "Unplaceable"
+
+
+def test_who_reads_the_view_cannot_change_what_it_shows() -> None:
+    cluster = Cluster([read_node(node("n"), "")], [NodeZones(node="n")])
+    cluster.remove_zones("other", stale=True)
+    view: Any = cluster.view
+    for shown in (view.nodes, view.zones):
+        with pytest.raises(TypeError):
+            shown["n"] = None
+    with pytest.raises(AttributeError):
+        view.stale.discard("other")
+    with pytest.raises(AttributeError):
+        view.nodes = {}
