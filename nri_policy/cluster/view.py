@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.zone import NodeZones
 
 
@@ -24,6 +24,14 @@ class ClusterView(Struct, frozen=True):
     nodes: Mapping[str, ClusterNode] = {}
     zones: Mapping[str, NodeZones] = {}  # by node
     stale: AbstractSet[str] = frozenset()  # nodes whose reports make no sense
+    renamed: Mapping[str, tuple[str, ...]] = {}  # hostname -> nodes that have another name
+
+    def on_host(self, host: str) -> list[ClusterNode]:
+        """Return the nodes with a hostname: that of this name alone, where there is one."""
+        alike = self.nodes.get(host)
+        if alike is not None and alike.labels.get(HOSTNAME) == host:
+            return [alike]
+        return [self.nodes[name] for name in self.renamed.get(host, ())]
 
 
 class Follower(Protocol):
@@ -41,10 +49,17 @@ class Cluster:
 
     def __init__(self, nodes: Iterable[ClusterNode] = (), zones: Iterable[NodeZones] = ()) -> None:
         self._nodes = {each.name: each for each in nodes}
+        self._renamed: dict[str, tuple[str, ...]] = {}
+        for each in self._nodes.values():
+            if each.labels.get(HOSTNAME) != each.name:  # few
+                self._add_hostname(each)
         self._zones = {each.node: each for each in zones}
         self._stale: dict[str, None] = {}  # a set, whose keys are shown as one that is read only
         self.view = ClusterView(
-            MappingProxyType(self._nodes), MappingProxyType(self._zones), self._stale.keys()
+            MappingProxyType(self._nodes),
+            MappingProxyType(self._zones),
+            self._stale.keys(),
+            MappingProxyType(self._renamed),
         )
         self._followers: list[Follower] = []
 
@@ -57,6 +72,9 @@ class Cluster:
         old = self._nodes.get(node.name)
         if old != node:
             self._nodes[node.name] = node
+            if old is not None:
+                self._remove_hostname(old)
+            self._add_hostname(node)
             for each in self._followers:
                 each.change_node(old, node)
 
@@ -64,6 +82,7 @@ class Cluster:
         """Take in that a node went."""
         old = self._nodes.pop(name, None)
         if old is not None:
+            self._remove_hostname(old)
             for each in self._followers:
                 each.change_node(old, None)
 
@@ -84,3 +103,15 @@ class Cluster:
             self._stale.pop(node, None)
         for each in self._followers:
             each.change_zones(node, old, None)
+
+    def _add_hostname(self, node: ClusterNode) -> None:
+        host = node.labels.get(HOSTNAME)
+        if host is not None and host != node.name:
+            self._renamed[host] = (*self._renamed.get(host, ()), node.name)
+
+    def _remove_hostname(self, node: ClusterNode) -> None:
+        host = node.labels.get(HOSTNAME)
+        if host is not None and host != node.name:
+            others = tuple(name for name in self._renamed.pop(host) if name != node.name)
+            if others:
+                self._renamed[host] = others

@@ -34,8 +34,8 @@ class ClusterState:
         view: ClusterView,
     ) -> None:
         self.settings, self.levels = settings, _levels(settings)
-        self.nodes = view.nodes
-        self._usages = GroupUsages(self.nodes)
+        self.view, self.nodes = view, view.nodes
+        self._usages = GroupUsages(view)
         self.groups = self._usages.groups
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
         self._group_of: dict[Key, Key] = {}  # by pod

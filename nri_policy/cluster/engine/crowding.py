@@ -9,7 +9,7 @@ preferred one they come last, the least crowded first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -19,9 +19,9 @@ from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.label_selector import selects
-from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.request import Unit, Unplaceable, units
 from nri_policy.cluster.objects.topology_spreading import TopologySpreading, selector_of
+from nri_policy.cluster.view import ClusterView
 
 
 class Crowded(Struct, frozen=True):
@@ -44,7 +44,7 @@ def crowded(
     unit: Unit,
     tree: Tree,
     groups: Iterable[PlacementGroup],
-    nodes: Mapping[str, ClusterNode],
+    view: ClusterView,
 ) -> list[Crowded]:
     """Return the crowded domains for *unit* of *group*, among *groups*; the least crowded first.
 
@@ -56,7 +56,7 @@ def crowded(
     levels = tree.topology.levels
     for rule in spreading.rules:
         if rule.key not in levels:
-            raise Unplaceable(unknown_level(rule.key, tree.topology, nodes.values()))
+            raise Unplaceable(unknown_level(rule.key, tree.topology, view.nodes.values()))
     selector = selector_of(spreading, unit.workers.template.labels)
     if selector is None:
         return []
@@ -72,7 +72,7 @@ def crowded(
     found = []
     for rule in spreading.rules:
         path = tuple(levels[: levels.index(rule.key) + 1])
-        counts = Counter(place for each in alike for place in _places(each, path, nodes))
+        counts = Counter(place for each in alike for place in _places(each, path, view))
         total, share = counts.total(), rule.max_share_allowing_placement
         found += [
             Crowded(domain, rule.key, count, total, share, rule.enforcement_mode == "Required")
@@ -100,23 +100,19 @@ def nodes_of(domains: Iterable[Crowded], tree: Tree) -> frozenset[str]:
     return frozenset(tree.nodes_in(ranges)) if ranges else frozenset()
 
 
-def _places(
-    group: PlacementGroup, levels: Path, nodes: Mapping[str, ClusterNode]
-) -> Iterator[Path]:
+def _places(group: PlacementGroup, levels: Path, view: ClusterView) -> Iterator[Path]:
     """Yield the domains of the last of *levels* in which each of a group's units is."""
     given = {each.pod_set: each for each in group.status.assignments}
     for unit in units(group):
         own = [given[each.name] for each in unit.pod_sets if each.name in given]
-        yield from {path for each in own for path in _domains(each, levels, nodes)}
+        yield from {path for each in own for path in _domains(each, levels, view)}
 
 
-def _domains(
-    assignment: Assignment, levels: Path, nodes: Mapping[str, ClusterNode]
-) -> Iterator[Path]:
+def _domains(assignment: Assignment, levels: Path, view: ClusterView) -> Iterator[Path]:
     named = tuple(assignment.levels[: len(levels)]) == levels
     for each in assignment.domains:
         if named:
             yield tuple(each.values[: len(levels)])
             continue
-        for name in nodes_named(assignment.levels, each.values, nodes)[:1]:
-            yield tuple(nodes[name].labels.get(level, "") for level in levels)
+        for name in nodes_named(assignment.levels, each.values, view)[:1]:
+            yield tuple(view.nodes[name].labels.get(level, "") for level in levels)

@@ -102,7 +102,7 @@ class Engine(ClusterState):
                 assignments |= whole
                 if unit is not steps[-1]:
                     self.take(new, unit)
-                    placed += by_node(new.values(), self.nodes)
+                    placed += by_node(new.values(), self.view)
         except Unplaceable as refused:
             found = None if replacing else unit
             message = str(refused) if explain else ""
@@ -124,7 +124,7 @@ class Engine(ClusterState):
         """
         if spreading_of(unit) is None:
             return self._assign(unit, tree, placed, failures, implied(unit))
-        out = crowded(group, unit, tree, self.groups.values(), self.nodes)
+        out = crowded(group, unit, tree, self.groups.values(), self.view)
         last = [each for each in out if not each.closed]
         while True:
             trial = self.without_nodes(nodes_of(out, tree))
@@ -141,7 +141,7 @@ class Engine(ClusterState):
         for unit in units(group):
             if spreading_of(unit) is not None:
                 tree = self.tree_of(unit)
-                out = crowded(group, unit, tree, self.groups.values(), self.nodes)
+                out = crowded(group, unit, tree, self.groups.values(), self.view)
                 found |= nodes_of([each for each in out if each.closed], tree)
         return frozenset(found)
 
@@ -192,7 +192,7 @@ class Engine(ClusterState):
             ) -> tuple[dict[str, int], int]:
                 return self._spread(pod_set, own, {}, within)
 
-            return replace_spread(tree, unit, status, spread, self.nodes, more=more)
+            return replace_spread(tree, unit, status, spread, self.view, more=more)
         paths = self._paths(tree, status.unhealthy_nodes)
         return replace_failed(
             tree, unit, status, self.settings, implied=implied, paths=paths, more=more
@@ -253,7 +253,7 @@ class Engine(ClusterState):
         It lives as long as nodes, what zones have in all, and settings stay as they are.
         """
         made = copy(self)
-        made._usages, made._ledger = GroupUsages(self.nodes), self._ledger.emptied(only)  # noqa: SLF001 - another engine
+        made._usages, made._ledger = GroupUsages(self.view), self._ledger.emptied(only)  # noqa: SLF001 - another engine
         made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 

@@ -14,8 +14,8 @@ from nri_policy.cluster.engine.usage import Usage, in_use
 from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.membership import Key
-from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.view import ClusterView
 
 # what assignments use; else of each pod its node and what it uses
 Count = tuple[list[Usage], list[tuple[str, Amounts]]]
@@ -25,10 +25,10 @@ NOTHING: Count = ([], [])
 class GroupUsages:
     """Groups, each with its bound pods."""
 
-    def __init__(self, nodes: Mapping[str, ClusterNode]) -> None:
+    def __init__(self, view: ClusterView) -> None:
         self.groups: dict[Key, PlacementGroup] = {}
         self.members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
-        self._nodes = nodes
+        self._view = view
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         # what a pod of each pod set of a group uses
         self._kinds_of: dict[Key, tuple[tuple[PodSet, ...], dict[str, Amounts]]] = {}
@@ -78,4 +78,4 @@ class GroupUsages:
                 each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets
             }
             self._kinds_of[key] = (group.pod_sets, kinds)
-        return in_use(group, members.values(), kinds, self._nodes)
+        return in_use(group, members.values(), kinds, self._view)

@@ -233,7 +233,7 @@ def hosts_named(status: Status, engine: Engine) -> tuple[str, ...]:
     found: set[str] = set()
     for each in status.assignments:
         for one in each.domains:
-            found.update(nodes_named(each.levels, one.values, engine.nodes))
+            found.update(nodes_named(each.levels, one.values, engine.view))
     return tuple(sorted(found))
 
 

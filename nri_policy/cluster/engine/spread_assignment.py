@@ -16,12 +16,12 @@ from msgspec import Struct
 from nri_policy.cluster.engine.placement import count, search
 from nri_policy.cluster.engine.replacement import leaf_kept
 from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.group import PlacementRequest, PodSet, Status
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.view import ClusterView
 
 
 class Chosen(Struct, frozen=True):
@@ -58,7 +58,7 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
     unit: Unit,
     status: Status,
     spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
-    nodes: Mapping[str, ClusterNode],
+    view: ClusterView,
     *,
     more: Mapping[str, int],
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
@@ -80,27 +80,27 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
         missing = sum(each.count for each in domains) - sum(each.count for each in kept)
         missing += more.get(pod_set.name, 0)
         leaves = [leaf_kept(tree, [HOSTNAME], each.values) for each in kept]
-        within = nodes.keys() - failed
+        within = view.nodes.keys() - failed
         if request.required in tree.levels and leaves:
             level = tree.levels.index(request.required)
             within &= _around(tree, leaves[:1], level)
-        own = by_node([Assignment(pod_set.name, [HOSTNAME], kept)], nodes)
+        own = by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
         asked = msgspec.structs.replace(pod_set, count=missing, request=request)
         pods, left = spread(asked, own, within)
         if left:
             raise not_placed(missing, left)
-        new[pod_set.name] = assignment(pod_set.name, pods, nodes)
-        whole[pod_set.name] = assignment(pod_set.name, own + Counter(pods), nodes)
+        new[pod_set.name] = assignment(pod_set.name, pods, view.nodes)
+        whole[pod_set.name] = assignment(pod_set.name, own + Counter(pods), view.nodes)
     return new, whole
 
 
-def by_node(assignments: Iterable[Assignment], nodes: Mapping[str, ClusterNode]) -> Counter[str]:
+def by_node(assignments: Iterable[Assignment], view: ClusterView) -> Counter[str]:
     """Return the pods of assignments whose leaves are hosts, by the names of nodes."""
     pods: Counter[str] = Counter()
     for each in assignments:
         for place in each.domains if each.levels[0] == HOSTNAME else ():
-            for node in nodes_named(each.levels[:1], place.values[:1], nodes)[:1]:
-                pods[node] += place.count
+            for node in view.on_host(place.values[0])[:1]:
+                pods[node.name] += place.count
     return pods
 
 

@@ -74,7 +74,6 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
     named = request.topology if request else None
     tree = engine.tree(named or engine.settings.topologies[0].name)
     depth = max(1, len(tree.levels) - 1)
-    hosts = {node.labels.get(HOSTNAME): node for node in engine.nodes.values()}
     parts = []
     for assignment in group.status.assignments:
         pods: Counter[tuple[str, ...]] = Counter()
@@ -84,8 +83,7 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
             leaf = "/".join(each.values)
             if assignment.levels[0] == HOSTNAME:
                 leaf = each.values[0]
-                node = hosts.get(leaf)
-                path = None if node is None else tree.path_of(node)
+                path = next(map(tree.path_of, engine.view.on_host(leaf)), None)
             key = path[:depth] if path else ("",) * depth
             pods[key] += each.count
             leaves.setdefault(key, Counter())[leaf] += each.count

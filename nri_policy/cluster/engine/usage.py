@@ -10,9 +10,10 @@ from msgspec import Struct, field
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.view import ClusterView
 
 POD_SET_LABEL = "placement.nri/pod-set"
 
@@ -37,7 +38,7 @@ def in_use(
     group: PlacementGroup,
     members: Iterable[Pod],
     kinds: Mapping[str, Amounts],
-    nodes: Mapping[str, ClusterNode],
+    view: ClusterView,
 ) -> list[Usage]:
     """Return what a group's assignments use, less what the finished ones of *members* gave back.
 
@@ -52,14 +53,14 @@ def in_use(
     unseen = max(0, finished.total() - group.status.given_back)  # the others' places are gone
     for assignment in group.status.assignments:
         for usage in usages_of(assignment, kinds.get(assignment.pod_set, {})):
-            back = _take(finished, assignment.pod_set, usage, min(usage.count, unseen), nodes)
+            back = _take(finished, assignment.pod_set, usage, min(usage.count, unseen), view)
             unseen -= sum(back.values())
             left = usage.count - sum(back.values())
             reported, at = 0, {}
             if HOSTNAME not in usage.levels:
-                at = _take(running, assignment.pod_set, usage, left, nodes)
+                at = _take(running, assignment.pod_set, usage, left, view)
             elif len(usage.levels) > 1 and usage.levels[0] == HOSTNAME:
-                reported = sum(_take(running, assignment.pod_set, usage, left, nodes).values())
+                reported = sum(_take(running, assignment.pod_set, usage, left, view).values())
             found.append(Usage(usage.levels, usage.values, usage.amounts, left, reported, at))
     return found
 
@@ -69,27 +70,23 @@ def _take(
     pod_set: str,
     usage: Usage,
     most: int,
-    nodes: Mapping[str, ClusterNode],
+    view: ClusterView,
 ) -> dict[str, int]:
     """Return how many of *pods* are of *usage*, by node, at most *most*; they are taken out."""
     if not pods:
         return {}
     taken: Counter[str] = Counter()
     for name in (pod_set, ""):
-        for node in nodes_named(usage.levels, usage.values, nodes):
+        for node in nodes_named(usage.levels, usage.values, view):
             own = min(pods[name, node], most - taken.total())
             pods[name, node] -= own
             taken[node] += own
     return dict(+taken)
 
 
-def nodes_named(
-    levels: Sequence[str], values: Sequence[str], nodes: Mapping[str, ClusterNode]
-) -> list[str]:
+def nodes_named(levels: Sequence[str], values: Sequence[str], view: ClusterView) -> list[str]:
     """Return the nodes at the leaf that an assignment's values name."""
-    alike = nodes.get(values[0])  # mostly, nodes have the names of their hosts
-    if levels[0] == HOSTNAME and alike and alike.labels.get(HOSTNAME) == alike.name:
-        return [alike.name]
+    by_host = levels[0] == HOSTNAME
     named = [
         (level, value)
         for level, value in zip(levels, values, strict=True)
@@ -97,6 +94,6 @@ def nodes_named(
     ]
     return [
         node.name
-        for node in nodes.values()
+        for node in (view.on_host(values[0]) if by_host else view.nodes.values())
         if all(node.labels.get(level) == value for level, value in named)
     ]

@@ -109,7 +109,7 @@ class Controller:
         """Take in that a node changed, came or went; look at the groups with places there."""
         self.engine.change_node(old, new)
         self.attempts.waiting.see_cluster()
-        for host in self._failures.set_node(old, new):
+        for host in self._failures.change_node(old, new):
             for key in self.groups.on_host(host):
                 self._dirty[key] = None
 

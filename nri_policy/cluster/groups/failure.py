@@ -23,25 +23,20 @@ FIXED_SECONDS = 30.0
 
 
 class Failures:
-    """The nodes, and since when something is wrong with them; a host is a value of HOSTNAME."""
+    """Since when something is wrong with the hosts of a cluster, by their names as labels."""
 
     def __init__(self, engine: Engine, now: Callable[[], float]) -> None:
-        """Judge by the settings of *engine*."""
+        """Judge the nodes of *engine* by its settings."""
         self._engine = engine
         self._now = now
-        self._nodes: dict[str, ClusterNode] = {}  # by host
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
 
-    def set_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
         """Take in that a node came, changed or went; return the hosts about which to ask again."""
         hosts = [each.labels[HOSTNAME] for each in (old, new) if each and HOSTNAME in each.labels]
-        if old is not None and HOSTNAME in old.labels:
-            self._nodes.pop(old.labels[HOSTNAME], None)
-        if new is not None and HOSTNAME in new.labels:
-            self._nodes[new.labels[HOSTNAME]] = new
         changed = []
         for host in dict.fromkeys(hosts):
-            node, before = self._nodes.get(host), self._since.pop(host, {})
+            node, before = self._node(host), self._since.pop(host, {})
             wrong: list[Taint | None] = []
             if node is not None:
                 wrong = [each for each in node.taints if each.effect != "PreferNoSchedule"]
@@ -59,7 +54,7 @@ class Failures:
     ) -> tuple[str, str] | None:
         """Return a host whose node lacks one of *labels*, and that label; None if there is none."""
         for host in sorted(hosts):
-            node = self._nodes.get(host)
+            node = self._node(host)
             for label in sorted(labels) if node is not None else [HOSTNAME]:
                 if node is None or label not in node.labels:
                     return host, label
@@ -86,11 +81,14 @@ class Failures:
                 again = min(again, at)
         return found, again
 
+    def _node(self, host: str) -> ClusterNode | None:
+        return next(iter(self._engine.view.on_host(host)), None)
+
     def _fails_at(
         self, host: str, tolerations: Collection[Iterable[Toleration]], busy: bool
     ) -> float:
         """Return when a host fails if all stays as it is; -inf: at once, inf: never."""
-        node = self._nodes.get(host)
+        node = self._node(host)
         if node is None:
             return inf if busy else -inf  # a label was taken from a node that runs on
         if not node.known:

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.groups.claims import give_back
 from nri_policy.cluster.groups.gates import places_of
 from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
@@ -144,8 +143,8 @@ class Occupancy:
     def _node_of(self, pod: Pod) -> str:
         """Return the node that the selector of a pod names by its host; empty if there is none."""
         host = pod.spec.node_selector.get(HOSTNAME, "")
-        named = nodes_named([HOSTNAME], [host], self.nodes) if host else []
-        return named[0] if named else ""
+        named = self._engine.view.on_host(host) if host else []
+        return named[0].name if named else ""
 
     def _host(self, pod: Pod) -> str:
         """Return the host where a pod is, or was to be."""

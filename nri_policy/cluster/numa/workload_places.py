@@ -148,12 +148,9 @@ class WorkloadPlaces:
         if assignment is None:
             yield nodes, count
             return
-        by_host: defaultdict[str, list[ClusterNode]] = defaultdict(list)
-        for node in nodes:
-            by_host[node.labels.get(HOSTNAME, "")].append(node)
         for each in assignment.domains:
             named = dict(zip(assignment.levels, each.values, strict=True))
-            own = by_host.get(named[HOSTNAME], []) if HOSTNAME in named else nodes
+            own = self._zones.view.on_host(named[HOSTNAME]) if HOSTNAME in named else nodes
             taken = min(each.count, count)
             count -= taken
             yield [node for node in own if selected(node.labels, named)], taken

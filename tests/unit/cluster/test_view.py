@@ -89,3 +89,26 @@ def test_who_reads_the_view_cannot_change_what_it_shows() -> None:
         view.stale.discard("other")
     with pytest.raises(AttributeError):
         view.nodes = {}
+
+
+def test_nodes_are_found_by_hostname_as_they_come_change_and_go() -> None:
+    def named(name: str, host: str | None) -> ClusterNode:
+        return ClusterNode(name, {} if host is None else {HOSTNAME: host}, {})
+
+    def found(host: str) -> list[str]:
+        return [each.name for each in cluster.view.on_host(host)]
+
+    cluster = Cluster([named("a", "x"), named("b", "b"), named("c", None)])
+    assert (found("a"), found("x"), found("b"), found("c")) == ([], ["a"], ["b"], [])
+    cluster.set_node(named("d", "x"))
+    cluster.set_node(named("x", "a"))
+    assert (found("a"), found("x")) == (["x"], ["a", "d"])
+    cluster.set_node(named("x", "x"))
+    assert (found("a"), found("x")) == ([], ["x"]), "the one with that name stands for all"
+    cluster.remove_node("x")
+    cluster.set_node(named("a", "a"))
+    assert (found("a"), found("x")) == (["a"], ["d"])
+    cluster.remove_node("d")
+    cluster.remove_node("a")
+    assert (found("a"), found("x")) == ([], [])
+    assert not cluster.view.renamed
