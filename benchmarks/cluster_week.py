@@ -13,7 +13,7 @@ from statistics import mean
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.queue import Queue
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of

@@ -12,7 +12,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.queue import Rank
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.view import Cluster

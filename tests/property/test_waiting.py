@@ -15,7 +15,7 @@ from nri_policy.cluster.objects.group import (
     Status,
     hosts_of,
 )
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ClusterSettings, Groups, Topology
 from nri_policy.cluster.view import Cluster

@@ -17,7 +17,7 @@ from nri_policy.cluster.engine.ledger import Ledger
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, is_by_host
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings

@@ -13,7 +13,7 @@ from typing import Self
 from nri_policy.cluster.engine.usage import Usage, in_use
 from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.view import ClusterView
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.usage import Usage
 from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 
 
 def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | None:

@@ -24,7 +24,7 @@ from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteSt
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, Status
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
 

@@ -23,7 +23,8 @@ from msgspec.structs import replace
 from nri_policy.cluster.groups.gates import places_of
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.objects.group import PlacementGroup, Status
-from nri_policy.cluster.objects.membership import Job, Key, owning_job
+from nri_policy.cluster.objects.membership import Job, owning_job
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 
 

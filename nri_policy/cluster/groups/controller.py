@@ -43,7 +43,8 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.objects.group import Condition, PlacementGroup, Status, disagreement
 from nri_policy.cluster.objects.kueue import GROUP_PREFIX
-from nri_policy.cluster.objects.membership import Job, Key, PodGroup
+from nri_policy.cluster.objects.membership import Job, PodGroup
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings

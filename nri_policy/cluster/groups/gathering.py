@@ -15,7 +15,8 @@ from msgspec import Struct
 from nri_policy.cluster.objects.annotations import read_request
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.objects.membership import Key, Membership
+from nri_policy.cluster.objects.membership import Membership
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template
 from nri_policy.foundation.wording import counted, quoted
 

@@ -16,7 +16,8 @@ from nri_policy.cluster.groups.claims import claims, spared
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.membership import Job, Key, PodGroup, membership, owning_job
+from nri_policy.cluster.objects.membership import Job, PodGroup, membership, owning_job
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 
 

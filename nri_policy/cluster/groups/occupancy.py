@@ -25,7 +25,7 @@ from nri_policy.cluster.objects.group import (
     places_by_pod_set,
 )
 from nri_policy.cluster.objects.kueue import as_counted
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 

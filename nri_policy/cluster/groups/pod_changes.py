@@ -23,7 +23,7 @@ from nri_policy.cluster.groups.writes import (
     pod_of,
 )
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, hosts_of
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted

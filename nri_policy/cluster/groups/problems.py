@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.groups.writes import Notice, Write, WriteStatus, with_status
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 
 
 class Problems:

@@ -43,8 +43,8 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, Status, hosts_of, places_by_pod_set
-from nri_policy.cluster.objects.membership import Key
-from nri_policy.cluster.objects.pod import Owner, Pod
+from nri_policy.cluster.objects.metadata import Key, Owner
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.foundation.backoff import backoff
 
 _pause = partial(backoff, least=0.5, most=30.0, chance=lambda: 1.0)  # seconds

@@ -14,7 +14,7 @@ from msgspec import Struct
 from nri_policy.cluster.groups.refusals import Refusals
 from nri_policy.cluster.groups.writes import GroupWrite, WriteStatus
 from nri_policy.cluster.objects.group import PlacementGroup, hosts_of
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 
 
 class SeenGroup(Struct, frozen=True):

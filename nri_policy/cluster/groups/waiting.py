@@ -16,7 +16,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import Reservations, fitting, place_of, pods_of
 from nri_policy.cluster.groups.queue import Queue, Rank
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PlacementRequest, Status
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
 

@@ -22,8 +22,8 @@ from nri_policy.cluster.objects.group import (
     Status,
     write_status,
 )
-from nri_policy.cluster.objects.membership import Key
-from nri_policy.cluster.objects.pod import Owner, Pod
+from nri_policy.cluster.objects.metadata import Key, Owner
+from nri_policy.cluster.objects.pod import Pod
 
 NODE_FAILED = "NodeFailed"  # reason of what happens to a group's pods
 

@@ -28,7 +28,7 @@ from nri_policy.cluster.objects.kueue import (
     Object,
     ResourceFlavor,
 )
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 
 log = logging.getLogger(__name__)
 

@@ -28,11 +28,12 @@ from dataclasses import dataclass
 
 from nri_policy.cluster.numa.fit import NumaFit, common_zone, reason
 from nri_policy.cluster.objects.document import CPU
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_node import zone_id, zone_name
 from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.reported_pods import Key, lists_pods, own_resources, reported
+from nri_policy.cluster.objects.reported_pods import lists_pods, own_resources, reported
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView

@@ -20,7 +20,7 @@ from nri_policy.cluster.engine.spreading import Preference, read_preferences
 from nri_policy.cluster.objects.annotations import MAX_PER_HOST, SPREAD_OVER, read_request
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementRequest
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.view import ClusterView
 

@@ -24,7 +24,7 @@ from nri_policy.cluster.objects.kueue import (
     workload_of,
 )
 from nri_policy.cluster.objects.matching import selected
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.numa_request import NumaRequest
 from nri_policy.cluster.objects.pod import Pod, PodSpec

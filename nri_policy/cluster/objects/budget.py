@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.cluster.objects.pod import Pod
 
 KIND = "PodDisruptionBudget"
@@ -29,11 +30,6 @@ class Budget(Struct, frozen=True):
         )
 
 
-class _Meta(Struct):
-    name: str = ""
-    namespace: str | None = None
-
-
 class _Selector(Struct, rename="camel"):
     match_labels: dict[str, str] | None = None
     match_expressions: list[Expression] | None = None
@@ -48,7 +44,7 @@ class _Status(Struct, rename="camel"):
 
 
 class _Budget(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _Spec | None = None
     status: _Status | None = None
 
@@ -59,14 +55,13 @@ def read_budget(value: object, path: str) -> Budget | None:
     Without a status it allows none. Raises DocumentError.
     """
     document = convert(value, _Budget, path)
-    if not document.metadata.name:
-        raise DocumentError(join(path, "metadata.name"), "a budget has a name")
+    namespace, name = document.metadata.key(path, "a budget")
     selector = document.spec.selector if document.spec else None
     if selector is None:
         return None
     return Budget(
-        namespace=document.metadata.namespace or "default",
-        name=document.metadata.name,
+        namespace=namespace,
+        name=name,
         labels=selector.match_labels or {},
         expressions=tuple(selector.match_expressions or ()),
         allowed=max(0, document.status.disruptions_allowed) if document.status else 0,

@@ -16,6 +16,7 @@ from nri_policy.cluster.objects.assignment import (
     store,
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import PodSpec, Template, read_template
 from nri_policy.cluster.objects.topology_spreading import TopologySpreading
@@ -100,12 +101,6 @@ class PlacementGroup(Struct, frozen=True):
     created: str = ""  # in RFC 3339
 
 
-class _Meta(Struct, rename="camel"):
-    name: str = ""
-    namespace: str | None = None
-    creation_timestamp: str | None = None
-
-
 class _PodSet(Struct, forbid_unknown_fields=True):
     name: str
     count: int
@@ -134,7 +129,7 @@ class _Status(Struct, rename="camel"):
 class GroupObject(Struct, rename="camel"):
     """A PlacementGroup as the API server has it."""
 
-    metadata: _Meta
+    metadata: Identity
     spec: _Spec
     status: _Status | None = None
 
@@ -142,8 +137,7 @@ class GroupObject(Struct, rename="camel"):
 def read_group(value: object, path: str = "") -> PlacementGroup:
     """Return the group in a PlacementGroup object; raises DocumentError."""
     document = convert(value, GroupObject, path)
-    if not document.metadata.name:
-        raise DocumentError(join(path, "metadata.name"), "a group has a name")
+    namespace, own = document.metadata.key(path, "a group")
     pod_sets = []
     names: set[str] = set()
     for number, each in enumerate(document.spec.pod_sets):
@@ -178,8 +172,8 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         conditions=given.conditions,
     )
     return PlacementGroup(
-        namespace=document.metadata.namespace or "default",
-        name=document.metadata.name,
+        namespace=namespace,
+        name=own,
         pod_sets=tuple(pod_sets),
         priority=document.spec.priority or 0,
         status=status,

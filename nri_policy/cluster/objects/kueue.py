@@ -16,7 +16,7 @@ from nri_policy.cluster.objects.assignment import Assignment, Placed, check_coun
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PodSet, Status
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
 
 API = ("kueue.x-k8s.io", "v1beta2")
@@ -87,14 +87,6 @@ class ResourceFlavor(Struct, frozen=True):
     tolerations: tuple[Toleration, ...] = ()
 
 
-class _Meta(Struct, rename="camel"):
-    name: str
-    namespace: str | None = None
-    resource_version: str = ""
-    creation_timestamp: str | None = None
-    generation: int = 0
-
-
 class _PodSet(Struct):
     count: int
     template: Object = {}
@@ -163,7 +155,7 @@ class _Status(Struct, rename="camel"):
 
 
 class _Workload(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _Spec
     status: _Status | None = None
 
@@ -182,7 +174,7 @@ class _CheckStatus(Struct):
 
 
 class _AdmissionCheck(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _CheckSpec
     status: _CheckStatus | None = None
 
@@ -193,7 +185,7 @@ class _FlavorSpec(Struct, rename="camel"):
 
 
 class _ResourceFlavor(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _FlavorSpec = field(default_factory=_FlavorSpec)
 
 
@@ -224,9 +216,10 @@ def read_workload(value: object, path: str) -> KueueWorkload:
     stored = status.admission_checks or []
     place = join(path, "status.admissionChecks")
     checks = [convert(each, _Check, join(place, at)) for at, each in enumerate(stored)]
+    namespace, name = meta.key(path, "a Workload")
     return KueueWorkload(
-        namespace=meta.namespace or "default",
-        name=meta.name,
+        namespace=namespace,
+        name=name,
         revision=meta.resource_version,
         pod_sets=tuple(pod_sets),
         reserved="QuotaReserved" in holds and status.admission is not None,
@@ -268,8 +261,9 @@ def read_check(value: object, path: str) -> AdmissionCheck:
     """Return the AdmissionCheck in an object; raises DocumentError."""
     document = convert(value, _AdmissionCheck, path)
     status = document.status or _CheckStatus()
+    _, name = document.metadata.key(path, "an AdmissionCheck")
     return AdmissionCheck(
-        name=document.metadata.name,
+        name=name,
         controller=document.spec.controller_name,
         revision=document.metadata.resource_version,
         generation=document.metadata.generation,
@@ -281,8 +275,9 @@ def read_check(value: object, path: str) -> AdmissionCheck:
 def read_flavor(value: object, path: str) -> ResourceFlavor:
     """Return the ResourceFlavor in an object; raises DocumentError."""
     document = convert(value, _ResourceFlavor, path)
+    _, name = document.metadata.key(path, "a ResourceFlavor")
     return ResourceFlavor(
-        name=document.metadata.name,
+        name=name,
         node_labels=document.spec.node_labels or {},
         tolerations=tuple(document.spec.tolerations or ()),
     )

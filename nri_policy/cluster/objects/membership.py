@@ -33,7 +33,8 @@ from nri_policy.cluster.objects.annotations import (
 )
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.pod import Owner, Pod
+from nri_policy.cluster.objects.metadata import Identity, Key, Owner
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -51,7 +52,6 @@ MAX_NAME = 253  # characters of an object's name
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _DIGITS = 10  # of the hash that keeps changed names apart
 
-Key = tuple[str, str]  # namespace and name
 POD_GROUP_API = ("scheduling.k8s.io", "v1alpha2")  # Kubernetes 1.36; v1alpha1 has no such object
 
 
@@ -111,15 +111,8 @@ class _PodGroupSpec(Struct, rename="camel"):
 
 
 class _PodGroup(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _PodGroupSpec
-
-
-class _Meta(Struct, rename="camel"):
-    name: str
-    namespace: str | None = None
-    uid: str = ""
-    deletion_timestamp: str | None = None
 
 
 class _Spec(Struct):
@@ -139,7 +132,7 @@ class _Status(Struct):
 
 
 class _Job(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _Spec
     status: _Status | None = None
 
@@ -152,12 +145,12 @@ def read_job(value: object, path: str) -> Job:
         at_once = min(at_once, document.spec.completions)
     if not 0 <= at_once <= MAX_COUNT:
         raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is not a number of pods")
-    namespace = document.metadata.namespace or "default"
+    namespace, name = document.metadata.key(path, "a Job")
     status = document.status or _Status()
     over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
     return Job(
         namespace,
-        document.metadata.name,
+        name,
         at_once,
         document.spec.completions,
         status.succeeded or 0,
@@ -173,9 +166,10 @@ def read_pod_group(value: object, path: str) -> PodGroup:
     if gang is not None and not 1 <= gang.min_count <= MAX_COUNT:
         place = join(path, "spec.schedulingPolicy.gang.minCount")
         raise DocumentError(place, f"{gang.min_count} is not a number of pods")
+    namespace, name = document.metadata.key(path, "a PodGroup")
     return PodGroup(
-        namespace=document.metadata.namespace or "default",
-        name=document.metadata.name,
+        namespace=namespace,
+        name=name,
         least=None if gang is None else gang.min_count,
         uid=document.metadata.uid,
     )

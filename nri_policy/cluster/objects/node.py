@@ -8,12 +8,12 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import (
     Amounts,
-    DocumentError,
     Wire,
     convert,
     join,
     parse_supply,
 )
+from nri_policy.cluster.objects.metadata import ObjectMeta
 from nri_policy.native._node_documents import read_usual
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -44,11 +44,6 @@ class ClusterNode(Struct, frozen=True, gc=False):
     known: bool = True  # whether the node has a Ready condition at all
 
 
-class _Meta(Struct, gc=False):
-    name: str
-    labels: dict[str, str] | None = None
-
-
 class _Spec(Struct, gc=False):
     unschedulable: bool | None = None
     taints: list[Taint] | None = None
@@ -65,7 +60,7 @@ class _Status(Struct, gc=False):
 
 
 class _Node(Struct, gc=False):
-    metadata: _Meta
+    metadata: ObjectMeta
     spec: _Spec | None = None
     status: _Status | None = None
 
@@ -90,12 +85,11 @@ def _read(
 ) -> tuple[str, dict[str, str], Mapping[str, Wire], tuple[Taint, ...], bool, bool | None]:
     """Return what there is to know of a node; whether it is ready is None where nothing says so."""
     document = convert(value, _Node, path)
-    if not document.metadata.name:
-        raise DocumentError(join(path, "metadata.name"), "a node has a name")
+    _, name = document.metadata.key(path, "a node")
     spec, status = document.spec or _Spec(), document.status or _Status()
     ready = [each.status for each in status.conditions or () if each.type == "Ready"]
     return (
-        document.metadata.name,
+        name,
         document.metadata.labels or {},
         status.allocatable or {},
         tuple(spec.taints or ()),

@@ -16,13 +16,13 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import (
     Amounts,
-    DocumentError,
     Wire,
     convert,
     join,
     parse_amounts,
 )
 from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affinity
+from nri_policy.cluster.objects.metadata import ObjectMeta, Owner
 from nri_policy.cluster.objects.movable import is_movable, pinned
 
 FINISHED = ("Succeeded", "Failed")
@@ -35,16 +35,6 @@ class Container(Struct, frozen=True, gc=False):
     requests: Amounts
     limits: Amounts
     sidecar: bool = False  # an init container that is restarted always
-
-
-class Owner(Struct, frozen=True, rename="camel", gc=False):
-    """The controller that owns an object."""
-
-    kind: str
-    name: str
-    uid: str = ""
-    controller: bool = False
-    api_version: str = ""
 
 
 class PodSpec(Struct, frozen=True, gc=False):
@@ -140,24 +130,12 @@ class _Spec(Struct, rename="camel", gc=False):
     scheduling_group: _SchedulingGroup | None = None
 
 
-class _Meta(Struct, rename="camel", gc=False):
-    name: str = ""
-    namespace: str | None = None
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
-    deletion_timestamp: str | None = None
-    creation_timestamp: str | None = None
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _Status(Struct, gc=False):
     phase: str | None = None
 
 
 class _Pod(Struct, gc=False):
-    metadata: _Meta | None = None
+    metadata: ObjectMeta | None = None
     spec: _Spec | None = None
     status: _Status | None = None
 
@@ -182,13 +160,12 @@ def effective_containers(
 def read_pod(value: object, path: str) -> Pod:
     """Return the pod in a Kubernetes Pod object; raises DocumentError."""
     document = convert(value, _Pod, path)
-    meta, spec = document.metadata or _Meta(), document.spec or _Spec()
-    if not meta.name:
-        raise DocumentError(join(path, "metadata.name"), "a pod has a name")
+    meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
+    namespace, name = meta.key(path, "a pod")
     pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     return Pod(
-        namespace=meta.namespace or "default",
-        name=meta.name,
+        namespace=namespace,
+        name=name,
         spec=_spec(spec, join(path, "spec")),
         node=spec.node_name or "",
         phase=(document.status.phase if document.status else None) or "Pending",
@@ -209,7 +186,7 @@ def read_pod(value: object, path: str) -> Pod:
 def read_template(value: object, path: str) -> Template:
     """Return a pod template; raises DocumentError."""
     document = convert(value, _Pod, path)
-    meta = document.metadata or _Meta()
+    meta = document.metadata or ObjectMeta()
     return Template(
         spec=_spec(document.spec or _Spec(), join(path, "spec")),
         labels=meta.labels or {},

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.numa_request import GUARANTEED, is_shared, qos_class
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.zone import NodeZones
@@ -23,8 +24,6 @@ from nri_policy.nrt.fingerprint import (
     fingerprint,
     pod_hash,
 )
-
-Key = tuple[str, str]  # namespace and name of a pod
 
 
 def own_resources(spec: PodSpec) -> frozenset[str]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.matching import Toleration
+from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import did_you_mean, quoted
@@ -220,21 +221,18 @@ class _Levels(Struct):
     levels: list[_Level]
 
 
-class _Meta(Struct):
-    name: str
-
-
 class _KueueTopology(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _Levels
 
 
 def read_topology(value: object, path: str) -> Topology:
     """Return the topology in a Topology object of Kueue's; raises DocumentError."""
     document = convert(value, _KueueTopology, path)
+    _, name = document.metadata.key(path, "a Topology")
     try:
         levels = read_levels([each.node_label for each in document.spec.levels])
-        return Topology(name=read_text(document.metadata.name), levels=levels)
+        return Topology(name=name, levels=levels)
     except ValueError as error:
         raise DocumentError(join(path, "spec.levels"), str(error)) from None
 

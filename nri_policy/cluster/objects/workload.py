@@ -34,7 +34,8 @@ from nri_policy.cluster.objects.annotations import (
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
-from nri_policy.cluster.objects.membership import Key, PodGroup, read_pod_group
+from nri_policy.cluster.objects.membership import PodGroup, read_pod_group
+from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.fields import mistyped, mistyped_workload
@@ -46,13 +47,8 @@ _MOST_REPLICAS = 1000  # of a LeaderWorkerSet: each is a group
 _MAIN = "main"  # the pod set of what has only one
 
 
-class _Meta(Struct):
-    name: str = ""
-    namespace: str | None = None
-
-
 class _Workload(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: TemplatedSpec
 
 
@@ -76,7 +72,7 @@ class _JobSetSpec(Struct, rename="camel"):
 
 
 class _JobSet(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _JobSetSpec
 
 
@@ -92,7 +88,7 @@ class _LeaderWorkerSpec(Struct, rename="camel"):
 
 
 class _LeaderWorkerSet(Struct):
-    metadata: _Meta
+    metadata: Identity
     spec: _LeaderWorkerSpec
 
 
@@ -250,12 +246,9 @@ def _pod_set(name: str, count: int, template: object, path: str) -> PodSet:
     return _with_request(pod_set, join(path, "metadata"))
 
 
-def _group(metadata: _Meta, pod_sets: Iterable[PodSet], path: str) -> PlacementGroup:
-    if not metadata.name:
-        raise DocumentError(join(path, "metadata.name"), "a group has a name")
-    return PlacementGroup(
-        namespace=metadata.namespace or "default", name=metadata.name, pod_sets=(*pod_sets,)
-    )
+def _group(metadata: Identity, pod_sets: Iterable[PodSet], path: str) -> PlacementGroup:
+    namespace, name = metadata.key(path, "a group")
+    return PlacementGroup(namespace=namespace, name=name, pod_sets=(*pod_sets,))
 
 
 def _placement_group(value: Object, path: str) -> PlacementGroup:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts, DocumentError, Wire, convert, join
+from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.foundation.units import BILLIONTHS, parse_exact
 
 MEMORY_SET = "memory set"  # attribute of the zones of pools: ids of NUMA nodes
@@ -63,10 +64,6 @@ class NodeZones(Struct, frozen=True):
         return replace(self, zones=zones)
 
 
-class _Meta(Struct):
-    name: str
-
-
 class _Attribute(Struct):
     name: str
     value: str
@@ -93,7 +90,7 @@ class _Zone(Struct):
 
 
 class _Object(Struct):
-    metadata: _Meta
+    metadata: Identity
     zones: list[_Zone] | None = None
     topologyPolicies: list[str] | None = None  # noqa: N815 - as documents have it
     attributes: list[_Attribute] | None = None
@@ -102,8 +99,7 @@ class _Object(Struct):
 def read_zones(value: object, path: str) -> NodeZones:
     """Return the zones in a NodeResourceTopology object; raises DocumentError."""
     document = convert(value, _Object, path)
-    if not document.metadata.name:
-        raise DocumentError(join(path, "metadata.name"), "it is the name of a node")
+    _, node = document.metadata.key(path, "a NodeResourceTopology")
     zones = []
     for number, each in enumerate(document.zones or ()):
         place = join(join(path, "zones"), number)
@@ -120,7 +116,7 @@ def read_zones(value: object, path: str) -> NodeZones:
             )
         )
     return NodeZones(
-        node=document.metadata.name,
+        node=node,
         zones=tuple(zones),
         policies=tuple(document.topologyPolicies or ()),
         attributes=tuple((each.name, each.value) for each in document.attributes or ()),

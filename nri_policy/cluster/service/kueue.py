@@ -21,7 +21,8 @@ from nri_policy.cluster.objects.kueue import (
     read_flavor,
     read_workload,
 )
-from nri_policy.cluster.service.watch import Key, Source
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.service.watch import Source
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 

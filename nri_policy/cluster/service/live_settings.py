@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import (
     KIND,
     ClusterSettings,
@@ -41,7 +42,6 @@ _BACKOFF = partial(backoff, least=1.0, most=60.0)
 _now = partial(datetime.now, UTC)
 
 Object = dict[str, Any]
-Key = tuple[str, str]
 
 
 class PlacementFile(WatchedFile):

@@ -16,12 +16,13 @@ from nri_policy.cluster.numa.workload_places import WorkloadPlaces
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.membership import POD_GROUP_API, read_job, read_pod_group
+from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
-from nri_policy.cluster.service.watch import PODS, ZONES, Key, Source
+from nri_policy.cluster.service.watch import PODS, ZONES, Source
 from nri_policy.cluster.view import Cluster
 from nri_policy.kube.client import NODES, Kind, decode
 
@@ -33,17 +34,8 @@ OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
 OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, GROUPS)
 
 
-class _Owner(Struct):
-    uid: str = ""
-
-
-class _GroupMetadata(Struct, rename="camel"):
-    resource_version: str
-    owner_references: list[_Owner] | None = None
-
-
 class _Group(Struct):
-    metadata: _GroupMetadata
+    metadata: ObjectMeta
 
 
 def sources(  # noqa: PLR0913, PLR0917 - who is told

@@ -16,6 +16,7 @@ from functools import partial
 from msgspec import Raw, Struct
 
 from nri_policy.cluster.objects.document import DocumentError, convert
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
@@ -28,8 +29,6 @@ ZONES = Kind(group="topology.node.k8s.io", version="v1alpha2", plural="noderesou
 STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answered from it
 OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked for again
 _BACKOFF = partial(backoff, least=0.2, most=10.0)
-
-Key = tuple[str, str]  # namespace, empty where there is none, and name
 
 
 class Source(Struct, frozen=True):
@@ -151,18 +150,18 @@ class Watch:
             log.exception("object-failed", extra={"kind": source.kind.plural, "object": key[1]})
 
 
-class _Metadata(Struct):
+class _Name(Struct):  # no more of the metadata: whatever else is wrong, it is read
     name: str = ""
     namespace: str | None = None
 
 
 class _Named(Struct):
-    metadata: _Metadata | None = None
+    metadata: _Name | None = None
 
 
 def _key(item: Raw) -> Key:
     try:
-        metadata = convert(item, _Named, "").metadata or _Metadata()
+        metadata = convert(item, _Named, "").metadata or _Name()
     except DocumentError:
-        metadata = _Metadata()
+        metadata = _Name()
     return metadata.namespace or "", metadata.name

@@ -26,7 +26,7 @@ from nri_policy.cluster.objects.group import (
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.membership import Key
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of

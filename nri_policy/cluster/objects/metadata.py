@@ -1,0 +1,48 @@
+"""What Kubernetes objects of all kinds say of themselves."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from nri_policy.cluster.objects.document import DocumentError, join
+
+Key = tuple[str, str]  # namespace and name
+
+
+class Owner(Struct, frozen=True, rename="camel", gc=False):
+    """The controller that owns an object."""
+
+    kind: str
+    name: str
+    uid: str = ""
+    controller: bool = False
+    api_version: str = ""
+
+
+class Identity(Struct, rename="camel", gc=False):
+    """The part of the `metadata` of an object that says which one it is, and of what age."""
+
+    name: str = ""
+    namespace: str | None = None
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+    def key(self, path: str, what: str) -> Key:
+        """Return namespace and name of an object at *path*.
+
+        Raises DocumentError if it has no name, which *what* it is has.
+        """
+        if not self.name:
+            raise DocumentError(join(path, "metadata.name"), f"{what} has a name")
+        return self.namespace or "default", self.name
+
+
+class ObjectMeta(Identity, rename="camel", gc=False):
+    """The `metadata` of an object, or of a pod template, with what it is marked with."""
+
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[Owner] | None = None
