@@ -34,7 +34,14 @@ from nri_policy.cluster.objects.annotations import (
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
-from nri_policy.cluster.objects.membership import PodGroup, read_pod_group
+from nri_policy.cluster.objects.membership import (
+    JOBSET,
+    LWS,
+    LWS_GROUP,
+    PodGroup,
+    owning_job,
+    read_pod_group,
+)
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
 from nri_policy.foundation.wording import did_you_mean, quoted
@@ -96,10 +103,6 @@ _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is
 _SETS = ("JobSet", "LeaderWorkerSet")
 _POD_GROUP = "PodGroup"
 _KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
-
-_JOBSET = "jobset.sigs.k8s.io/jobset-name"
-_LEADER_WORKERS = "leaderworkerset.sigs.k8s.io/name"
-_LEADER_WORKERS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 
 
 def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
@@ -293,7 +296,7 @@ def _add_pod(
     place = join(path, "metadata")
     given = {**pod.labels, **pod.annotations}
     pod_group = pod_groups.get((pod.namespace, pod.pod_group))
-    named = _named(pod, given, pod_group)
+    named = _group_name(pod, given, pod_group)
     key = (pod.namespace, named or pod.name)
     if key in groups and (named is None or key not in sizes):
         raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
@@ -320,7 +323,7 @@ def _add_pod(
         sizes[key] = (there if size is None else size, place)
 
 
-def _named(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
+def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
     """Return the group that a pod is of, None for one that is alone.
 
     One that is not among the documents is taken for a gang of the pods that name it.
@@ -330,12 +333,9 @@ def _named(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> st
             return given[name]
     if pod.pod_group and (pod_group is None or pod_group.least is not None):
         return pod.pod_group
-    if _LEADER_WORKERS in given:
-        return f"{given[_LEADER_WORKERS]}-{given.get(_LEADER_WORKERS_GROUP, '0')}"
-    if _JOBSET in given:
-        return given[_JOBSET]
-    jobs = [each.name for each in pod.owners if each.controller and each.kind == "Job"]
-    return jobs[0] if jobs else None
+    if LWS in given:
+        return f"{given[LWS]}-{given.get(LWS_GROUP, '0')}"
+    return given.get(JOBSET) or owning_job(pod)
 
 
 def _total(given: Mapping[str, str], path: str) -> int | None:
