@@ -28,7 +28,7 @@ from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
 from nri_policy.control.reflection import Reflection
 from nri_policy.daemon.control import SERVICE, Control
-from nri_policy.daemon.dra import ClaimDriver
+from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
 from nri_policy.daemon.readiness import Readiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status
@@ -101,6 +101,8 @@ class Environment(Struct, frozen=True, kw_only=True):
     unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
     sources: Sources = field(default_factory=Sources)
     kubelet_dir: Path = KUBELET  # where it looks for drivers
+    # whether the kubelet's CPU manager is on; None: it does not answer
+    manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
     cdi_dir: Path = FOLDER  # where the runtime looks for CDI devices
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
@@ -210,6 +212,7 @@ class Daemon:
             name=host.node_name,
             synchronized=self.synchronized,
             kubelet=host.kubelet_dir,
+            manages_cpus=host.manages_cpus,
             cdi=host.cdi_dir,
             observe=self.metrics.claimed,
             count=self.metrics.slice_written,

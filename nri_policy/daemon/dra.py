@@ -1,8 +1,9 @@
 """The daemon as a DRA driver, while the settings want it: its sockets, its slice, and their end.
 
 Owns when which of them is there. The slice is there while the driver is enabled, registered with
-the kubelet, and CPUs are pinned. The sockets stay until the last claim has been given back: pods
-whose claims nobody unprepares stay Terminating for ever (dra.md §5a).
+the kubelet, CPUs are pinned, and the kubelet's own CPU manager is off. The sockets stay until the
+last claim has been given back: pods whose claims nobody unprepares stay Terminating for ever
+(dra.md §5a).
 """
 
 from __future__ import annotations
@@ -24,12 +25,22 @@ from nri_policy.foundation.wording import some
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.events import Event as ClusterEvent
+from nri_policy.kube.events import Subject
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.plugin.claims import Claims
 
 log = logging.getLogger(__name__)
 
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
+_STATIC = (
+    "the kubelet's CPU manager is static, and sets the CPUs of containers too: drain the node, set"
+    " cpuManagerPolicy: none, remove /var/lib/kubelet/cpu_manager_state, restart the kubelet"
+)
+
+
+async def no_cpu_manager() -> bool:
+    """Answer for a kubelet whose CPU manager is off."""
+    return False
 
 
 class ClaimDriver:
@@ -44,6 +55,7 @@ class ClaimDriver:
         name: str,
         synchronized: asyncio.Event,
         kubelet: Path = KUBELET,
+        manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager,
         cdi: Path = FOLDER,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
         count: Callable[[str], None] = lambda _result: None,
@@ -52,6 +64,7 @@ class ClaimDriver:
     ) -> None:
         """Take the node's name in the cluster, and the folders of kubelet and CDI.
 
+        *manages_cpus* asks the kubelet if its CPU manager is on, None is no answer;
         *observe* hears of each claim, *count* of each write of the slice; *record* has an event
         created in the cluster.
         """
@@ -60,6 +73,10 @@ class ClaimDriver:
         self._node = node
         self._synchronized = synchronized
         self._kubelet = kubelet
+        self._name = name
+        self._manages_cpus = manages_cpus
+        self._cpu_manager: bool | None = None  # whether it is on; None: not known yet
+        self._registered = asyncio.Event()  # the kubelet has started, or we have
         self._record = record
         self._sleep = sleep
         self._changed = asyncio.Event()
@@ -80,7 +97,7 @@ class ClaimDriver:
         self.publisher = Publisher(
             node, client, name=name, wanted=lambda: self._publishes, count=count
         )
-        self.registration.heard = self.publisher.ask
+        self.registration.heard = self._heard
 
     @property
     def _enabled(self) -> bool:
@@ -89,14 +106,23 @@ class ClaimDriver:
 
     @property
     def _publishes(self) -> bool:
-        return self._enabled and self._synchronized.is_set() and self.registration.registered
+        ours = self._enabled and self._synchronized.is_set() and self.registration.registered
+        return ours and self._cpu_manager is False
+
+    def _heard(self) -> None:
+        self._registered.set()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Have the publisher look whether there is to be a slice, and with what."""
+        if self.publisher is not None:
+            self.publisher.ask()
 
     def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Look whether anything is to begin or to end; an observer of the node."""
         self._changed.set()
         del event, outcome, view
-        if self.publisher is not None:
-            self.publisher.ask()
+        self._look_again()
 
     def _refused(self, event: ClusterEvent) -> None:
         """Say that a claim was refused; where too much was published, take that back first."""
@@ -120,6 +146,10 @@ class ClaimDriver:
             yield f"dra: {self._error or self.registration.error}"
         elif not self.registration.registered:
             yield "dra: the kubelet has not registered the driver yet"
+        elif self._cpu_manager is None:
+            yield "dra: no CPUs are published: the kubelet does not say if its CPU manager is on"
+        elif self._cpu_manager:
+            yield f"dra: no CPUs are published: {_STATIC}"
         elif self.publisher.problem:
             yield f"dra: no ResourceSlice is published: {self.publisher.problem}"
 
@@ -147,16 +177,39 @@ class ClaimDriver:
         await asyncio.to_thread(self._driver.restart)
         async with serving(self._driver, self.registration, self._kubelet):
             self._error = ""
-            publishing = asyncio.create_task(publisher.run(), name="slice")
+            tasks = {
+                asyncio.create_task(publisher.run(), name="slice"),
+                asyncio.create_task(self._follow_cpu_manager(), name="CPU manager"),
+            }
             try:
                 while self._enabled or self._node.view.claims:
                     self._changed.clear()
                     await self._changed.wait()
             finally:
-                publishing.cancel()
-                await asyncio.wait({publishing})
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
         if not self._enabled:
             try:
                 await publisher.remove()
             except APIError as error:
                 log.warning("slice-not-removed", extra={"reason": str(error)})
+
+    async def _follow_cpu_manager(self) -> NoReturn:
+        """Find out if the kubelet's CPU manager is on, whenever the kubelet has registered us.
+
+        Only a kubelet that starts has another one. Until it answers, its last answer counts.
+        """
+        while True:
+            await self._registered.wait()
+            self._registered.clear()
+            failures = 0
+            while (manages := await self._manages_cpus()) is None:
+                failures += 1
+                await self._sleep(_BACKOFF(failures))
+            if manages and not self._cpu_manager:
+                log.warning("cpus-not-published", extra={"reason": _STATIC})
+                about = Subject.node(self._name)
+                self._record(ClusterEvent(about=about, reason="CPUsNotPublished", text=_STATIC))
+            self._cpu_manager = manages
+            self._look_again()

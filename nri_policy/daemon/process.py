@@ -218,6 +218,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             client=client,
             devices=stock.left,
             unused=stock.unused,
+            manages_cpus=assignments.manages_cpus,
             sources=Sources(
                 locator=Locator(options.host_root, machine),
                 assignments=assignments,

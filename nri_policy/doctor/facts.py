@@ -20,9 +20,9 @@ from msgspec.structs import fields
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
 from nri_policy.doctor.access import Access, access_to
-from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
+from nri_policy.doctor.pod_resources import assigned_resources, has_cpu_manager
 from nri_policy.doctor.processes import Process, find_named, own_affinity, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
@@ -103,6 +103,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     registration: Socket | None = None  # where the kubelet finds our DRA driver
     claims: int = 0  # that are prepared, by their CDI files
     kubelet: KubeletConfig | None = None
+    cpu_manager: bool = False  # whether the kubelet itself says that its CPU manager is on
     processes: tuple[Process, ...] = ()
     machine: Machine | str | None = None  # a text: why there is none
     settings: Settings | SettingsError | None = None
@@ -135,6 +136,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "claims": lambda: sum(each.startswith(DRIVER) for each in host.names(str(FOLDER))),
         "systemd": lambda: probe_socket(socket_of(where.host_root)),
         "devices": lambda: assigned_resources(where.pod_resources),
+        "cpu_manager": lambda: has_cpu_manager(where.pod_resources),
         "kubelet": lambda: kubelet_config(host, processes(host)),
         "machine": lambda: _machine(where),
         "settings": lambda: _settings(where.config),

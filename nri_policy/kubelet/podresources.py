@@ -30,6 +30,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.wording import quoted
 from nri_policy.proto.podresources_pb2 import (
     AllocatableResourcesRequest,
+    AllocatableResourcesResponse,
     ContainerDevices,
     GetPodResourcesRequest,
     ListPodResourcesRequest,
@@ -211,6 +212,10 @@ class Assignments:
         """Return the NUMA nodes of every device that can be assigned at all; None: no answer."""
         return await self._within_deadline(self._allocatable)
 
+    async def manages_cpus(self) -> bool | None:
+        """Return whether the kubelet's CPU manager gives CPUs to containers; None: no answer."""
+        return await self._within_deadline(self._manages_cpus)
+
     def forget(self, pod: Pod) -> None:
         """Forget a pod that is gone."""
         name = _name(pod)
@@ -308,6 +313,10 @@ class Assignments:
                 devices[key] = devices.get(key, EMPTY) | nodes
         return devices
 
+    async def _manages_cpus(self) -> bool:
+        request = AllocatableResourcesRequest()
+        return manages_cpus(await self._call(self._stub.GetAllocatableResources, request))
+
     async def _call(self, method: Callable[[Any], Awaitable[Any]], request: Message) -> Any:
         """Call *method*, and once more if it was called too often."""
         try:
@@ -317,6 +326,14 @@ class Assignments:
                 raise
         await self._sleep(BACKOFF)
         return await method(request)
+
+
+def manages_cpus(answer: AllocatableResourcesResponse) -> bool:
+    """Return whether the kubelet's CPU manager gives CPUs to containers: its policy is static.
+
+    With the policy none it has no allocatable CPUs; kubelet, cm/cpumanager/policy_none.go.
+    """
+    return bool(answer.cpu_ids)
 
 
 def _name(pod: Pod) -> _Name:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.daemon.build import ContainerCgroups, Daemon, Environment
+from nri_policy.daemon.dra import no_cpu_manager
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import Event
@@ -61,6 +62,7 @@ async def served(
     timeouts: Timeouts | None = None,
     record: Callable[[Event], None] = lambda _: None,
     client: Client | None = None,
+    manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, one of *name* and *version*.
@@ -97,6 +99,7 @@ async def served(
             client=client,
             node_name="node-a",
             kubelet_dir=folder,
+            manages_cpus=manages_cpus,
             cdi_dir=folder / "cdi",
         )
         daemon = Daemon(hardware, nodes.settings(**spec), host)

@@ -13,23 +13,23 @@ _REFUSING = {"restricted", "single-numa-node"}
 
 def check(facts: Facts) -> Iterator[Finding]:
     """Yield which of the kubelet's managers are in the way."""
-    kubelet = facts.kubelet
+    kubelet, good = facts.kubelet, True
+    policy = "static" if facts.cpu_manager else "none" if kubelet is None else kubelet.cpu_manager
+    if policy != "none":
+        good = False
+        yield Finding(
+            "kubelet",
+            Verdict.ERROR,
+            f"its CPU manager is {policy}: it sets the CPUs of containers too",
+            f"drain the node, set cpuManagerPolicy: none, remove {_STATE}, restart the kubelet",
+        )
     if kubelet is None:
         root = facts.where.host_root
         yield Finding("kubelet", Verdict.NOTE, f"no kubelet found below {root}: not checked")
         return
     if kubelet.broken:
         yield Finding("kubelet", Verdict.WARNING, kubelet.broken, "put it right")
-    good = True
-    if kubelet.cpu_manager != "none":
-        good = False
-        yield Finding(
-            "kubelet",
-            Verdict.ERROR,
-            f"its CPU manager is {kubelet.cpu_manager}: it sets the CPUs of containers too",
-            f"drain the node, set cpuManagerPolicy: none, remove {_STATE}, restart the kubelet",
-        )
-    elif kubelet.state not in {"", "none"}:
+    if policy == "none" and kubelet.state not in {"", "none"}:
         good = False
         yield Finding(
             "kubelet",

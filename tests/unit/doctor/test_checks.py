@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from nri_policy.doctor.access import Access
 from nri_policy.doctor.checks import examine
-from nri_policy.doctor.devices import assigned_resources
 from nri_policy.doctor.facts import Folder, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
-from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.doctor.pod_resources import assigned_resources, has_cpu_manager
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport
@@ -367,6 +367,25 @@ def test_the_kubelet_is_asked_which_devices_pods_have(tmp_path: Path) -> None:
             return await asyncio.to_thread(assigned_resources, socket)
 
     assert asyncio.run(found()) == ("a/nic", "claim:gpu.x", "nvidia.com/gpu")
+
+
+def test_the_kubelet_itself_says_whether_its_cpu_manager_is_on(made: Made, tmp_path: Path) -> None:
+    """Its files may be out of sight, as they are in a pod, or newer than the kubelet."""
+    socket, kubelet = tmp_path / "kubelet.sock", Kubelet()
+    assert not has_cpu_manager(socket)
+
+    async def found() -> bool:
+        async with serving(kubelet, socket):
+            return await asyncio.to_thread(has_cpu_manager, socket)
+
+    assert not asyncio.run(found())
+    kubelet.managed = CPUSet.parse("2-15")
+    assert asyncio.run(found())
+    text = "its CPU manager is static"
+    for facts in (made.facts(), replace(made.facts(), kubelet=None)):
+        assert not any(text in each for each in verdicts(examine(facts), "kubelet"))
+        static = replace(facts, cpu_manager=True)
+        assert worst(verdicts(examine(static), "kubelet"), text) is Verdict.ERROR
 
 
 def test_devices_need_the_kubelets_socket(made: Made) -> None:

@@ -341,6 +341,39 @@ async def test_before_the_kubelet_knows_the_driver_nothing_is_published(tmp_path
         assert not [*them.node.daemon.claim_driver.problems()]
 
 
+async def test_nothing_is_published_while_the_kubelets_cpu_manager_is_static(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.daemon.dra._BACKOFF", lambda _failures: 0.0)
+    silent, static, none = None, True, False
+    said: Iterator[bool | None] = iter([silent, static, none, static])
+    answered = asyncio.Event()
+
+    async def manages_cpus() -> bool | None:
+        await answered.wait()
+        return next(said)
+
+    async with cluster(tmp_path, manages_cpus=manages_cpus) as them:
+        driver = them.node.daemon.claim_driver
+        assert [*driver.problems()] == [
+            "dra: no CPUs are published: the kubelet does not say if its CPU manager is on"
+        ]
+        answered.set()
+        await until(lambda: "CPU manager is static" in "".join(driver.problems()))
+        assert not them.server.writes()
+        (event,) = them.events
+        assert (event.about, event.reason) == (Subject.node("node-a"), "CPUsNotPublished")
+        assert "cpuManagerPolicy: none" in event.text
+        made = await them.allocate("fast", cpu("numa1"))
+        await them.kubelet.prepare("uid-web", made)  # it is bound: somebody has to
+        await them.kubelet.restart()
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        assert not [*driver.problems()]
+        await them.kubelet.restart()
+        await until(lambda: them.slice is None)
+    assert [each.msg for each in caplog.records].count("cpus-not-published") == 2
+
+
 async def test_a_driver_that_is_turned_off_waits_for_its_claims(tmp_path: Path) -> None:
     async with cluster(tmp_path) as them:
         made = await them.allocate("fast", cpu("numa1"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.proto.podresources_pb2 import (
     AllocatableResourcesResponse,
     ContainerDevices,
@@ -51,6 +52,7 @@ class Kubelet:
         self.get = get
         self.calls: list[str] = []
         self.allocatable: list[ContainerDevices] = []
+        self.managed = EMPTY  # CPUs, by a CPU manager whose policy is static
         self.failures: dict[str, list[tuple[grpc.StatusCode, str]]] = {
             method: [] for method in ("Get", "List", "GetAllocatableResources")
         }
@@ -77,7 +79,7 @@ class Kubelet:
     async def GetAllocatableResources(self, request: Any, context: Context) -> Any:  # noqa: N802 - the API's
         del request
         await self._enter("GetAllocatableResources", context)
-        return AllocatableResourcesResponse(devices=self.allocatable)
+        return AllocatableResourcesResponse(devices=self.allocatable, cpu_ids=self.managed)
 
     async def _enter(self, method: str, context: Context) -> None:
         self.calls.append(method)

@@ -105,6 +105,18 @@ async def test_no_topology_is_an_unknown_place_and_no_node_can_be_any_number(
         assert assignments.devices(pod(), "c0") == {GPU: places(a="", b="", c="", d="0")}
 
 
+async def test_whether_the_cpu_manager_is_on_is_known_of_a_kubelet_that_answers(
+    tmp_path: Path,
+) -> None:
+    kubelet = Kubelet()
+    async with asking(kubelet, tmp_path) as assignments:
+        assert await assignments.manages_cpus() is False
+        kubelet.managed = CPUSet.parse("2-15")
+        assert await assignments.manages_cpus() is True
+        kubelet.failures["GetAllocatableResources"] = [(grpc.StatusCode.UNAVAILABLE, "away")]
+        assert await assignments.manages_cpus() is None
+
+
 async def test_a_pod_has_claims_if_a_container_has_a_claimed_device(tmp_path: Path) -> None:
     kubelet = Kubelet([resources("web", entry(GPU, "a", 0)), resources("db")])
     claimed = DynamicResource(claim_name="gpus", claim_namespace="default")

@@ -1,17 +1,31 @@
-"""Devices: which resources of device plugins the kubelet has assigned to pods."""
+"""The kubelet's PodResources API: which devices pods have, and whether its CPU manager is on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 
 from nri_policy.doctor.sockets import probe_socket
-from nri_policy.proto.podresources_pb2 import ListPodResourcesRequest, ListPodResourcesResponse
+from nri_policy.kubelet.podresources import manages_cpus
+from nri_policy.proto.podresources_pb2 import (
+    AllocatableResourcesRequest,
+    ListPodResourcesRequest,
+    ListPodResourcesResponse,
+)
 from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
 from nri_policy.workload.annotation_values import CLAIM
 
 _PATIENCE = 2.0  # seconds
+
+_Answer = TypeVar("_Answer")
+
+
+def has_cpu_manager(socket: Path) -> bool:
+    """Return whether the kubelet says that its CPU manager gives CPUs to containers."""
+    return _ask(socket, _manages_cpus, False)
 
 
 def assigned_resources(socket: Path) -> tuple[str, ...]:
@@ -19,17 +33,30 @@ def assigned_resources(socket: Path) -> tuple[str, ...]:
 
     Devices of claims (DRA) are named as hints are: `claim:DRIVER`.
     """
+    return _ask(socket, _assigned_resources, ())
+
+
+def _ask(
+    socket: Path, question: Callable[[PodResourcesListerStub], _Answer], otherwise: _Answer
+) -> _Answer:
     if probe_socket(socket).problem:  # gRPC would try again and again
-        return ()
+        return otherwise
     options = [("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"unix:{socket.resolve()}", options=options) as channel:
         stub = PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]  # generated
         try:
-            answer: ListPodResourcesResponse = stub.List(
-                ListPodResourcesRequest(), timeout=_PATIENCE
-            )
+            return question(stub)
         except grpc.RpcError:
-            return ()
+            return otherwise
+
+
+def _manages_cpus(stub: PodResourcesListerStub) -> bool:
+    request = AllocatableResourcesRequest()
+    return manages_cpus(stub.GetAllocatableResources(request, timeout=_PATIENCE))
+
+
+def _assigned_resources(stub: PodResourcesListerStub) -> tuple[str, ...]:
+    answer: ListPodResourcesResponse = stub.List(ListPodResourcesRequest(), timeout=_PATIENCE)
     names = set()
     for pod in answer.pod_resources:
         for container in pod.containers:
