@@ -81,6 +81,7 @@ async def run(file: SettingsFile, options: Options) -> None:
     one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
     leaves everything as it was, and is logged.
     """
+    gc.freeze()  # the modules live as long as the daemon: no collection need look through them
     manager = ServiceManager()
     ended, reload = asyncio.Event(), asyncio.Event()
     # whoever has changed the settings may say so before they were read for the first time
@@ -126,7 +127,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         if events is not None:
             beside["events"] = events.run
         gc.collect()
-        gc.freeze()  # what exists now lives as long as the daemon: collections need not look at it
+        gc.freeze()  # so does what exists now
         async with (
             _publishing(daemon, client, options),
             daemon.listening(options.control_socket),
