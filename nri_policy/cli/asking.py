@@ -10,14 +10,12 @@ import click
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
-
-DEFAULT_SOCKET = Path("/run/nri-policy/control.sock")
-SOCKET_VARIABLE = "NRI_POLICY_CONTROL_SOCKET"
+from nri_policy.daemon.places import CONTROL_SOCKET, SOCKET_VARIABLE
 
 socket_option = click.option(
     "--control-socket",
     type=click.Path(path_type=Path, readable=False),  # who may ask, asking tells
-    default=DEFAULT_SOCKET,
+    default=CONTROL_SOCKET,
     show_default=True,
     envvar=SOCKET_VARIABLE,
     help="The daemon's socket.",

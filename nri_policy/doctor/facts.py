@@ -19,6 +19,7 @@ from msgspec.structs import fields
 
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
+from nri_policy.daemon.places import CONFIG, CONTROL_SOCKET, NRI_SOCKET, STATE_DIR
 from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
@@ -48,10 +49,10 @@ class Where(Struct, frozen=True, kw_only=True):
     """Which node to look at, and where the daemon's own files are for us."""
 
     host_root: Path = Path("/")
-    config: Path = Path("/etc/nri-policy/config.yaml")
-    nri_socket: Path = Path("/var/run/nri/nri.sock")
-    state_dir: Path = Path("/var/lib/nri-policy")
-    control_socket: Path = Path("/run/nri-policy/control.sock")
+    config: Path = CONFIG
+    nri_socket: Path = NRI_SOCKET
+    state_dir: Path = STATE_DIR
+    control_socket: Path = CONTROL_SOCKET
     pod_resources: Path = SOCKET
     registration: Path = registration_socket(KUBELET)
     kubeconfig: Path | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -14,6 +13,14 @@ from rich.text import Text
 
 from nri_policy.cli.asking import socket_option
 from nri_policy.cli.failure import Exit
+from nri_policy.cli.node.host_options import (
+    config_option,
+    host_root_option,
+    kubeconfig_option,
+    node_name_option,
+    nri_socket_option,
+    state_dir_option,
+)
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.doctor.checks import examine
@@ -27,49 +34,16 @@ _STYLES = {
     Verdict.WARNING: "bold yellow",
     Verdict.ERROR: "bold red",
 }
-_PATH = click.Path(path_type=Path)
 
 
 @click.command
-@click.option(
-    "--host-root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("/"),
-    show_default=True,
-    help="Folder with the host's files: /etc, /proc, /sys, /var.",
-)
-@click.option(
-    "--config",
-    type=_PATH,
-    default=Path("/etc/nri-policy/config.yaml"),
-    show_default=True,
-    help="The daemon's settings; looked for below --host-root first.",
-)
-@click.option(
-    "--nri-socket",
-    type=_PATH,
-    default=Path("/var/run/nri/nri.sock"),
-    show_default=True,
-    help="The socket that the daemon uses for NRI.",
-)
-@click.option(
-    "--state-dir",
-    type=_PATH,
-    default=Path("/var/lib/nri-policy"),
-    show_default=True,
-    help="The folder where the daemon keeps its state.",
-)
+@host_root_option("Folder with the host's files: /etc, /proc, /sys, /var.")
+@config_option("The daemon's settings; looked for below --host-root first.")
+@nri_socket_option
+@state_dir_option
 @socket_option
-@click.option(
-    "--kubeconfig", type=_PATH, help="How to reach the cluster; in a pod, by its service account."
-)
-@click.option(
-    "--node-name",
-    envvar="NODE_NAME",
-    default=lambda: platform.node().lower(),
-    show_default="NODE_NAME, or the host's name",
-    help="The node's name in the cluster.",
-)
+@kubeconfig_option
+@node_name_option
 @form_option
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option

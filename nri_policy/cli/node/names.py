@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import click
 
-from nri_policy.cli.asking import DEFAULT_SOCKET
 from nri_policy.cli.node.holdings import short
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
+from nri_policy.daemon.places import CONTROL_SOCKET
 
 _PATIENCE = 1.0  # seconds
 
@@ -20,7 +20,7 @@ def complete(
     incomplete: str,
 ) -> list[str]:
     """Return the pods and containers whose names begin with what is there."""
-    socket = context.params.get("control_socket") or DEFAULT_SOCKET
+    socket = context.params.get("control_socket") or CONTROL_SOCKET
     try:
         with connected(socket, patience=_PATIENCE) as client:
             containers = [short(name) for name in client.containers()]

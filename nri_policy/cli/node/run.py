@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import platform
 from pathlib import Path
 
 import click
 
-from nri_policy.cli.asking import DEFAULT_SOCKET, SOCKET_VARIABLE
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.node.host_options import (
+    PATH,
+    config_option,
+    host_root_option,
+    kubeconfig_option,
+    node_name_option,
+    nri_socket_option,
+    state_dir_option,
+)
 from nri_policy.daemon.build import IDENTITY
+from nri_policy.daemon.places import CONTAINERS_DIR, CONTROL_SOCKET, SOCKET_VARIABLE
 from nri_policy.daemon.process import Options, run
 from nri_policy.foundation.singleton import AlreadyRunningError
 from nri_policy.hardware.sysfs import TopologyError
@@ -22,31 +30,11 @@ from nri_policy.settings import SettingsError
 from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.store.errors import UnsafeStoreError
 
-_PATH = click.Path(path_type=Path)
-
 
 @click.command
-@click.option(
-    "--config",
-    type=_PATH,
-    default=Path("/etc/nri-policy/config.yaml"),
-    show_default=True,
-    help="File with the settings, a TopologyAwarePolicy document.",
-)
-@click.option(
-    "--host-root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path("/"),
-    show_default=True,
-    help="Folder with the host's /sys and /proc.",
-)
-@click.option(
-    "--nri-socket",
-    type=_PATH,
-    default=Path("/var/run/nri/nri.sock"),
-    show_default=True,
-    help="The runtime's socket for NRI plugins.",
-)
+@config_option("File with the settings, a TopologyAwarePolicy document.")
+@host_root_option("Folder with the host's /sys and /proc.")
+@nri_socket_option
 @click.option(
     "--nri-plugin-name",
     default=IDENTITY.name,
@@ -67,40 +55,24 @@ _PATH = click.Path(path_type=Path)
     envvar="NRI_PLUGIN_SOCKET",
     help="File descriptor of a connection that the runtime has opened; replaces --nri-socket.",
 )
-@click.option(
-    "--state-dir",
-    type=_PATH,
-    default=Path("/var/lib/nri-policy"),
-    show_default=True,
-    help="Folder for what has to survive a restart: the grants and the journal.",
-)
+@state_dir_option
 @click.option(
     "--containers-dir",
-    type=_PATH,
-    default=Path("/run/nri-policy/containers"),
+    type=PATH,
+    default=CONTAINERS_DIR,
     show_default=True,
     help="Folder for the files that tell containers their resources; in memory, for speed.",
 )
 @click.option(
     "--control-socket",
-    type=_PATH,
-    default=DEFAULT_SOCKET,
+    type=PATH,
+    default=CONTROL_SOCKET,
     show_default=True,
     envvar=SOCKET_VARIABLE,
     help="Socket where the daemon answers the other commands.",
 )
-@click.option(
-    "--kubeconfig",
-    type=_PATH,
-    help="How to reach the cluster; in a pod, by its service account.",
-)
-@click.option(
-    "--node-name",
-    envvar="NODE_NAME",
-    default=lambda: platform.node().lower(),
-    show_default="NODE_NAME, or the host's name",
-    help="The node's name in the cluster.",
-)
+@kubeconfig_option
+@node_name_option
 @click.option(
     "--config-namespace",
     default="kube-system",
@@ -110,7 +82,7 @@ _PATH = click.Path(path_type=Path)
 )
 @click.option(
     "--nrt-file",
-    type=_PATH,
+    type=PATH,
     help="Also write the node's NodeResourceTopology object to this JSON file.",
 )
 @click.option(

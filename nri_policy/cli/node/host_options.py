@@ -1,0 +1,62 @@
+"""Options of the commands that run on a node's host: the daemon, and the doctor beside it.
+
+Imports nothing of what these commands do: the daemon's start has no time to spend.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from nri_policy.daemon.places import CONFIG, NRI_SOCKET, STATE_DIR
+
+PATH = click.Path(path_type=Path)
+_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def config_option(what: str) -> _Option:
+    """Return the option that names the settings, for a command that does *what* with them."""
+    return click.option("--config", type=PATH, default=CONFIG, show_default=True, help=what)
+
+
+def host_root_option(what: str) -> _Option:
+    """Return the option that names the host's root, for a command that needs *what* of it."""
+    return click.option(
+        "--host-root",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        default=Path("/"),
+        show_default=True,
+        help=what,
+    )
+
+
+nri_socket_option = click.option(
+    "--nri-socket",
+    type=PATH,
+    default=NRI_SOCKET,
+    show_default=True,
+    help="The runtime's socket for NRI plugins.",
+)
+state_dir_option = click.option(
+    "--state-dir",
+    type=PATH,
+    default=STATE_DIR,
+    show_default=True,
+    help="Folder for what has to survive a restart: the grants and the journal.",
+)
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    type=PATH,
+    help="How to reach the cluster; in a pod, by its service account.",
+)
+node_name_option = click.option(
+    "--node-name",
+    envvar="NODE_NAME",
+    default=lambda: platform.node().lower(),
+    show_default="NODE_NAME, or the host's name",
+    help="The node's name in the cluster.",
+)
