@@ -1,3 +1,5 @@
 def read_usual(
     value: object,
-) -> tuple[str, dict[str, str], dict[str, str], tuple[()], bool, bool | None] | None: ...
+) -> (
+    tuple[str, dict[str, str], tuple[tuple[str, str], ...], tuple[()], bool, bool | None] | None
+): ...

@@ -5,36 +5,44 @@ from cpython.object cimport PyObject
 
 
 def read_usual(value):
-    """Return name, labels, what pods may use, taints, and whether a node is unschedulable, and ready (None: not said).
+    """Return name, labels, pairs of what pods may use, taints, and whether a node is unschedulable, and ready (None: not said).
 
     None for what is no dict, for a node with taints, and for values that are not of the usual types.
     """
-    cdef object ready = None
+    cdef dict meta, status, labels, offered
+    cdef object unschedulable = False, ready = None
     if type(value) is not dict:
         return None
-    meta, spec, status = value.get("metadata"), value.get("spec"), value.get("status")
-    if type(meta) is not dict or type(status) is not dict or not (spec is None or type(spec) is dict):
+    meta, status = _dict_at(value, "metadata"), _dict_at(value, "status")
+    if meta is None or status is None:
         return None
-    name, labels, offered = meta.get("name"), meta.get("labels"), status.get("allocatable")
-    if type(name) is not str or not name or type(labels) is not dict or type(offered) is not dict:
+    labels, offered = _dict_at(meta, "labels"), _dict_at(status, "allocatable")
+    if labels is None or offered is None or not _is_of_texts(labels) or not _is_of_texts(offered):
         return None
-    unschedulable = False if spec is None else spec.get("unschedulable", False)
-    if type(unschedulable) is not bool or (spec is not None and spec.get("taints") not in (None, [])):
+    name, conditions, spec = meta.get("name"), status.get("conditions"), (<dict> value).get("spec")
+    if type(name) is not str or not name or type(conditions) is not list:
         return None
-    if not _is_of_texts(labels) or not _is_of_texts(offered):
-        return None
-    conditions = status.get("conditions")
-    if type(conditions) is not list:
-        return None
+    if spec is not None:
+        if type(spec) is not dict or (<dict> spec).get("taints") not in (None, []):
+            return None
+        unschedulable = (<dict> spec).get("unschedulable", False)
+        if type(unschedulable) is not bool:
+            return None
     for each in <list> conditions:
         if type(each) is not dict:
             return None
-        kind, state = each.get("type"), each.get("status")
+        kind, state = (<dict> each).get("type"), (<dict> each).get("status")
         if type(kind) is not str or type(state) is not str:
             return None
         if kind == "Ready":
             ready = ready is True or state == "True"
-    return name, (<dict> labels).copy(), offered, (), unschedulable, ready
+    return name, labels.copy(), tuple(offered.items()), (), unschedulable, ready
+
+
+cdef dict _dict_at(dict holder, str key):
+    """Return the dict at *key*, None if there is something else or nothing."""
+    value = holder.get(key)
+    return <dict> value if type(value) is dict else None
 
 
 cdef bint _is_of_texts(dict given):

@@ -24,6 +24,7 @@ FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
 Wire = str | int | float  # a quantity as documents have it
 Amounts = dict[str, int]  # resource -> amount: CPU in milli, all else absolute
+Offered = tuple[tuple[str, Wire], ...]  # resources and amounts of a node, as its document has them
 
 _Kind = TypeVar("_Kind")
 _MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
@@ -117,22 +118,22 @@ def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
     return amounts
 
 
-def parse_supply(values: Mapping[str, Wire] | None, path: str) -> Amounts:
+def parse_supply(offered: Offered, path: str) -> Amounts:
     """Return the quantities that a node offers: negative ones as 0, huge ones capped.
 
     A node may report a negative amount: more is reserved than there is. Equal ones are one object.
     Raises DocumentError for what is no quantity.
     """
     try:
-        return _supply(tuple((values or {}).items()))
+        return _supply(offered)
     except DocumentError as error:
         raise error.below(path) from None
 
 
 @lru_cache(maxsize=4096)  # nodes offer the same amounts, again and again
-def _supply(values: tuple[tuple[str, Wire], ...]) -> Amounts:
+def _supply(offered: Offered) -> Amounts:
     amounts = {}
-    for resource, value in values:
+    for resource, value in offered:
         if isinstance(value, str) and value.startswith("-"):
             parse_amount(resource, value[1:], join("", resource))
             amounts[resource] = 0

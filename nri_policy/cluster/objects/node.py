@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import (
     Amounts,
+    Offered,
     Wire,
     convert,
     join,
@@ -68,21 +67,16 @@ class _Node(Struct, gc=False):
 def read_node(value: object, path: str) -> ClusterNode:
     """Return the node in a Kubernetes Node object; raises DocumentError."""
     usual = read_usual(value)  # of 100,000 nodes, mostly all are
-    name, labels, allocatable, taints, unschedulable, ready = usual or _read(value, path)
+    name, labels, offered, taints, unschedulable, ready = usual or _read(value, path)
+    allocatable = parse_supply(offered, join(path, "status.allocatable"))
     return ClusterNode(
-        name=name,
-        labels=labels,
-        allocatable=parse_supply(allocatable, join(path, "status.allocatable")),
-        taints=taints,
-        ready=ready is True,
-        unschedulable=unschedulable,
-        known=ready is not None,
+        name, labels, allocatable, taints, ready is True, unschedulable, ready is not None
     )
 
 
 def _read(
     value: object, path: str
-) -> tuple[str, dict[str, str], Mapping[str, Wire], tuple[Taint, ...], bool, bool | None]:
+) -> tuple[str, dict[str, str], Offered, tuple[Taint, ...], bool, bool | None]:
     """Return what there is to know of a node; whether it is ready is None where nothing says so."""
     document = convert(value, _Node, path)
     _, name = document.metadata.key(path, "a node")
@@ -91,7 +85,7 @@ def _read(
     return (
         name,
         document.metadata.labels or {},
-        status.allocatable or {},
+        tuple((status.allocatable or {}).items()),
         tuple(spec.taints or ()),
         bool(spec.unschedulable),
         "True" in ready if ready else None,

@@ -82,16 +82,17 @@ def _read(
     read: Callable[[object, str], _Document],
     name: Callable[[_Document], str],
 ) -> tuple[_Document, ...]:
-    documents: dict[str, _Document] = {}
-    for number, value in enumerate(values or ()):
+    documents = []
+    for value in values or ():
         try:
-            document = read(value, "")  # of 100,000 paths, none is needed but in an error
+            documents.append(read(value, ""))  # of 100,000 paths, none is needed but in an error
         except DocumentError as error:
-            raise error.below(join(path, number)) from None
-        key = name(document)
-        if key in documents:
-            raise DocumentError(
-                join(join(path, number), "metadata.name"), f"{quoted(key)} is given twice"
-            )
-        documents[key] = document
-    return (*documents.values(),)
+            raise error.below(join(path, len(documents))) from None
+    names = [name(each) for each in documents]
+    if len({*names}) < len(names):
+        first = {each: number for number, each in reversed([*enumerate(names)])}
+        number, twice = next(each for each in enumerate(names) if first[each[1]] < each[0])
+        raise DocumentError(
+            join(join(path, number), "metadata.name"), f"{quoted(twice)} is given twice"
+        )
+    return tuple(documents)
