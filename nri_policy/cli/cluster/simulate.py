@@ -227,11 +227,13 @@ def _rows(figures: Figures) -> Iterator[list[str]]:
 
 
 def _summary(figures: Figures) -> str:
-    used = ", ".join(f"{name} {share:.1%}" for name, share in figures.utilisation.items())
-    return (
-        f"in use: {used or 'nothing'}; {counted(figures.moves, 'pod')} moved;"
-        f" attempts without room for a group: {figures.refusals}"
-    )
+    parts = []
+    if any(figures.utilisation.values()):  # else all came at once, and there is no share over time
+        used = (f"{name} {share:.1%}" for name, share in figures.utilisation.items())
+        parts.append(f"in use until the last job came: {', '.join(used)}")
+    parts.append(f"{counted(figures.moves, 'pod')} moved from failed nodes")
+    parts.append(f"attempts without room: {figures.refusals}")
+    return "; ".join(parts)
 
 
 def _duration(seconds: float) -> str:
