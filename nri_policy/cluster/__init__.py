@@ -11,7 +11,8 @@ adapters around it. It knows nothing of the node's engine, and nothing of the no
 | `Engine` | of a `view`; told of the rest by events (`set_pod`, `set_group`, `remove_…`, `bind`) |
 | `Engine.fork` | one to try things in; what comes to it, the other never sees |
 | `Engine.place` | the status that a group would get now; changes nothing |
-| `Engine.tree` | a topology's `Tree`: `levels`, `paths`, `domains`, `rows`, `left_out` and why |
+| `Engine.tree` | a topology's `Tree`: `rows`, `left_out` and why |
+| `Tree.shape` | what never changes of it: `levels`, `paths`, `domains` |
 | `explain` | what fits where, what limits, and the smallest changes that would make a group fit |
 | `read_snapshot`, `read_group`, `read_node`, `read_pod`, `read_settings` | from plain values |
 | `DocumentError` | what they raise: `path` and `text` of what is wrong |

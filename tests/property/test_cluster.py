@@ -126,8 +126,10 @@ class ChangingCluster:
         """What every leaf that has a node has left, but for what it has none of."""
         tree = self.engine.tree("default")
         return {
-            tree.paths[n]: {name: amount for name, amount in tree.rows.room(n).items() if amount}
-            for n in range(tree.domains.leaves)
+            tree.shape.paths[n]: {
+                name: amount for name, amount in tree.rows.room(n).items() if amount
+            }
+            for n in range(tree.shape.domains.leaves)
             if tree.rows.nodes_at(n)
         }
 

@@ -84,7 +84,10 @@ def state(engine: Engine) -> Any:
     """What there is of a cluster, to the last bit."""
     return (
         [
-            (tree.rows.dump(), [tree.rows.nodes_at(leaf) for leaf in range(tree.domains.leaves)])
+            (
+                tree.rows.dump(),
+                [tree.rows.nodes_at(leaf) for leaf in range(tree.shape.domains.leaves)],
+            )
             for tree in trees(engine)
         ],
         msgspec.json.encode([*engine.groups.values()]),

@@ -116,7 +116,7 @@ def room(tree: Tree) -> dict[Any, Any]:
     """What is left where there is a node: a tree that went on has empty leaves, too."""
     return {
         path: {name: each for name, each in tree.rows.room(leaf).items() if each and each < HOSTS}
-        for leaf, path in enumerate(tree.paths)
+        for leaf, path in enumerate(tree.shape.paths)
         if tree.rows.nodes_at(leaf)
     }
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from nri_policy.cluster.engine.message import unknown_level
-from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.engine.shape import Path
+from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -53,10 +54,10 @@ def crowded(
     spreading = spreading_of(unit)
     if spreading is None:
         return []
-    levels = tree.topology.levels
+    levels = tree.shape.topology.levels
     for rule in spreading.rules:
         if rule.key not in levels:
-            raise Unplaceable(unknown_level(rule.key, tree.topology, view.nodes.values()))
+            raise Unplaceable(unknown_level(rule.key, tree.shape.topology, view.nodes.values()))
     selector = selector_of(spreading, unit.workers.template.labels)
     if selector is None:
         return []
@@ -90,13 +91,13 @@ def spreading_of(unit: Unit) -> TopologySpreading | None:
 
 def nodes_of(domains: Iterable[Crowded], tree: Tree) -> frozenset[str]:
     """Return the nodes of these domains."""
-    paths = {each.path for each in domains}
-    ranges = []
-    for length in {len(path) for path in paths}:
-        for domain in tree.domains.of_level(length - 1):
-            leaves = tree.domains.leaves_below(domain)
-            if tree.paths[leaves.start][:length] in paths:
-                ranges.append(leaves)
+    shape, paths = tree.shape, {each.path for each in domains}
+    ranges = [
+        shape.domains.leaves_below(domain)
+        for length in {len(path) for path in paths}
+        for domain in shape.domains.of_level(length - 1)
+        if shape.path(domain, length - 1) in paths
+    ]
     return frozenset(tree.nodes_in(ranges)) if ranges else frozenset()
 
 

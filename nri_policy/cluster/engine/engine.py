@@ -20,10 +20,11 @@ from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
 from nri_policy.cluster.engine.placement import assign, assignment
 from nri_policy.cluster.engine.replacement import replace_failed
+from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
 from nri_policy.cluster.engine.spread_assignment import by_node, choose, not_placed, replace_spread
 from nri_policy.cluster.engine.spreading import read_preferences
-from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
@@ -309,7 +310,7 @@ class Engine(ClusterState):
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
         """Return the paths of those nodes that still exist, whether they take part or not."""
         nodes = {name: self.nodes[name] for name in names if name in self.nodes}
-        paths = {name: tree.path_of(node) for name, node in nodes.items()}
+        paths = {name: tree.shape.path_of(node) for name, node in nodes.items()}
         return {name: path for name, path in paths.items() if path is not None}
 
     def _trial(

@@ -94,15 +94,15 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     try:
         tree = engine.tree_of(unit)
         nothing = implied(unit) or only_spread
-        wanted = plan(unit, implied=nothing, levels=tree.levels, settings=engine.settings)
+        wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.settings)
         counts, kind = count(tree, unit, wanted, engine.settings, {})
     except Unplaceable:
         return None
     total, excluded = exclusions(counts, kind)
     number = unit.workers.count // wanted.size
     levels = []
-    for index, level in enumerate(tree.levels[: wanted.slice_level + 1]):
-        fits = [counts.of(domain)[3] for domain in tree.domains.of_level(index)]
+    for index, level in enumerate(tree.shape.levels[: wanted.slice_level + 1]):
+        fits = [counts.of(domain)[3] for domain in tree.shape.domains.of_level(index)]
         levels.append(
             AtLevel(
                 level=level,
@@ -112,7 +112,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
                 in_all=sum(fits),
             )
         )
-    parts = [counts.of(domain) for domain in tree.domains.of_level(wanted.slice_level)]
+    parts = [counts.of(domain) for domain in tree.shape.domains.of_level(wanted.slice_level)]
     return PodSetExplanation(
         pod_set=unit.workers.name,
         unit="slices" if wanted.size > 1 else "pods",
@@ -152,7 +152,7 @@ def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
     request = unit.workers.request
     if request is None or request.required is None:
         return []
-    levels = engine.tree_of(unit).levels
+    levels = engine.tree_of(unit).shape.levels
     if request.required not in levels:
         return []
     for level in reversed(levels[: levels.index(request.required)]):
@@ -172,7 +172,7 @@ def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[C
     pod_set, request = unit.workers, unit.workers.request
     if request is None or not request.slices:
         return []
-    levels = engine.tree_of(unit).levels
+    levels = engine.tree_of(unit).shape.levels
     top = request.required or request.preferred or levels[0]
     outer, *inner = request.slices
     for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):

@@ -198,7 +198,9 @@ class Ledger:
 
     def _derive(self, tree: Tree) -> Tree:
         return (
-            tree.fork(self.tree(tree.topology.name)) if isinstance(tree, ZoneTree) else tree.fork()
+            tree.fork(self.tree(tree.shape.topology.name))
+            if isinstance(tree, ZoneTree)
+            else tree.fork()
         )
 
     def _derive_spread(self, tree: SpreadTree) -> SpreadTree:
@@ -280,7 +282,7 @@ class _Emptied(Ledger):
 
     def _derive(self, tree: Tree) -> Tree:
         if isinstance(tree, ZoneTree):
-            return tree.emptied(self._view.nodes, self._only, self.tree(tree.topology.name))
+            return tree.emptied(self._view.nodes, self._only, self.tree(tree.shape.topology.name))
         return tree.emptied(self._view.nodes, self._only)
 
     def _derive_spread(self, tree: SpreadTree) -> SpreadTree:

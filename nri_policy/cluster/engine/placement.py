@@ -22,7 +22,7 @@ def assign(
 
     *held* are pods of the same group by leaf, which count for its most per host.
     """
-    wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
+    wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
     counts, kind = count(tree, unit, wanted, settings, held)
     places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
     out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
@@ -36,7 +36,7 @@ def count(
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():
-        raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
+        raise Unplaceable(no_domains(tree, tree.shape.levels[wanted.level]))
     spec = unit.workers.template.spec
     scored = settings.preferred_node_affinity
     kind = tree.filter(spec, scored=scored)
@@ -59,7 +59,7 @@ def search(
     tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int
 ) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason."""
-    levels = tree.levels
+    levels = tree.shape.levels
     try:
         return pack(
             counts,
@@ -73,7 +73,7 @@ def search(
     except Refusal as refusal:
         why = partial(
             not_fit,
-            tree.topology.name,
+            tree.shape.topology.name,
             levels,
             wanted,
             counts,
@@ -87,4 +87,6 @@ def search(
 
 def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
     """Return where a pod set is, as groups store it."""
-    return Assignment(pod_set=name, levels=tree.named_levels, domains=tree.placed(places))
+    return Assignment(
+        pod_set=name, levels=tree.shape.named_levels, domains=tree.shape.placed(places)
+    )

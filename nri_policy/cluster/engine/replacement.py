@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.message import no_domains
 from nri_policy.cluster.engine.placement import assignment, search
-from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.engine.shape import Path
+from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.group import PlacementRequest, PodSet, Status
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -115,7 +116,7 @@ def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[i
 
 def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
     """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
-    leaf = tree.find(levels, values)
+    leaf = tree.shape.find(levels, values)
     if leaf is None or not tree.rows.nodes_at(leaf):
         raise Unplaceable(
             "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
@@ -140,8 +141,8 @@ class _Search(Struct, frozen=True):
         """Return the domain that they have to go to, as of `find`; None if any will do."""
         tree, request = self.tree, self.pod_set.request or PlacementRequest()
         broken = self._broken(request, places, failed)
-        if broken is None and request.required in tree.levels and rest:
-            return tree.domains.above(min(rest), tree.levels.index(request.required))
+        if broken is None and request.required in tree.shape.levels and rest:
+            return tree.shape.domains.above(min(rest), tree.shape.levels.index(request.required))
         return broken
 
     def find(
@@ -157,9 +158,9 @@ class _Search(Struct, frozen=True):
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
         unit = Unit(workers=pod_set)
-        wanted = plan(unit, implied=self.implied, levels=tree.levels, settings=self.settings)
+        wanted = plan(unit, implied=self.implied, levels=tree.shape.levels, settings=self.settings)
         if tree.is_empty():
-            raise Unplaceable(no_domains(tree, tree.levels[wanted.level]))
+            raise Unplaceable(no_domains(tree, tree.shape.levels[wanted.level]))
         spec = pod_set.template.spec
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
         trial = tree.fork()
@@ -170,7 +171,7 @@ class _Search(Struct, frozen=True):
             size=wanted.size,
             slice_level=wanted.slice_level,
             inner=wanted.inner,
-            within=None if within is None else tree.domains.leaves_below(within),
+            within=None if within is None else tree.shape.domains.leaves_below(within),
             most=request.max_per_host,
             held=places,
         )
@@ -185,13 +186,13 @@ class _Search(Struct, frozen=True):
         """
         tree = self.tree
         for layer in reversed(request.slices):
-            if layer.level not in tree.levels:
+            if layer.level not in tree.shape.levels:
                 continue
-            level = tree.levels.index(layer.level)
+            level = tree.shape.levels.index(layer.level)
             kept: Counter[int] = Counter()
             for leaf, count in places.items():
-                if failed is None or tree.paths[leaf][: level + 1] == failed[: level + 1]:
-                    kept[tree.domains.above(leaf, level)] += count
+                if failed is None or tree.shape.paths[leaf][: level + 1] == failed[: level + 1]:
+                    kept[tree.shape.domains.above(leaf, level)] += count
             for domain, count in sorted(kept.items()):
                 if count % layer.size and (
                     failed is not None or (count + self.missing) % layer.size == 0

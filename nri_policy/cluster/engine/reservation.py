@@ -136,9 +136,11 @@ class Room:
     def __init__(self, engine: Engine, unit: Unit) -> None:
         nothing = implied(unit) or (is_spread(unit.workers) and not asks(unit.workers.request))
         self.tree: Tree = engine.tree_of(unit)
-        self.plan = plan(unit, implied=nothing, levels=self.tree.levels, settings=engine.settings)
+        self.plan = plan(
+            unit, implied=nothing, levels=self.tree.shape.levels, settings=engine.settings
+        )
         self.unit = unit
-        self.host_level = len(self.tree.topology.levels) - 1
+        self.host_level = len(self.tree.shape.topology.levels) - 1
         self.leaf = dict(self.tree.leaves_of_nodes())
         self._pod = unit.workers.template.spec.effective()
         base = self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
@@ -153,7 +155,7 @@ class Room:
         if leaf is None:
             return 0
         assert self.counts is not None
-        return self.counts.of(self.tree.domains.above(leaf, self.host_level))[0]
+        return self.counts.of(self.tree.shape.domains.above(leaf, self.host_level))[0]
 
     def free(self, node: str) -> int:
         """Return thousandths of pods that a host's free resources are, were pods divisible."""
@@ -186,11 +188,11 @@ def _of_level(now: Room, empty: Room, kept: Collection[str], level: int) -> Iter
     number = now.unit.workers.count // now.plan.size
     members: dict[int, list[str]] = {}
     for name, leaf in now.leaf.items():
-        members.setdefault(now.tree.domains.above(leaf, level), []).append(name)
+        members.setdefault(now.tree.shape.domains.above(leaf, level), []).append(name)
     could = _capacities(empty, level)
     found: list[tuple[bool, int, tuple[str, ...], list[str]]] = []
     for domain, names in members.items():
-        path = now.tree.paths[now.tree.domains.leaves_below(domain).start][: level + 1]
+        path = now.tree.shape.path(domain, level)
         if level <= now.plan.slice_level and could.get(path, 0) < number:
             continue
         fitting = min(now.counts.of(domain)[0], now.unit.workers.count)
@@ -205,10 +207,10 @@ def _of_level(now: Room, empty: Room, kept: Collection[str], level: int) -> Iter
 def _capacities(empty: Room, level: int) -> dict[tuple[str, ...], int]:
     """Return how many slices each domain of *level* holds if it is empty."""
     assert empty.counts is not None
-    tree = empty.tree
+    shape = empty.tree.shape
     return {
-        tree.paths[tree.domains.leaves_below(domain).start][: level + 1]: empty.counts.of(domain)[3]
-        for domain in tree.domains.of_level(level)
+        shape.path(domain, level): empty.counts.of(domain)[3]
+        for domain in shape.domains.of_level(level)
     }
 
 

@@ -37,7 +37,7 @@ def choose(
     """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable."""
     if not asks(unit.workers.request):
         return None
-    wanted = plan(unit, implied=implied, levels=tree.levels, settings=settings)
+    wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
     counts, kind = count(tree, unit, wanted, settings, held)
     places, leader = search(tree, counts, kind, wanted, unit.workers.count)
     leaves = [leaf for leaf, _ in places] + [leader] * (leader >= 0)
@@ -46,11 +46,11 @@ def choose(
 
 def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:
     """Return the nodes of the one domain at *level*, or above it, that has all *leaves*."""
-    domains = {tree.domains.above(leaf, level) for leaf in leaves}
+    domains = {tree.shape.domains.above(leaf, level) for leaf in leaves}
     while len(domains) > 1 and level:
         level -= 1
-        domains = {tree.domains.above(leaf, level) for leaf in leaves}
-    return frozenset(tree.nodes_in(tree.domains.leaves_below(each) for each in domains))
+        domains = {tree.shape.domains.above(leaf, level) for leaf in leaves}
+    return frozenset(tree.nodes_in(tree.shape.domains.leaves_below(each) for each in domains))
 
 
 def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
@@ -81,8 +81,8 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
         missing += more.get(pod_set.name, 0)
         leaves = [leaf_kept(tree, [HOSTNAME], each.values) for each in kept]
         within = view.nodes.keys() - failed
-        if request.required in tree.levels and leaves:
-            level = tree.levels.index(request.required)
+        if request.required in tree.shape.levels and leaves:
+            level = tree.shape.levels.index(request.required)
             within &= _around(tree, leaves[:1], level)
         own = by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
         asked = msgspec.structs.replace(pod_set, count=missing, request=request)

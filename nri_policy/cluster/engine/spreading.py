@@ -119,10 +119,10 @@ class SpreadTree:
             self._grow(nodes)
         else:
             self._nodes = cast("list[ClusterNode]", alike.nodes_by_leaf())  # it has all
-            self._tainted, self.paths = alike.tainted(), alike.paths
+            self._tainted, self.paths = alike.tainted(), alike.shape.paths
             self._at = dict(alike.leaves_of_nodes())
             self._hosts = self._at.copy()
-            self.domains, self.rows = alike.domains, alike.rows.copy()
+            self.domains, self.rows = alike.shape.domains, alike.rows.copy()
         self._every = array("i", bytes(4 * len(self._nodes)))
         for name, number in running.items():
             self.run(name, number)

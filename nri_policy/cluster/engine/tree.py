@@ -1,8 +1,9 @@
-"""The tree of one topology: its leaves by path, what each has left, and who may use it.
+"""The tree of one topology: which nodes are at its leaves, what each has left, who may use it.
 
-Owns which nodes take part and where their leaves are. A node that goes, is cordoned or not ready
-leaves its leaf empty; only a path that was not there before makes the tree anew, and that when it
-is used next.
+Its shape never changes: a node that goes, is cordoned or not ready leaves its leaf empty. Only a
+path that was not there before makes the tree anew, and that when it is used next. All that changes
+is by the number of the leaf: which node is there, which a fork shares while no node changes, and
+what is left there, of which each fork has its own.
 """
 
 from __future__ import annotations
@@ -15,17 +16,14 @@ from typing import Any, Self
 import msgspec
 
 from nri_policy.cluster.engine.filter import Filter
-from nri_policy.cluster.objects.assignment import Placed
+from nri_policy.cluster.engine.shape import Path, Shape
 from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Domains, Rows, Vector, arrange, index
-from nri_policy.native._packing import Entries
-
-Path = tuple[str, ...]
+from nri_policy.native._domains import Rows, Vector, arrange, index
 
 MAX_MASKS = 64  # kept; the least recently used goes first
 MAX_COUNTS = 16
@@ -39,53 +37,47 @@ class Tree:
     def __init__(
         self, topology: Topology, nodes: Iterable[ClusterNode], used: Mapping[str, Amounts]
     ) -> None:
-        self.topology = topology
-        self.levels = tuple(topology.levels)
-        # Those that assignments name: from the host on where there is one.
-        self._unnamed = len(topology.levels) - 1 if topology.by_host else 0
-        self.named_levels = list(self.levels[self._unnamed :])
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self._used = used
-        self._leaf_at: dict[Path, int] = {}
         self._hosts_assigned = False  # to hosts of leaves that are not hosts
+        self._filters: OrderedDict[Any, Filter] = OrderedDict()
+        self._counts: OrderedDict[Any, Counts] = OrderedDict()
+        self._origin: Self | None = None  # of a fork
+        paths, first, others = arrange(
+            nodes, tuple(topology.levels), topology.node_labels, self.left_out
+        )
+        found = index(first, paths)
+        if topology.by_host and (others or len(found[1]) < len(first)):
+            paths, first = self._keep_first(paths, first, others)
+            found = index(first, paths)
         self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
         self._host_at: dict[str, int]  # hostname -> the same
         self._tainted: set[int]  # leaves
         self._named_alike: bool  # whether nodes have the names of their hosts
-        self._filters: OrderedDict[Any, Filter] = OrderedDict()
-        self._counts: OrderedDict[Any, Counts] = OrderedDict()
-        self._origin: Self | None = None  # of a fork
-        self.paths: list[Path]
-        self.paths, first, others = arrange(
-            nodes, tuple(topology.levels), topology.node_labels, self.left_out
-        )
+        self._node_at, self._host_at, self._tainted, amounts, self._named_alike = found
         # leaf -> its node, where leaves are hosts or zones
         self._nodes: list[ClusterNode | None] = []
-        at, hosts, tainted, amounts, alike = index(first, self.paths)
-        if topology.by_host and (others or len(hosts) < len(first)):
-            self._keep_first(first, others)
-            at, hosts, tainted, amounts, alike = index(first, self.paths)
-        self._node_at, self._host_at, self._tainted, self._named_alike = at, hosts, tainted, alike
-        self._fill(first, others, amounts)
-        self._entries = Entries(self.domains.leaves, self._entry)
+        self.shape: Shape
+        self._fill(topology, paths, first, others, amounts)
 
     def _fill(
         self,
+        topology: Topology,
+        paths: list[Path],
         first: list[ClusterNode],
         others: Mapping[int, list[ClusterNode]],
         amounts: Any,
     ) -> None:
         """Give each leaf what its nodes have: the *first* of its path, and *others* of it."""
-        self.domains = Domains(self.paths)
-        self.rows = Rows(self.domains)
+        self.shape = Shape(topology, paths, self._host_at)
+        self.rows = Rows(self.shape.domains)
         self.rows.fill(amounts)
-        if self.topology.by_host:
+        if topology.by_host:
             self._nodes = list(first)
         else:
             self._host_at, self._tainted = {}, set()
             for node, leaf in zip(first, range(len(first)), strict=True):
                 self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
-            self._leaf_at = {path: leaf for leaf, path in enumerate(self.paths)}
             for leaf, more in others.items():
                 for node in more:
                     self._node_at[node.name] = leaf
@@ -95,10 +87,13 @@ class Tree:
             self.use(name, each, 1)
 
     def _keep_first(
-        self, first: list[ClusterNode], others: Mapping[int, list[ClusterNode]]
-    ) -> None:
+        self,
+        paths: list[Path],
+        first: list[ClusterNode],
+        others: Mapping[int, list[ClusterNode]],
+    ) -> tuple[list[Path], list[ClusterNode]]:
         """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
-        hosts = [path[-1] for path in self.paths]
+        hosts = [path[-1] for path in paths]
         for leaf, more in others.items():
             self.left_out |= dict.fromkeys((each.name for each in more), _twice(hosts[leaf]))
         seen: set[str] = set()
@@ -109,8 +104,7 @@ class Tree:
             else:
                 kept.append(leaf)
                 seen.add(host)
-        self.paths = [self.paths[leaf] for leaf in kept]
-        first[:] = [first[leaf] for leaf in kept]
+        return [paths[leaf] for leaf in kept], [first[leaf] for leaf in kept]
 
     def held(self, pods: Mapping[str, int]) -> dict[int, int]:
         """Return pods by leaf that are given by node; those of nodes without a leaf are not in."""
@@ -150,9 +144,9 @@ class Tree:
     ) -> Self:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
         made = copy(self)
-        made.rows = Rows(self.domains)
+        made.rows = Rows(self.shape.domains)
         made._counts, made._origin = OrderedDict(), None  # noqa: SLF001 - another of this class
-        if only is None and self.topology.by_host:
+        if only is None and self.shape.topology.by_host:
             made.rows.fill([None if each is None else each.allocatable for each in self._nodes])
         else:
             for name in nodes if only is None else only:
@@ -166,8 +160,8 @@ class Tree:
         leaf = self._node_at.get(node.name)
         if leaf is None:
             return
-        amounts = {} if self.topology.by_host else node.allocatable  # others share its leaf
-        for each in self._from(leaf):
+        amounts = {} if self.shape.topology.by_host else node.allocatable  # others share its leaf
+        for each in self.shape.zones_from(leaf):
             self.rows.add(each, amounts, -1, -1)
 
     def is_empty(self) -> bool:
@@ -183,7 +177,7 @@ class Tree:
 
         Return False if the tree is to be made anew.
         """
-        if not self.topology.by_host and self._hosts_assigned:
+        if not self.shape.topology.by_host and self._hosts_assigned:
             return False  # what is assigned to a host goes with it
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
@@ -195,7 +189,7 @@ class Tree:
         path = None if new is None else self._path(new)
         if new is None or path is None:
             return leaf is None or not self._has_twin(leaf)
-        found = self._find_path(path)
+        found = self.shape.find_path(path)
         if found is None or not self._is_free(found, name):
             return False
         self._join(new, found)
@@ -203,11 +197,11 @@ class Tree:
 
     def _is_free(self, leaf: int, _name: str) -> bool:
         """Return whether a node may join a leaf."""
-        return not self.topology.by_host or self._nodes[leaf] is None
+        return not self.shape.topology.by_host or self._nodes[leaf] is None
 
     def _has_twin(self, leaf: int) -> bool:
         """Return whether some node was left out for the hostname of *leaf*."""
-        return _twice(self._path_at(leaf)[-1]) in self.left_out.values()
+        return _twice(self.shape.path_at(leaf)[-1]) in self.left_out.values()
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
         """Take what a pod requests off its node *times* times."""
@@ -229,7 +223,7 @@ class Tree:
         Off a zone only those that its object does not count yet: without the *reported* ones.
         Return False if it names neither a leaf nor a host.
         """
-        leaf = self.find(levels, values)
+        leaf = self.shape.find(levels, values)
         by_host = levels[0] == HOSTNAME
         if leaf is None and by_host:
             self._hosts_assigned = True  # also to one that is not there yet
@@ -245,19 +239,11 @@ class Tree:
         if at is not None:
             self.rows.add(at, amounts, -times)
 
-    def _from(self, leaf: int) -> range:
-        """Return the leaves of the host whose first one is *leaf*."""
-        return range(leaf, leaf + 1)
-
-    def _path_at(self, leaf: int) -> Path:
-        """Return the path of the node at a leaf, which may be a zone of it."""
-        return self.paths[leaf][: len(self.topology.levels)]
-
     def close_hosts(self, hosts: Iterable[str], kind: Filter) -> None:
         """Do without those hosts that *kind* would admit."""
-        for host in hosts if self.topology.by_host else ():
+        for host in hosts if self.shape.topology.by_host else ():
             first = self._host_at.get(host)
-            for leaf in () if first is None else self._from(first):
+            for leaf in () if first is None else self.shape.zones_from(first):
                 if self.rows.nodes_at(leaf) and not kind.mask.get(leaf):
                     self.rows.add(leaf, {}, 0, -1)
 
@@ -265,38 +251,16 @@ class Tree:
         """Count pods as used at leaves."""
         amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
         for leaf, count in places.items():
-            self.assume(self.named_levels, self.values(leaf), amounts, count)
-
-    def find(self, levels: Sequence[str], values: Sequence[str]) -> int | None:
-        """Return the leaf that an assignment's values name, None where it has none."""
-        if levels != self.named_levels and list(levels) != self.named_levels:
-            return None
-        return self._leaf_of_values(values)
-
-    def _leaf_of_values(self, values: Sequence[str]) -> int | None:
-        if self.topology.by_host:
-            return self._host_at.get(values[0])
-        return self._leaf_at.get(tuple(values))
-
-    def values(self, leaf: int) -> list[str]:
-        """Return the values by which assignments name a leaf."""
-        return list(self.paths[leaf][self._unnamed :])
-
-    def placed(self, places: Iterable[tuple[int, int]]) -> list[Placed]:
-        """Return leaves and pods as assignments have them; mostly, equal ones are one object."""
-        return self._entries.of(places)
-
-    def _entry(self, leaf: int, count: int) -> Placed:
-        return Placed(self.values(leaf), count)
+            self.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
-        if not self.topology.by_host:
+        if not self.shape.topology.by_host:
             return self.filter_of(_ANYWHERE, ())
         affinity = spec.affinity
         if affinity is not None and not scored:
             affinity = msgspec.structs.replace(affinity, preferred=None)
-        tolerations = (*spec.tolerations, *self.topology.tolerations)
+        tolerations = (*spec.tolerations, *self.shape.topology.tolerations)
         if affinity is None and not spec.node_selector and not self._tainted:
             return self.filter_of(_ANYWHERE, ())
         return self.filter_of(
@@ -310,7 +274,7 @@ class Tree:
             key = msgspec.json.encode((tolerations, spec.node_selector, spec.affinity))
         found = self._filters.get(key)
         if found is None:
-            found = Filter(spec, tolerations, self.domains.leaves)
+            found = Filter(spec, tolerations, self.shape.domains.leaves)
             for leaf in range(len(self._nodes)) if found.reads_labels else self._tainted:
                 node = self._nodes[leaf]
                 if node is not None:
@@ -383,7 +347,7 @@ class Tree:
         held: Mapping[int, int] = {},
     ) -> Counts:
         """Return new counts, only of the leaves *within*, with *most* pods a host, *held* there."""
-        leaves = range(self.domains.leaves) if within is None else within
+        leaves = range(self.shape.domains.leaves) if within is None else within
         hosts, host_of = self._of_hosts(pod, kind, leader, leader_kind, most)
         return Counts(
             self.rows,
@@ -405,9 +369,9 @@ class Tree:
 
     def _limits(self, _pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""
-        if most is None or not self.topology.by_host:
+        if most is None or not self.shape.topology.by_host:
             return None
-        return [max(0, most - held.get(leaf, 0)) for leaf in range(self.domains.leaves)]
+        return [max(0, most - held.get(leaf, 0)) for leaf in range(self.shape.domains.leaves)]
 
     def _of_hosts(
         self,
@@ -424,38 +388,25 @@ class Tree:
         """Forget all counts, so that the next ones are made from nothing."""
         self._counts.clear()
 
-    def path_of(self, node: ClusterNode) -> Path | None:
-        """Return the path that a node's labels name, whether it takes part or not."""
-        path = tuple(node.labels.get(level, "") for level in self.topology.levels)
-        known = all(level in node.labels for level in self.topology.levels)
-        return path if known else None
-
     def _path(self, node: ClusterNode) -> Path | None:
         """Return the path of a node; None, and noted why, if it takes no part."""
-        paths, *_ = arrange(
-            [node], tuple(self.topology.levels), self.topology.node_labels, self.left_out
-        )
+        topology = self.shape.topology
+        paths, *_ = arrange([node], tuple(topology.levels), topology.node_labels, self.left_out)
         return paths[0] if paths else None
-
-    def _find_path(self, path: Path) -> int | None:
-        if not self.topology.by_host:
-            return self._leaf_at.get(path)
-        leaf = self._host_at.get(path[-1])
-        return leaf if leaf is not None and self._path_at(leaf) == path else None
 
     def _leave(self, node: ClusterNode, leaf: int) -> None:
         """Make a node no part of its leaf, or its zones."""
-        for each in self._from(leaf):
+        for each in self.shape.zones_from(leaf):
             self.rows.add(each, {}, 0, -1)
-            if self.topology.by_host:
+            if self.shape.topology.by_host:
                 self._nodes[each] = None
         self._add(node, leaf, -1)
 
     def _join(self, node: ClusterNode, leaf: int) -> None:
         """Make a node part of its leaf, or its zones."""
-        for each in self._from(leaf):
+        for each in self.shape.zones_from(leaf):
             self.rows.add(each, {}, 0, 1)
-            if self.topology.by_host:
+            if self.shape.topology.by_host:
                 self._nodes[each] = node
                 self._named_alike &= node.labels[HOSTNAME] == node.name
                 self._tainted.discard(each)
@@ -463,7 +414,7 @@ class Tree:
                     self._tainted.add(each)
                 for kind in self._filters.values():
                     kind.update(each, node)
-        if not self.topology.by_host:
+        if not self.shape.topology.by_host:
             self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
         self._node_at[node.name] = leaf
         self._add(node, leaf, 1)

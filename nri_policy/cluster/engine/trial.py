@@ -73,7 +73,7 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
     request = next((each.request for each in group.pod_sets if each.request), None)
     named = request.topology if request else None
     tree = engine.tree(named or engine.settings.topologies[0].name)
-    depth = max(1, len(tree.levels) - 1)
+    depth = max(1, len(tree.shape.levels) - 1)
     parts = []
     for assignment in group.status.assignments:
         pods: Counter[tuple[str, ...]] = Counter()
@@ -83,7 +83,7 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
             leaf = "/".join(each.values)
             if assignment.levels[0] == HOSTNAME:
                 leaf = each.values[0]
-                path = next(map(tree.path_of, engine.view.on_host(leaf)), None)
+                path = next(map(tree.shape.path_of, engine.view.on_host(leaf)), None)
             key = path[:depth] if path else ("",) * depth
             pods[key] += each.count
             leaves.setdefault(key, Counter())[leaf] += each.count
@@ -97,4 +97,4 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
             )
             for key in sorted(pods)
         ]
-    return [*tree.levels[:depth]], parts
+    return [*tree.shape.levels[:depth]], parts

@@ -10,15 +10,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from nri_policy.cluster.engine.filter import Filter
-from nri_policy.cluster.engine.tree import Path, Tree
+from nri_policy.cluster.engine.shape import Path, Shape
+from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.objects.zone import NodeZones, Zone, zones_of
 from nri_policy.cluster.objects.zone_parts import parts_of, whole
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Domains, Rows
+from nri_policy.native._domains import Rows
 
 
 class ZoneTree(Tree):
@@ -40,35 +41,33 @@ class ZoneTree(Tree):
         self._parts: dict[int, list[Amounts]] = {}  # by leaf: see `zone_parts`
         self._first_zone: dict[str, int] = {}  # node -> leaf, also while it takes no part
         super().__init__(topology, nodes, used)
-        self.levels = (*self.levels, *(ZONE_LEVEL + each for each in below))
-        self.named_levels = list(self.levels[self._unnamed :])
 
     def _fill(
         self,
+        topology: Topology,
+        paths: list[Path],
         first: list[ClusterNode],
         _others: Mapping[int, list[ClusterNode]],
         _amounts: Any,
     ) -> None:
         """Make the zones of every host leaves; a host without any is left out."""
-        paths: list[Path] = []
+        leaves: list[Path] = []
         self._nodes, self._node_at, self._host_at, self._tainted = [], {}, {}, set()
-        for path, node in zip(self.paths, first, strict=True):
+        for path, node in zip(paths, first, strict=True):
             found, reason = zones_of(self._zones.get(node.name), self._below)
             if reason:
                 self.left_out[node.name] = reason
                 continue
-            self._node_at[node.name] = self._host_at[path[-1]] = len(paths)
-            self._first_zone[node.name] = len(paths)
-            paths += (path + names for names in sorted(found))
+            self._node_at[node.name] = self._host_at[path[-1]] = len(leaves)
+            self._first_zone[node.name] = len(leaves)
+            leaves += (path + names for names in sorted(found))
             self._nodes += [node] * len(found)
             if node.taints:
-                self._tainted.update(range(self._node_at[node.name], len(paths)))
-        self.paths = paths
-        self.domains = Domains(paths)
-        self.rows = Rows(self.domains, unlisted=True)
+                self._tainted.update(range(self._node_at[node.name], len(leaves)))
+        self.shape = Shape(topology, leaves, self._host_at, self._below)
+        self.rows = Rows(self.shape.domains, unlisted=True)
         for name, at in self._first_zone.items():
             self._set(at, self._zones[name])
-        self._leaf_at = {path[len(self.topology.levels) - 1 :]: at for at, path in enumerate(paths)}
 
     def fork(self, hosts: Tree | None = None) -> Self:
         """Return a tree of the same zones, of a fork of the *hosts*."""
@@ -85,7 +84,7 @@ class ZoneTree(Tree):
         """Return a tree of the same zones with nothing in use, of such a one of the *hosts*."""
         made = super().emptied(nodes, ())
         made.hosts = self.hosts.emptied(nodes, only) if hosts is None else hosts
-        made.rows, made._parts = Rows(self.domains, unlisted=True), {}  # noqa: SLF001
+        made.rows, made._parts = Rows(self.shape.domains, unlisted=True), {}  # noqa: SLF001
         for name in self._node_at if only is None else only:
             first = self._node_at.get(name)
             if first is not None:
@@ -121,15 +120,19 @@ class ZoneTree(Tree):
         ):
             return False
         parts = parts_of(new, self._below[-1])
-        for leaf, names in zip(self._from(first), sorted(after), strict=True):
+        for leaf, names in zip(self.shape.zones_from(first), sorted(after), strict=True):
             old_parts, new_parts = self._parts.pop(leaf, None), parts.get(names[-1])
             if new_parts is not None:
                 self._parts[leaf] = new_parts
             if new_parts != old_parts:
                 self.forget()  # counts have them as limits
-        for leaf, (_, zone) in zip(self._from(first), sorted(before.items()), strict=True):
+        for leaf, (_, zone) in zip(
+            self.shape.zones_from(first), sorted(before.items()), strict=True
+        ):
             self.rows.add(leaf, zone.available, -1)
-        for leaf, (_, zone) in zip(self._from(first), sorted(after.items()), strict=True):
+        for leaf, (_, zone) in zip(
+            self.shape.zones_from(first), sorted(after.items()), strict=True
+        ):
             self.rows.add(leaf, zone.available, 1)
         return True
 
@@ -157,31 +160,20 @@ class ZoneTree(Tree):
             self._note_host(host)
 
     def _note_host(self, leaf: int) -> None:
-        for each in self._from(leaf):
+        for each in self.shape.zones_from(leaf):
             self.rows.note(each)
-
-    def _from(self, leaf: int) -> range:
-        """Return the leaves of the host whose first one is *leaf*."""
-        end = leaf + 1
-        path = self._path_at(leaf)
-        while end < len(self.paths) and self._path_at(end) == path:
-            end += 1
-        return range(leaf, end)
 
     def take(self, places: Mapping[int, int], pod: Amounts) -> None:
         """Count pods as used at zones, and on their hosts."""
         super().take(places, pod)
         amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
         for leaf, count in places.items():
-            self.hosts.assume(self.named_levels, self.values(leaf), amounts, count)
-
-    def _leaf_of_values(self, values: Sequence[str]) -> int | None:
-        return self._leaf_at.get(tuple(values))
+            self.hosts.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
 
     def _limits(self, pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
         limits = super()._limits(pod, most, held)
         if limits is None and self._parts:
-            limits = [MAX_COUNT] * self.domains.leaves
+            limits = [MAX_COUNT] * self.shape.domains.leaves
         for leaf, parts in self._parts.items():
             assert limits is not None  # there are parts
             limits[leaf] = min(limits[leaf], whole(parts, pod))
@@ -200,7 +192,7 @@ class ZoneTree(Tree):
             pod,
             hosts.filter_of(kind.spec, kind.tolerations),
             size=1,
-            slice_level=len(hosts.levels) - 1,
+            slice_level=len(hosts.shape.levels) - 1,
             inner={},
             leader=leader,
             leader_kind=hosts.filter_of(leader_kind.spec, leader_kind.tolerations)
@@ -208,8 +200,8 @@ class ZoneTree(Tree):
             else None,
             most=most,
         )
-        last = len(self.topology.levels) - 1
-        leaves = [hosts.find([HOSTNAME], [path[last]]) for path in self.paths]
+        last = len(self.shape.topology.levels) - 1
+        leaves = [hosts.shape.find([HOSTNAME], [path[last]]) for path in self.shape.paths]
         return counts, [leaf for leaf in leaves if leaf is not None]
 
     def _add(self, node: ClusterNode, leaf: int, times: int) -> None:

@@ -230,7 +230,7 @@ class _Search:
         level = min(room.plan.level, room.host_level)
         found: dict[int, list[str]] = {}
         for node in every:
-            found.setdefault(room.tree.domains.above(room.leaf[node], level), []).append(node)
+            found.setdefault(room.tree.shape.domains.above(room.leaf[node], level), []).append(node)
         domains = [found[key] for key in sorted(found)]
         return domains if room.plan.required else [*domains, every]
 

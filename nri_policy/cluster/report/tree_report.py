@@ -53,15 +53,15 @@ def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport
     """
     tree = engine.tree(name)
     whole = _totals(engine, tree)
-    domains = [*_domains(engine, tree, whole, range(len(tree.levels)))]
-    levels, left_out = tree.levels, tree.left_out
-    below = tree.topology.below_host
+    domains = [*_domains(engine, tree, whole, range(len(tree.shape.levels)))]
+    levels, left_out = tree.shape.levels, tree.left_out
+    below = tree.shape.topology.below_host
     if zones and below:
         deep = engine.tree(name, len(below))
         assert isinstance(deep, ZoneTree)
         whole = [Counter(zone.allocatable) for zone in deep.zones()]
-        levels, left_out = deep.levels, left_out | deep.left_out
-        domains += _domains(engine, deep, whole, range(len(tree.levels), len(levels)))
+        levels, left_out = deep.shape.levels, left_out | deep.left_out
+        domains += _domains(engine, deep, whole, range(len(tree.shape.levels), len(levels)))
     domains.sort(key=lambda each: each.values)  # a domain before those in it
     reasons: dict[str, list[str]] = {}
     for node, reason in sorted(left_out.items()):
@@ -78,16 +78,16 @@ def _domains(
     engine: Engine, tree: Tree, whole: Sequence[Amounts], levels: Iterable[int]
 ) -> Iterator[Domain]:
     """Yield the domains of some levels; *whole* is what each leaf has in all."""
-    if not tree.paths:  # it has no levels, then
+    if not tree.shape.paths:  # it has no levels, then
         return
     groups = _groups(engine, tree)
-    free = [tree.rows.room(leaf) for leaf in range(tree.domains.leaves)]
+    free = [tree.rows.room(leaf) for leaf in range(tree.shape.domains.leaves)]
     for level in levels:
-        for domain in tree.domains.of_level(level):
-            leaves = tree.domains.leaves_below(domain)
+        for domain in tree.shape.domains.of_level(level):
+            leaves = tree.shape.domains.leaves_below(domain)
             yield Domain(
-                level=tree.levels[level],
-                values=[*tree.paths[leaves.start][: level + 1]],
+                level=tree.shape.levels[level],
+                values=[*tree.shape.path(domain, level)],
                 nodes=sum(map(tree.rows.nodes_at, leaves)) if not isinstance(tree, ZoneTree) else 1,
                 total=_sum(whole[leaf] for leaf in leaves),
                 free=_sum(free[leaf] for leaf in leaves),
@@ -107,7 +107,7 @@ def placed_on_hosts(groups: Iterable[tuple[str, Status]]) -> dict[tuple[str, ...
 
 
 def _totals(engine: Engine, tree: Tree) -> list[Counter[str]]:
-    totals: list[Counter[str]] = [Counter() for _ in range(tree.domains.leaves)]
+    totals: list[Counter[str]] = [Counter() for _ in range(tree.shape.domains.leaves)]
     for node in engine.nodes.values():
         leaf = tree.leaf_of(node.name)
         if leaf is not None:
@@ -120,9 +120,9 @@ def _groups(engine: Engine, tree: Tree) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for group in engine.groups.values():
         for assignment in group.status.assignments:
-            width = len(tree.named_levels)
+            width = len(tree.shape.named_levels)
             for each in assignment.domains:
-                leaf = tree.find(assignment.levels[:width], each.values[:width])
+                leaf = tree.shape.find(assignment.levels[:width], each.values[:width])
                 if leaf is not None:
                     found.setdefault(leaf, set()).add(f"{group.namespace}/{group.name}")
     return found
