@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cluster.engine.explanation import Explanation
-from nri_policy.cluster.engine.trial import Tried
+from nri_policy.cluster.engine.trial import TriedGroup
 from nri_policy.cluster.groups.moves import MovePlan
 from nri_policy.cluster.report.group_rows import GroupRow
 from nri_policy.cluster.report.tree_report import TreeReport
@@ -41,7 +41,7 @@ SCHEMA = Path("docs/documents.schema.json")
 DOCUMENTS: dict[str, Any] = {
     "audit": AuditReport,
     "cluster explain": Explanation,
-    "cluster place": list[Tried],
+    "cluster place": list[TriedGroup],
     "cluster plan": MovePlan,
     "cluster simulate": Report,
     "cluster top": list[GroupRow],

@@ -31,7 +31,7 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.kueue import as_counted, group_of
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
-from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.wording import quoted
 
@@ -77,14 +77,14 @@ def _text_errors() -> Iterator[None]:
         raise DocumentError("", f"{quoted(error.object)} is not Unicode text") from None
 
 
-def cluster_of(snapshot: Snapshot) -> Cluster:
+def cluster_of(snapshot: ClusterSnapshot) -> Cluster:
     """Return the nodes of *snapshot* and their reports, but for those not to be trusted."""
     zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
     return Cluster(snapshot.nodes, zones)
 
 
 def engine_of(
-    snapshot: Snapshot, settings: ClusterSettings, cluster: Cluster | None = None
+    snapshot: ClusterSnapshot, settings: ClusterSettings, cluster: Cluster | None = None
 ) -> Engine:
     """Return an engine that has been told of all that is in *snapshot*.
 

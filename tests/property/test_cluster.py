@@ -9,7 +9,13 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice, Status
+from nri_policy.cluster.objects.group import (
+    GroupStatus,
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Slice,
+)
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
@@ -189,7 +195,7 @@ def test_a_group_that_never_fitted_changes_nothing() -> None:
         "default", "g", (PodSet("w", 10_000, template(1), PlacementRequest(required="rack")),)
     )
     answer = cluster.engine.place(huge)
-    assert answer == Status(
+    assert answer == GroupStatus(
         state="Unplaceable",
         message='topology "default" allows to fit only 52 out of 10000 pod(s)',
     )

@@ -15,9 +15,9 @@ from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.spread_assignment import by_node
 from nri_policy.cluster.engine.trial import try_groups
 from nri_policy.cluster.groups.moves import plan_moves
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.native._packing import pack
 from tests.property.seeds import seeds
@@ -65,14 +65,14 @@ def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
         lost = msgspec.structs.replace(group.status, unhealthy_nodes=[*engine.nodes][:2])
         made += [
             partial(engine.place, msgspec.structs.replace(group, status=lost)),
-            partial(engine.place, msgspec.structs.replace(group, status=Status())),
+            partial(engine.place, msgspec.structs.replace(group, status=GroupStatus())),
             partial(engine.place, group, more={"main": 1}),
         ]
     return made
 
 
-def snapshot(events: Events) -> Snapshot:
-    return Snapshot(
+def snapshot(events: Events) -> ClusterSnapshot:
+    return ClusterSnapshot(
         nodes=(*events.engine.nodes.values(),),
         pods=(*events.pods.values(),),
         zones=(*events.zones.values(),),

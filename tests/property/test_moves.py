@@ -11,7 +11,7 @@ from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
-from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.offline import engine_of
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec, settings
@@ -74,7 +74,7 @@ def wanted(draw: random.Random) -> PlacementGroup:
     return read_group(group(*pod_sets))
 
 
-def used_on(snapshot: Snapshot, gone: set[str]) -> dict[str, Counter[str]]:
+def used_on(snapshot: ClusterSnapshot, gone: set[str]) -> dict[str, Counter[str]]:
     """What pods request on each node, without some of them."""
     used: dict[str, Counter[str]] = {each.name: Counter() for each in snapshot.nodes}
     for pod in snapshot.pods:
@@ -83,7 +83,7 @@ def used_on(snapshot: Snapshot, gone: set[str]) -> dict[str, Counter[str]]:
     return used
 
 
-def check(snapshot: Snapshot, asked: PlacementGroup, found: MovePlan, most: int) -> None:
+def check(snapshot: ClusterSnapshot, asked: PlacementGroup, found: MovePlan, most: int) -> None:
     by_name = {pod.name: pod for pod in snapshot.pods}
     nodes = {each.name: each for each in snapshot.nodes}
     moved = {each.name: each for each in found.moves}
@@ -105,7 +105,7 @@ def check(snapshot: Snapshot, asked: PlacementGroup, found: MovePlan, most: int)
         assert amounts["cpu"] <= nodes[name].allocatable["cpu"], name
 
 
-def after(cluster: dict[str, Any], found: MovePlan) -> Snapshot:
+def after(cluster: dict[str, Any], found: MovePlan) -> ClusterSnapshot:
     """The cluster once the pods have moved."""
     to = {each.name: each.to for each in found.moves}
     pods = [
@@ -116,7 +116,7 @@ def after(cluster: dict[str, Any], found: MovePlan) -> Snapshot:
     return read_snapshot({**cluster, "pods": pods})
 
 
-def one_is_enough(snapshot: Snapshot, asked: PlacementGroup) -> bool:
+def one_is_enough(snapshot: ClusterSnapshot, asked: PlacementGroup) -> bool:
     """Whether there is one pod whose move makes the group fit, by trying each."""
     allowed = {each.labels["app"]: each.allowed for each in snapshot.budgets}
     for pod in snapshot.pods:

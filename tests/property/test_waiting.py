@@ -9,10 +9,10 @@ import msgspec
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.objects.group import (
+    GroupStatus,
     PlacementGroup,
     PlacementRequest,
     PodSet,
-    Status,
     hosts_of,
 )
 from nri_policy.cluster.objects.metadata import Key
@@ -145,7 +145,7 @@ class CrowdedCluster:
                     assert rank < other or not taken, (key, holder, taken)
         self.store()
 
-    def start(self, key: Key, status: Status) -> None:
+    def start(self, key: Key, status: GroupStatus) -> None:
         self.groups[key] = msgspec.structs.replace(self.groups[key], status=status)
         self.engine.set_group(self.groups[key])
         self.waiting.queue.remove(key)
@@ -156,7 +156,7 @@ class CrowdedCluster:
         """The same hosts are set aside for no longer than groups run; the status has them."""
         for key in self.since:
             hosts = [*self.waiting.reserved(key)]
-            status = Status(reserved=hosts)
+            status = GroupStatus(reserved=hosts)
             self.groups[key] = msgspec.structs.replace(self.groups[key], status=status)
             before, steps = self.holding.get(key, ([], 0))
             self.holding[key] = (hosts, steps + 1 if hosts and hosts == before else 0)

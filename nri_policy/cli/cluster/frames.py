@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import Status
+from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.cluster.simulation.playback import Played
@@ -31,7 +31,7 @@ class Frames:
     def take(self) -> None:
         """Take the state that there is now."""
         engine = self._engine
-        groups: list[tuple[str, Status]] = [
+        groups: list[tuple[str, GroupStatus]] = [
             (f"{each.namespace}/{each.name}", each.status) for each in engine.groups.values()
         ]
         self._largest |= pods_of(groups)

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
-from nri_policy.cluster.objects.group import Status
+from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
 from nri_policy.foundation.wording import counted, some
 from nri_policy.picture.racks import Map, Path, Place
 from nri_policy.picture.racks_page import GroupLine
 
-Groups = Iterable[tuple[str, Status]]  # by namespace/name
+Groups = Iterable[tuple[str, GroupStatus]]  # by namespace/name
 
 
 def cluster_map(

@@ -25,7 +25,7 @@ from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.trial import Part, Tried, try_group
+from nri_policy.cluster.engine.trial import DomainPods, TriedGroup, try_group
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted, some
@@ -56,7 +56,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
     if service is not None:
-        tried = service.ask("place", require(documents_of(asked), asked), list[Tried])
+        tried = service.ask("place", require(documents_of(asked), asked), list[TriedGroup])
     else:
         engine, snapshot = source.load()
         with document_errors():
@@ -70,7 +70,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context.exit(Exit.NO if any(each.status.state != "Placed" for each in tried) else 0)
 
 
-def _print_picture(engine: Engine, tried: Sequence[Tried], form: str) -> None:
+def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> None:
     report = tree_report(engine, topology_name(engine, None))
     groups = [(_name(each), each.status) for each in tried]
     cluster = cluster_map(report, groups)
@@ -90,7 +90,7 @@ def _print_picture(engine: Engine, tried: Sequence[Tried], form: str) -> None:
     print_page(cluster_page(title, legend, parts))
 
 
-def drawn(tried: Sequence[Tried], *, hosts: bool = False) -> Table:
+def drawn(tried: Sequence[TriedGroup], *, hosts: bool = False) -> Table:
     """Return a table of where groups went, with a row for each host if *hosts*."""
     table = Table(box=None, pad_edge=False)
     for name in ("group", "pod set", "where", *(("host", "pods") if hosts else ())):
@@ -108,7 +108,7 @@ def drawn(tried: Sequence[Tried], *, hosts: bool = False) -> Table:
     return table
 
 
-def where(tried: Tried, part: Part) -> str:
+def where(tried: TriedGroup, part: DomainPods) -> str:
     """Return where pods are: `rack r1: 16 pods on 8 hosts`."""
     place, pods = _place(tried, part), counted(part.pods, "pod")
     if tried.levels[-1] == HOSTNAME or all(
@@ -118,12 +118,12 @@ def where(tried: Tried, part: Part) -> str:
     return f"{place}: {pods} on {counted(part.leaves, 'host')}"
 
 
-def _place(tried: Tried, part: Part) -> str:
+def _place(tried: TriedGroup, part: DomainPods) -> str:
     return ", ".join(
         f"{level.rpartition('/')[2]} {value or '-'}"
         for level, value in zip(tried.levels, part.values, strict=True)
     )
 
 
-def _name(tried: Tried) -> str:
+def _name(tried: TriedGroup) -> str:
     return f"{tried.namespace}/{tried.name}"

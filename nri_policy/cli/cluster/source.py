@@ -25,7 +25,7 @@ from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
-from nri_policy.cluster.objects.snapshot import Snapshot, read_snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.service.listing import list_cluster
@@ -69,13 +69,13 @@ class ClusterSource(Struct, frozen=True):
         given = (self.files, self.synthetic, self.settings, self.kubeconfig, self.levels)
         return any(given)
 
-    def load(self, *, budgets: bool = False) -> tuple[Engine, Snapshot]:
+    def load(self, *, budgets: bool = False) -> tuple[Engine, ClusterSnapshot]:
         """Return an engine that knows the cluster, see `read`."""
         snapshot, settings = self.read(budgets=budgets)
         with document_errors():
             return engine_of(snapshot, settings), snapshot
 
-    def read(self, *, budgets: bool = False) -> tuple[Snapshot, ClusterSettings]:
+    def read(self, *, budgets: bool = False) -> tuple[ClusterSnapshot, ClusterSettings]:
         """Return the cluster and its settings; raises Failure or UsageError.
 
         A live one is asked for its PodDisruptionBudgets only where they matter.

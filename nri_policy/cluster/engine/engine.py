@@ -28,7 +28,7 @@ from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
@@ -61,7 +61,7 @@ class Engine(ClusterState):
         more: Mapping[str, int] = MappingProxyType({}),
         *,
         explain: bool = True,
-    ) -> Status:
+    ) -> GroupStatus:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
         Its pod sets go one after the other, each sees those before. Those that are spread have a
@@ -87,7 +87,7 @@ class Engine(ClusterState):
         failures: Mapping[str, int],
         more: Mapping[str, int],
         explain: bool,
-    ) -> tuple[Status, Unit | None]:
+    ) -> tuple[GroupStatus, Unit | None]:
         """Place *group* in *steps* in a trial; return the one that found no room, too."""
         replacing = _is_replaced(group, more)
         unit: Unit | None = None
@@ -107,9 +107,9 @@ class Engine(ClusterState):
         except Unplaceable as refused:
             found = None if replacing else unit
             message = str(refused) if explain else ""
-            return Status(state="Unplaceable", message=message), found
+            return GroupStatus(state="Unplaceable", message=message), found
         ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
-        return Status(state="Placed", assignments=ordered), None
+        return GroupStatus(state="Placed", assignments=ordered), None
 
     def _assign_apart(
         self,
@@ -179,7 +179,7 @@ class Engine(ClusterState):
 
     def _replace(
         self,
-        status: Status,
+        status: GroupStatus,
         unit: Unit,
         tree: Tree,
         implied: bool,

@@ -10,7 +10,7 @@ from nri_policy.cluster.engine.message import exclusions
 from nri_policy.cluster.engine.placement import count
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.standing import Standing, behind, standing
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
@@ -58,7 +58,7 @@ class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
 class Explanation(Struct, frozen=True, rename="camel"):
     """What would come of a group, and the changes, each by itself, that would make it fit."""
 
-    status: Status
+    status: GroupStatus
     pod_sets: list[PodSetExplanation]
     changes: list[Change] = []
     standing: Standing | None = None  # in the queue; a group that has its places stands nowhere

@@ -18,7 +18,7 @@ from nri_policy.cluster.engine.placement import assignment, search
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
-from nri_policy.cluster.objects.group import PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.request import NO_LEVEL, Unit, Unplaceable, asks, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
@@ -29,7 +29,7 @@ _NO_NODE = ""  # of pods that come to those of failed nodes
 def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     tree: Tree,
     unit: Unit,
-    status: Status,
+    status: GroupStatus,
     settings: ClusterSettings,
     *,
     implied: bool,

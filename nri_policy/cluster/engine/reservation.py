@@ -21,7 +21,7 @@ from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts, DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
@@ -116,7 +116,7 @@ class Reservations:
 
     def _hold(self, names: Collection[str], group: PlacementGroup) -> bool:
         """Whether these hosts alone, if empty, could hold *group*."""
-        asked = replace(group, status=Status())
+        asked = replace(group, status=GroupStatus())
         return bool(self._engine.emptied(names).place(asked).assignments)
 
     def _where_it_would_be(
@@ -126,7 +126,7 @@ class Reservations:
         empty = self.empty
         if closed:
             empty = self._engine.emptied(self._engine.nodes.keys() - closed)
-        status = empty.place(replace(group, status=Status()))
+        status = empty.place(replace(group, status=GroupStatus()))
         return hosts_named(status, empty) or None
 
 
@@ -230,7 +230,7 @@ def fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> in
     return min(total, pods_of(group))
 
 
-def hosts_named(status: Status, engine: Engine) -> tuple[str, ...]:
+def hosts_named(status: GroupStatus, engine: Engine) -> tuple[str, ...]:
     """Return the nodes that the assignments of a status name."""
     found: set[str] = set()
     for each in status.assignments:

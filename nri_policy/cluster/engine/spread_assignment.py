@@ -17,7 +17,7 @@ from nri_policy.cluster.engine.placement import count, search
 from nri_policy.cluster.engine.replacement import leaf_kept
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
-from nri_policy.cluster.objects.group import PlacementRequest, PodSet, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
@@ -56,7 +56,7 @@ def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:
 def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
     tree: Tree,
     unit: Unit,
-    status: Status,
+    status: GroupStatus,
     spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
     view: ClusterView,
     *,

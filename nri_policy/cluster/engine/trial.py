@@ -11,12 +11,12 @@ from msgspec import Struct
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.standing import behind, standing
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.wording import did_you_mean, quoted
 
 
-class Part(Struct, frozen=True, rename="camel"):
+class DomainPods(Struct, frozen=True, rename="camel"):
     """Pods of a pod set in one domain."""
 
     pod_set: str
@@ -26,17 +26,17 @@ class Part(Struct, frozen=True, rename="camel"):
     hosts: dict[str, int]  # pods on each of these
 
 
-class Tried(Struct, frozen=True, rename="camel"):
+class TriedGroup(Struct, frozen=True, rename="camel"):
     """What came of a group."""
 
     namespace: str
     name: str
-    status: Status
+    status: GroupStatus
     levels: list[str]  # of the values of its parts
-    parts: list[Part]
+    parts: list[DomainPods]
 
 
-def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> Tried:
+def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> TriedGroup:
     """Place *group*, so that others see it if it fits; raises DocumentError.
 
     *failures* are recent ones of its pods, by node. What is set aside for others stays so.
@@ -46,12 +46,12 @@ def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]
     if status.state == "Placed":
         engine.set_group(placed)
     levels, parts = fold(engine, placed)
-    return Tried(
+    return TriedGroup(
         namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
     )
 
 
-def try_groups(engine: Engine, groups: Iterable[PlacementGroup]) -> list[Tried]:
+def try_groups(engine: Engine, groups: Iterable[PlacementGroup]) -> list[TriedGroup]:
     """Place *groups*, each sees those before; nothing changes. Raises DocumentError."""
     trial = engine.fork()
     return [try_group(trial, group, {}) for group in groups]
@@ -68,7 +68,7 @@ def find_group(engine: Engine, name: str) -> PlacementGroup:
     return group
 
 
-def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
+def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
     """Return a group's pods by the domains above their leaves, and the levels of these."""
     request = next((each.request for each in group.pod_sets if each.request), None)
     named = request.topology if request else None
@@ -88,7 +88,7 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[Part]]:
             pods[key] += each.count
             leaves.setdefault(key, Counter())[leaf] += each.count
         parts += [
-            Part(
+            DomainPods(
                 pod_set=assignment.pod_set,
                 values=[*key],
                 pods=pods[key],

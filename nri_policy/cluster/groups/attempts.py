@@ -23,7 +23,7 @@ from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
@@ -83,12 +83,12 @@ class Attempts:
         if seen.group.status.assignments:
             yield from self._grow(key, seen)
             return
-        asked = with_status(seen.group, Status())
+        asked = with_status(seen.group, GroupStatus())
         try:
             status = self.waiting.place(key, asked, self._crashes.of(key))
             hopeless = not status.assignments and self.waiting.is_hopeless(asked)
         except DocumentError as error:
-            status, hopeless = Status(state="Unplaceable", message=str(error)), True
+            status, hopeless = GroupStatus(state="Unplaceable", message=str(error)), True
         if status.assignments:
             self.statistics.placed(self.queue.waited(key, self._now()))
             self.queue.remove(key)
@@ -118,7 +118,7 @@ class Attempts:
         try:
             found = self.waiting.place(key, group, more=more)
         except DocumentError as error:
-            found = Status(state="Unplaceable", message=str(error))
+            found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
             self.statistics.placed(self.queue.waited(key, self._now()))
             self.queue.remove(key)
@@ -158,7 +158,7 @@ class Attempts:
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(
-                self._groups[key].group, Status(message=message, evicted="Preempted")
+                self._groups[key].group, GroupStatus(message=message, evicted="Preempted")
             )
             self._engine.set_group(lost)
             self._occupancy.recount(key, lost)
@@ -189,7 +189,7 @@ class Attempts:
         try:
             found = self._engine.place(with_status(group, degraded))
         except DocumentError as error:
-            found = Status(state="Unplaceable", message=str(error))
+            found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
             self.queue.remove(key)
             self.statistics.replacements += 1
@@ -199,7 +199,7 @@ class Attempts:
             any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
         ):
             self.queue.remove(key)
-            status = Status(state="Unplaceable", message=found.message, evicted=NODE_FAILED)
+            status = GroupStatus(state="Unplaceable", message=found.message, evicted=NODE_FAILED)
             reason = "Unplaceable"
         else:
             if key not in self.queue:

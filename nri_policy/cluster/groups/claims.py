@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.groups.gates import places_of
 from nri_policy.cluster.groups.gathering import Member
-from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.membership import Job, owning_job
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
@@ -73,7 +73,7 @@ def give_back(
     names: Sequence[str],
     claimed: Mapping[str, int],
     nodes: Mapping[str, ClusterNode],
-) -> Status:
+) -> GroupStatus:
     """Return the status of a group without the places that nobody can claim.
 
     They are empty; those of pods that succeeded go first, then the last: the highest ranks have

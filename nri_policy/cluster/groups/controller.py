@@ -41,7 +41,7 @@ from nri_policy.cluster.groups.writes import (
     pod_of,
     with_status,
 )
-from nri_policy.cluster.objects.group import Condition, PlacementGroup, Status, disagreement
+from nri_policy.cluster.objects.group import Condition, GroupStatus, PlacementGroup, disagreement
 from nri_policy.cluster.objects.kueue import GROUP_PREFIX
 from nri_policy.cluster.objects.membership import Job, PodGroup
 from nri_policy.cluster.objects.metadata import Key
@@ -187,7 +187,7 @@ class Controller:
         lie = disagreement(group)
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
-            group = with_status(group, Status(message=lie))
+            group = with_status(group, GroupStatus(message=lie))
         old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
         self.queue.prioritize(key, group.priority)
         if old is not None and old.group.status.given_back < group.status.given_back:

@@ -26,11 +26,11 @@ from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.movable import is_movable
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.request import Unplaceable, units
-from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 
 MOST_MOVES = 10  # unless somebody asks for another number
 _TRIES = 100  # pods that turn out to have to stay
@@ -52,14 +52,14 @@ class MovePlan(Struct, frozen=True, rename="camel"):
 
     namespace: str
     name: str
-    status: Status  # of the group, after the moves
+    status: GroupStatus  # of the group, after the moves
     moves: list[Move]
     movable: int  # pods that could move
     staying: dict[str, int]  # pods that were to be movable, by why they are not
 
 
 def plan_moves(
-    engine: Engine, group: PlacementGroup, snapshot: Snapshot, most: int = MOST_MOVES
+    engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int = MOST_MOVES
 ) -> MovePlan:
     """Return the fewest moves, *most* at most, that are found after which *group* fits.
 
@@ -80,7 +80,7 @@ def plan_moves(
     )
 
 
-def _movable(engine: Engine, snapshot: Snapshot) -> tuple[list[Pod], Counter[str]]:
+def _movable(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
     """Return the pods that could move; and how many others were to be movable, by why not."""
     known = engine.pods()
     movable, staying = [], Counter[str]()
@@ -130,7 +130,9 @@ class _Search:
         self._units = [unit for unit in units(group) if unit.workers.count]
         self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
 
-    def find(self, movable: Sequence[Pod], budgets: Sequence[Budget]) -> tuple[Status, list[Move]]:
+    def find(
+        self, movable: Sequence[Pod], budgets: Sequence[Budget]
+    ) -> tuple[GroupStatus, list[Move]]:
         """Return what would come of the group, and the moves for that."""
         now = self._engine.place(self._group)
         if now.assignments:
@@ -145,7 +147,7 @@ class _Search:
 
     def _enough(
         self, pods: Sequence[Pod], budgets: Sequence[Budget]
-    ) -> tuple[Status, list[Move]] | None:
+    ) -> tuple[GroupStatus, list[Move]] | None:
         """Return the first choice of *pods* that is enough; raises _StaysError."""
         for chosen in self._choices(pods):
             if self._fits_without(chosen):
@@ -234,7 +236,7 @@ class _Search:
         domains = [found[key] for key in sorted(found)]
         return domains if room.plan.required else [*domains, every]
 
-    def _places(self, trial: Engine, status: Status, pods: Sequence[Pod]) -> list[Move]:
+    def _places(self, trial: Engine, status: GroupStatus, pods: Sequence[Pod]) -> list[Move]:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
         closed = self._reserved | {*hosts_named(status, trial)}
         trial.set_group(replace(self._group, status=status))

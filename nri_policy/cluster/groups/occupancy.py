@@ -19,8 +19,8 @@ from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import (
     GROUP_LABEL,
+    GroupStatus,
     PlacementGroup,
-    Status,
     hosts_of,
     places_by_pod_set,
 )
@@ -100,7 +100,7 @@ class Occupancy:
                 self.count(key, each.pod)
         return bool(changed)
 
-    def give_back(self, key: Key, group: PlacementGroup, owners: Collection[str]) -> Status:
+    def give_back(self, key: Key, group: PlacementGroup, owners: Collection[str]) -> GroupStatus:
         """Return the status of a group without the places that nobody can claim.
 
         *owners* are the uids of its owners.

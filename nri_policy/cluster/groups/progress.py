@@ -42,7 +42,12 @@ from nri_policy.cluster.groups.writes import (
     with_status,
 )
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, Status, hosts_of, places_by_pod_set
+from nri_policy.cluster.objects.group import (
+    GroupStatus,
+    PlacementGroup,
+    hosts_of,
+    places_by_pod_set,
+)
 from nri_policy.cluster.objects.metadata import Key, Owner
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
@@ -193,7 +198,7 @@ class Progress:
         if not places_by_pod_set(group).total():
             self._queue.remove(key)
             if self._is_any_gated(members) or not self._members.of(key):
-                yield WriteStatus(with_status(group, Status()), seen.revision)
+                yield WriteStatus(with_status(group, GroupStatus()), seen.revision)
             return
         unhealthy = self._unhealthy(group)
         yield from self._changes.fail_lost(group, members, unhealthy)

@@ -15,7 +15,12 @@ import msgspec
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import Reservations, fitting, place_of, pods_of
 from nri_policy.cluster.groups.queue import Queue, Rank
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PlacementRequest, Status
+from nri_policy.cluster.objects.group import (
+    GROUP_LABEL,
+    GroupStatus,
+    PlacementGroup,
+    PlacementRequest,
+)
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
@@ -37,7 +42,7 @@ class WaitingGroups:
         self._checked = True  # whether these could still hold their groups
         self._reconsidered = 0.0  # when it was last seen whether others are better
         self._fits_empty: dict[bytes, bool] = {}  # by shape of a group
-        self._refused: dict[bytes, Status] = {}  # by shape, what did not fit in this round
+        self._refused: dict[bytes, GroupStatus] = {}  # by shape, what did not fit in this round
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
         self._counting: set[Key] = set()  # groups that were refused, and count where others are
@@ -121,7 +126,7 @@ class WaitingGroups:
         group: PlacementGroup,
         failures: Mapping[str, int] = MappingProxyType({}),
         more: Mapping[str, int] = MappingProxyType({}),
-    ) -> Status:
+    ) -> GroupStatus:
         """Return the status of a group of the queue if it were placed now, in a round.
 
         Hosts are out of its reach that are set aside for others before it. Raises DocumentError.
@@ -195,7 +200,7 @@ class WaitingGroups:
             self._trial, self._trial_without = self._engine.without_nodes(hosts), hosts
         return self._trial
 
-    def _seen(self, key: Key, found: Status) -> Status:
+    def _seen(self, key: Key, found: GroupStatus) -> GroupStatus:
         """Return what came of a group; where it is placed, others may have too large a share."""
         if found.assignments and self._counting - {key}:
             self._counting.clear()

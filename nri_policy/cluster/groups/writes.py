@@ -17,9 +17,9 @@ from nri_policy.cluster.objects.group import (
     API_VERSION,
     GROUP_LABEL,
     KIND,
+    GroupStatus,
     PlacementGroup,
     PodSet,
-    Status,
     write_status,
 )
 from nri_policy.cluster.objects.metadata import Key, Owner
@@ -168,7 +168,7 @@ def _as_seen(pod: Pod) -> Object:
     return {"uid": pod.uid, "resourceVersion": pod.revision}
 
 
-def with_status(group: PlacementGroup, status: Status) -> PlacementGroup:
+def with_status(group: PlacementGroup, status: GroupStatus) -> PlacementGroup:
     """Return *group* with another status."""
     return msgspec.structs.replace(group, status=status)
 

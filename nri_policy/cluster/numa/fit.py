@@ -14,7 +14,7 @@ from nri_policy.cluster.objects.numa_node import NumaNodes
 from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender
-from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 from nri_policy.native._numa_fit import (
     CONTAINER,
     FITS,
@@ -144,7 +144,9 @@ def reason(verdict: int) -> str:
     return REASONS[verdict & ~UNRESOLVABLE]
 
 
-def fit(snapshot: Snapshot, pod: Pod, settings: ClusterSettings) -> dict[str, dict[str, Any]]:
+def fit(
+    snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings
+) -> dict[str, dict[str, Any]]:
     """Return for each node whether the pod fits, the reason if not, and the score from 0 to 100."""
     fits = NumaFit(settings.extender)
     zones = {each.node: each for each in snapshot.zones}

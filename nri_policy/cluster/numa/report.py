@@ -17,7 +17,7 @@ from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.numa_node import zone_name
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.objects.snapshot import Snapshot
+from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.native._numa_fit import NO_ZONE
 
@@ -35,7 +35,7 @@ class NodeFit(Struct, frozen=True):
 
 
 def node_fits(
-    snapshot: Snapshot, pod: Pod, settings: ClusterSettings, *, assumed: bool
+    snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings, *, assumed: bool
 ) -> list[NodeFit]:
     """Return a row for each node, by name.
 
@@ -50,7 +50,7 @@ def node_fits(
     return rows_of(zones, pod, used)
 
 
-def live_zones(snapshot: Snapshot, settings: ClusterSettings, *, assumed: bool) -> LiveZones:
+def live_zones(snapshot: ClusterSnapshot, settings: ClusterSettings, *, assumed: bool) -> LiveZones:
     """Return the zones of a cluster; *assumed*: less what bound pods are promised of them."""
     cluster = Cluster(snapshot.nodes)
     zones = LiveZones(settings.extender, cluster.view, lambda: 0.0)

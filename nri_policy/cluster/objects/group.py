@@ -77,7 +77,7 @@ class Condition(Struct, frozen=True):
     status: str = "True"
 
 
-class Status(Struct, frozen=True, rename="camel"):
+class GroupStatus(Struct, frozen=True, rename="camel"):
     """What came of a group."""
 
     state: State = "Waiting"
@@ -97,7 +97,7 @@ class PlacementGroup(Struct, frozen=True):
     name: str
     pod_sets: tuple[PodSet, ...]
     priority: int = 0
-    status: Status = Status()
+    status: GroupStatus = GroupStatus()
     created: str = ""  # in RFC 3339
 
 
@@ -159,7 +159,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         )
     given = document.status or _Status()
     place = join(path, "status.assignments")
-    status = Status(
+    status = GroupStatus(
         state=given.state,
         message=given.message,
         assignments=[

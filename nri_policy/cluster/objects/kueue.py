@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, PodSet, Status
+from nri_policy.cluster.objects.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
@@ -292,7 +292,7 @@ def group_of(workload: KueueWorkload) -> PlacementGroup:
         name=GROUP_PREFIX + workload.name,
         pod_sets=tuple(PodSet(each.name, each.count, each.template) for each in workload.pod_sets),
         priority=NOBODY_PREEMPTS,
-        status=Status(state="Placed", assignments=assigned) if assigned else Status(),
+        status=GroupStatus(state="Placed", assignments=assigned) if assigned else GroupStatus(),
     )
 
 

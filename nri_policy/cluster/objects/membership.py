@@ -76,7 +76,7 @@ class PodGroup(Struct, frozen=True, gc=False):
     uid: str = ""
 
 
-class Part(Struct, frozen=True, gc=False):
+class JobSetJob(Struct, frozen=True, gc=False):
     """A Job of a JobSet."""
 
     job: str
@@ -92,7 +92,7 @@ class Membership(Struct, frozen=True, gc=False):
     size: int | None  # None: the sum of its parts
     pod_set: str | None = None  # None: with the pods that are like it
     rank: int | None = None  # among the pods of its pod set
-    part: Part | None = None
+    part: JobSetJob | None = None
     alone: bool = False  # no other pod can ever be in this group
     at_least: bool = False  # the group may have more than its size
     owner: Owner | None = None  # of the group, where that is not who owns the pod
@@ -261,7 +261,7 @@ def _of_jobset(pod: Pod, job: Job, given: _Given, name: str) -> Membership:
         size=None,
         pod_set=given.get(POD_SET) or kind or None,
         rank=None if number is None or index is None else number * job.pods + index,
-        part=Part(job.name, job.pods, jobs, named),
+        part=JobSetJob(job.name, job.pods, jobs, named),
     )
 
 

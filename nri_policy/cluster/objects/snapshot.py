@@ -21,7 +21,7 @@ from nri_policy.foundation.wording import quoted
 _Document = TypeVar("_Document")
 
 
-class Snapshot(Struct, frozen=True):
+class ClusterSnapshot(Struct, frozen=True):
     """Nodes, pods, zones, groups and topologies, each once."""
 
     nodes: tuple[ClusterNode, ...] = ()
@@ -47,7 +47,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     stale: list[str] | None = None
 
 
-def read_snapshot(value: object) -> Snapshot:
+def read_snapshot(value: object) -> ClusterSnapshot:
     """Return the cluster in *value*; raises DocumentError with the path of what is wrong."""
     given = convert(value, _Cluster, "")
     for node, number in (given.failures or {}).items():
@@ -56,7 +56,7 @@ def read_snapshot(value: object) -> Snapshot:
         read_budget(each, join("budgets", number))
         for number, each in enumerate(given.budgets or ())
     ]
-    return Snapshot(
+    return ClusterSnapshot(
         nodes=_read(given.nodes, "nodes", read_node, lambda each: each.name),
         pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
         zones=_read(given.zones, "zones", read_zones, lambda each: each.node),

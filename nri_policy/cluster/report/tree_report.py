@@ -11,7 +11,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import Status
+from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.node import HOSTNAME
 
 
@@ -95,7 +95,9 @@ def _domains(
             )
 
 
-def placed_on_hosts(groups: Iterable[tuple[str, Status]]) -> dict[tuple[str, ...], Counter[str]]:
+def placed_on_hosts(
+    groups: Iterable[tuple[str, GroupStatus]],
+) -> dict[tuple[str, ...], Counter[str]]:
     """Return the pods of *groups*, by name, on each leaf: the path of one that is no host."""
     placed: dict[tuple[str, ...], Counter[str]] = {}
     for name, status in groups:

@@ -22,7 +22,7 @@ from nri_policy.cluster.objects.kueue import (
     read_workload,
 )
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.service.watch import Source
+from nri_policy.cluster.service.watch import WatchedKind
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 
@@ -36,7 +36,7 @@ OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)
 IDLE = 1.0  # seconds after which it looks again without news: whether we lead
 
 
-def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> list[Source]:
+def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> list[WatchedKind]:
     """Return what is followed of Kueue; its topology assignments count as groups, if there are any.
 
     Where Kueue is not installed, there is nothing.
@@ -54,21 +54,21 @@ def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> li
             controller.remove_assigned(key)
 
     return [
-        Source(
+        WatchedKind(
             kind=WORKLOADS,
             take=take_workload,
             remove=remove_workload,
             known=admission.workloads.keys,
             optional=(NOT_FOUND,),
         ),
-        Source(
+        WatchedKind(
             kind=CHECKS,
             take=lambda item: admission.set_check(read_check(item, "")),
             remove=lambda key: admission.remove_check(key[1]),
             known=lambda: [("", name) for name in admission.checks],
             optional=(NOT_FOUND,),
         ),
-        Source(
+        WatchedKind(
             kind=FLAVORS,
             take=lambda item: admission.set_flavor(read_flavor(item, "")),
             remove=lambda key: admission.remove_flavor(key[1]),

@@ -22,7 +22,7 @@ from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
-from nri_policy.cluster.service.watch import PODS, ZONES, Source
+from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind
 from nri_policy.cluster.view import Cluster
 from nri_policy.kube.client import NODES, Kind, decode
 
@@ -46,7 +46,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
     controller: Controller | None,
     admission: NumaAdmission | None,
     wake: Callable[[], object],
-) -> list[Source]:
+) -> list[WatchedKind]:
     """Return what is followed: for the extender, for groups where there is a *controller*.
 
     For Kueue where there is its *admission* check. *wake* is called after each change.
@@ -72,16 +72,16 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
     return [_waking(each, wake) for each in found]
 
 
-def _of_settings(settings: LiveSettings) -> list[Source]:
+def _of_settings(settings: LiveSettings) -> list[WatchedKind]:
     return [
-        Source(
+        WatchedKind(
             kind=PLACEMENTS,
             take=lambda item: settings.set_object(decode(item)),
             remove=lambda key: settings.remove_object(key[1]),
             known=settings.objects,
             optional=(NOT_FOUND,),  # where the kind is not installed
         ),
-        Source(
+        WatchedKind(
             kind=TOPOLOGIES,
             take=lambda item: settings.set_topology(decode(item)),
             remove=lambda key: settings.remove_topology(key[1]),
@@ -91,8 +91,8 @@ def _of_settings(settings: LiveSettings) -> list[Source]:
     ]
 
 
-def _nodes(cluster: Cluster) -> Source:
-    return Source(
+def _nodes(cluster: Cluster) -> WatchedKind:
+    return WatchedKind(
         kind=NODES,
         take=lambda item: cluster.set_node(read_node(item, "")),
         remove=lambda key: cluster.remove_node(key[1]),
@@ -104,7 +104,7 @@ def _pods(
     zones: LiveZones,
     others: Sequence[ServiceSpread | Controller | WorkloadPlaces],
     known: Sequence[Callable[[], Collection[Key]]],
-) -> Source:
+) -> WatchedKind:
     def take(item: Raw) -> None:
         pod = read_pod(item, "")
         for each in (zones, *others):
@@ -114,7 +114,7 @@ def _pods(
         for each in (zones, *others):
             each.remove_pod(*key)
 
-    return Source(
+    return WatchedKind(
         kind=PODS,
         take=take,
         remove=remove,
@@ -122,8 +122,8 @@ def _pods(
     )
 
 
-def _reports(cluster: Cluster) -> Source:
-    return Source(
+def _reports(cluster: Cluster) -> WatchedKind:
+    return WatchedKind(
         kind=ZONES,
         take=lambda item: cluster.set_zones(read_zones(item, "")),
         remove=lambda key: cluster.remove_zones(key[1]),
@@ -133,27 +133,27 @@ def _reports(cluster: Cluster) -> Source:
     )
 
 
-def _of_groups(controller: Controller) -> list[Source]:
+def _of_groups(controller: Controller) -> list[WatchedKind]:
     def take_group(item: Raw) -> None:
         metadata = convert(item, _Group, "").metadata
         owners = frozenset(each.uid for each in metadata.owner_references or ())
         controller.set_group(read_group(item), metadata.resource_version, owners)
 
     return [
-        Source(
+        WatchedKind(
             kind=JOBS,
             take=lambda item: controller.set_job(read_job(item, "")),
             remove=lambda key: controller.remove_job(*key),
             known=controller.members.jobs,
         ),
-        Source(
+        WatchedKind(
             kind=POD_GROUPS,
             take=lambda item: controller.set_pod_group(read_pod_group(item, "")),
             remove=lambda key: controller.remove_pod_group(*key),
             known=controller.members.pod_groups,
             optional=(NOT_FOUND,),  # where Kubernetes does not serve it
         ),
-        Source(
+        WatchedKind(
             kind=GROUPS,
             take=take_group,
             remove=lambda key: controller.remove_group(*key),
@@ -162,7 +162,7 @@ def _of_groups(controller: Controller) -> list[Source]:
     ]
 
 
-def _waking(source: Source, wake: Callable[[], object]) -> Source:
+def _waking(source: WatchedKind, wake: Callable[[], object]) -> WatchedKind:
     """Return *source* with *wake* called after each change."""
 
     def take(item: Raw) -> None:

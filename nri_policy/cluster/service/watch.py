@@ -31,7 +31,7 @@ OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked f
 _BACKOFF = partial(backoff, least=0.2, most=10.0)
 
 
-class Source(Struct, frozen=True):
+class WatchedKind(Struct, frozen=True):
     """A kind of objects, and what is done with them."""
 
     kind: Kind
@@ -48,7 +48,7 @@ class Watch:
     def __init__(
         self,
         client: Client,
-        sources: Sequence[Source],
+        sources: Sequence[WatchedKind],
         now: Callable[[], float],
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -84,7 +84,7 @@ class Watch:
             for source in self._sources:
                 group.create_task(self._follow(source))
 
-    async def _follow(self, source: Source) -> None:
+    async def _follow(self, source: WatchedKind) -> None:
         name = source.kind.plural
         listed: set[Key] = set()  # by the pages so far
         while True:
@@ -113,13 +113,13 @@ class Watch:
             await self._sleep(self._delay(self._failures[name]))
             self._failures[name] += 1
 
-    def _take_page(self, source: Source, items: Sequence[Raw]) -> set[Key]:
+    def _take_page(self, source: WatchedKind, items: Sequence[Raw]) -> set[Key]:
         """Take objects; return which they are."""
         for item in items:
             self._take(source, item)
         return {*map(_key, items)}
 
-    def _end_list(self, source: Source, listed: Collection[Key]) -> None:
+    def _end_list(self, source: WatchedKind, listed: Collection[Key]) -> None:
         """Remove what was known and is not among what was *listed*."""
         for gone in {*source.known()}.difference(listed):
             self._remove(source, gone)
@@ -128,7 +128,7 @@ class Watch:
             log.info("listed", extra={"kind": name, "objects": len(listed)})
         self._listed.add(name)
 
-    def _take(self, source: Source, item: Raw) -> None:
+    def _take(self, source: WatchedKind, item: Raw) -> None:
         name = source.kind.plural
         try:
             source.take(item)
@@ -142,7 +142,7 @@ class Watch:
             self.errors += 1
             log.exception("object-failed", extra={"kind": name, "object": _key(item)[1]})
 
-    def _remove(self, source: Source, key: Key) -> None:
+    def _remove(self, source: WatchedKind, key: Key) -> None:
         try:
             source.remove(key)
         except Exception:

@@ -20,9 +20,9 @@ from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
 from nri_policy.cluster.objects.group import (
+    GroupStatus,
     PlacementGroup,
     State,
-    Status,
     hosts_of,
     places_by_pod_set,
 )
@@ -302,7 +302,7 @@ class Simulation:
     def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:
         return {each.name: self._engine.kind_of(each) for each in group.pod_sets}
 
-    def _set(self, key: Key, status: Status) -> None:
+    def _set(self, key: Key, status: GroupStatus) -> None:
         group = self._groups[key]
         if status == group.status:
             return
@@ -330,7 +330,9 @@ class Simulation:
             unhealthy = sorted(there.keys() & gone)
             if not unhealthy:
                 if group.status.state == "Degraded":
-                    self._set(key, Status(state="Placed", assignments=group.status.assignments))
+                    self._set(
+                        key, GroupStatus(state="Placed", assignments=group.status.assignments)
+                    )
                 continue
             status = msgspec.structs.replace(group.status, unhealthy_nodes=unhealthy)
             found = self._engine.place(msgspec.structs.replace(group, status=status))
@@ -348,7 +350,7 @@ class Simulation:
             if more := self._lacking(key):
                 self._grow(key, more)
                 continue
-            asked = msgspec.structs.replace(self._groups[key], status=Status())
+            asked = msgspec.structs.replace(self._groups[key], status=GroupStatus())
             found = self._waiting.place(key, asked)
             if found.assignments:
                 queue.remove(key)
@@ -380,7 +382,7 @@ class Simulation:
             left = self._engine.settings.groups.timeout - queue.waited(key, self._now)
             self._look_at(self._now + max(0.0, left))
         standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
-        status = Status(
+        status = GroupStatus(
             state="Unplaceable" if hopeless else "Waiting",
             message="; ".join(each for each in (standing, message) if each),
             reserved=[*reserved],

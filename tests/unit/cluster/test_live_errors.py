@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, Write
-from nri_policy.cluster.objects.group import PlacementGroup, Status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.membership import MAX_NAME, object_name
 from tests.support.placement_world import Play
 from tests.unit.cluster.numa.test_extender import replica
@@ -27,7 +27,7 @@ def fail_for(play: Play, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the engine end in an error of its own where it is to place that group."""
     place = play.controller.engine.place
 
-    def failing(group: PlacementGroup, *more: Any) -> Status:
+    def failing(group: PlacementGroup, *more: Any) -> GroupStatus:
         if group.name == name:
             raise ZeroDivisionError("as the test wants it")
         return place(group, *more)
@@ -125,7 +125,7 @@ def test_a_group_that_cannot_even_be_marked_stops_no_other_and_is_tried_again(
         place = engine.place
         failed: list[str] = []
 
-        def note(group: PlacementGroup, *more: Any) -> Status:
+        def note(group: PlacementGroup, *more: Any) -> GroupStatus:
             failed.extend(["yes"] * (group.name == "job-bad"))
             return place(group, *more)
 

@@ -10,7 +10,7 @@ from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.group import PlacementGroup, Status, read_group
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
@@ -70,7 +70,7 @@ class Racks:
                 self.waiting.queue.refused(key, hopeless=hopeless)
         return found
 
-    def place(self, asked: PlacementGroup, status: Status) -> None:
+    def place(self, asked: PlacementGroup, status: GroupStatus) -> None:
         key = (asked.namespace, asked.name)
         self.groups[key] = read_group(group(name=asked.name))
         self.engine.set_group(

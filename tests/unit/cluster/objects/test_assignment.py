@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nri_policy.cluster.objects.assignment import MAX_PLAIN, Assignment, Placed, restore, store
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, Status, read_group, write_status
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, read_group, write_status
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME
 
@@ -60,7 +60,7 @@ def test_a_fifth_of_100_000_pods_takes_less_than_a_fifth_of_an_object(name: str)
     given = objects.group(objects.pod_set(20_000))
     assignment = Assignment("main", [HOSTNAME], [Placed([each], 1) for each in names])
     group: PlacementGroup = msgspec.structs.replace(
-        read_group(given), status=Status(state="Placed", assignments=[assignment])
+        read_group(given), status=GroupStatus(state="Placed", assignments=[assignment])
     )
     given["status"] = write_status(group)
     assert len(msgspec.json.encode(given)) < MOST / 5

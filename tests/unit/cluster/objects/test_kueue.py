@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects.assignment import Placed
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import Status
+from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.kueue import group_of, read_check, read_flavor, read_workload
 from tests.unit.cluster.kueue_objects import admission_check, flavor, pod_set, workload
 
@@ -75,7 +75,7 @@ def test_assigned_places_are_a_groups_while_the_workload_has_its_quota() -> None
     ]
     for changed in changes:
         item = workload("w", pod_set(4, 1), **{"topology": topology, **changed})
-        assert group_of(read_workload(item, "")).status == Status()
+        assert group_of(read_workload(item, "")).status == GroupStatus()
 
 
 def test_checks_and_flavors() -> None:
