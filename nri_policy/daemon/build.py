@@ -33,7 +33,7 @@ from nri_policy.daemon.readiness import Readiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status
 from nri_policy.daemon.trials import Hypotheses
-from nri_policy.dra.cdi import FOLDER
+from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.dra.endpoint import KUBELET
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
@@ -151,6 +151,7 @@ class Daemon:
             sources=replace(
                 host.sources,
                 held=lambda: self._store.held.grants,
+                recorded=lambda: Files(host.cdi_dir).stored(self.node.view.layout),
                 cgroups=self._cgroups,
                 scopes=Scopes(host.root),
             ),

@@ -2,17 +2,25 @@
 
 A CDI device for each request of a claim sets a variable in the container's environment. The runtime
 reads them from files, one a claim, that only root writes: a variable is believed only if the claim
-is held, and reserved for the pod.
+is held, and reserved for the pod. An annotation of each device says what was held: where the store
+is lost, claims that containers use are known by it.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
+import msgspec
+from msgspec import Struct
+
+from nri_policy.engine.claims import stored_claim
+from nri_policy.engine.event import StoredGrant
+from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Placed
 from nri_policy.workload.claim import CDI_KIND, DRIVER, ClaimPart, cdi_device, variable
@@ -20,8 +28,27 @@ from nri_policy.workload.claim import CDI_KIND, DRIVER, ClaimPart, cdi_device, v
 log = logging.getLogger(__name__)
 
 FOLDER = Path("/var/run/cdi")
-_VERSION = "0.5.0"  # the oldest whose devices may have names that begin with a digit, as uids do
+# The oldest whose devices have annotations; names that begin with a digit, as uids do, are older.
+# containerd 1.7.24 reads files up to 0.7.0; containerd 2 and CRI-O 1.36 read newer ones.
+_VERSION = "0.6.0"
+_HELD = f"{DRIVER}/held"  # the annotation: a JSON list of _Held
+_MAX_FILE = 1 << 20  # bytes; annotations may have 256 KiB
 _FILE = re.compile(rf"{re.escape(DRIVER)}-(?P<claim>[0-9A-Za-z.-]+)\.json")
+
+
+class _Held(Struct, frozen=True):
+    """A part of a claim, and its CPUs."""
+
+    part: ClaimPart
+    cpus: str
+
+
+class _Device(Struct, frozen=True):
+    annotations: dict[str, str] = {}
+
+
+class _Spec(Struct, frozen=True):
+    devices: list[_Device]
 
 
 def _name(part: ClaimPart) -> str:
@@ -36,20 +63,15 @@ class Files:
 
     def write(self, held: Iterable[Placed]) -> None:
         """Write the file of one claim, by its parts; OSError."""
-        cpus: dict[str, tuple[ClaimPart, CPUSet]] = {}
+        devices: dict[str, list[Placed]] = {}
         for placed in held:
-            part = placed.container.claim_part
-            _, before = cpus.get(_name(part), (part, CPUSet()))
-            cpus[_name(part)] = part, before | placed.grant.exclusive
-        claim = next(part.claim for part, _ in cpus.values())
+            devices.setdefault(_name(placed.container.claim_part), []).append(placed)
+        claim = next(iter(devices.values()))[0].container.claim_part.claim
         text = json.dumps(
             {
                 "cdiVersion": _VERSION,
                 "kind": CDI_KIND,
-                "devices": [
-                    {"name": name, "containerEdits": {"env": [f"{variable(part)}={own}"]}}
-                    for name, (part, own) in cpus.items()
-                ],
+                "devices": [_device(name, parts) for name, parts in devices.items()],
             }
         )
         self._folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -65,6 +87,14 @@ class Files:
         """Remove the file of a claim, if there is one; OSError."""
         self._path(claim).unlink(missing_ok=True)
 
+    def stored(self, layout: Layout) -> Iterator[StoredGrant]:
+        """Yield what the files say that claims hold; a file that makes no sense says nothing."""
+        for path in sorted(self._folder.glob(f"{DRIVER}-*.json")):
+            try:
+                yield from _read(path, layout)
+            except (OSError, ValueError, msgspec.MsgspecError) as error:
+                log.warning("cdi-not-read", extra={"path": str(path), "error": str(error)})
+
     def restart(self, claims: Mapping[str, Collection[Placed]]) -> None:
         """Write the files of all *claims*, by uid, and remove those of others."""
         try:
@@ -79,3 +109,27 @@ class Files:
 
     def _path(self, claim: str) -> Path:
         return self._folder / f"{DRIVER}-{claim}.json"
+
+
+def _device(name: str, parts: Iterable[Placed]) -> dict[str, object]:
+    """Return the CDI device of one request of a claim."""
+    held = [_Held(each.container.claim_part, str(each.grant.exclusive)) for each in parts]
+    own = CPUSet.union(CPUSet.parse(each.cpus) for each in held)
+    return {
+        "name": name,
+        "annotations": {_HELD: msgspec.json.encode(held).decode()},
+        "containerEdits": {"env": [f"{variable(held[0].part)}={own}"]},
+    }
+
+
+def _read(path: Path, layout: Layout) -> list[StoredGrant]:
+    """Return what one file says; OSError, ValueError and msgspec's errors."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            raise ValueError("it is another user's")
+        spec = msgspec.json.decode(file.read(_MAX_FILE), type=_Spec)
+    return [
+        stored_claim(each.part, CPUSet.parse(each.cpus), layout)
+        for device in spec.devices
+        for each in msgspec.json.decode(device.annotations.get(_HELD, "[]"), type=list[_Held])
+    ]

@@ -19,6 +19,7 @@ from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
 from nri_policy.engine.exclusive_cpus import take
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant
+from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
 from nri_policy.engine.rebooking import bring_back, last_resort, make_room, move_up
 from nri_policy.engine.requested import claim_request
@@ -281,6 +282,21 @@ def _shortage(state: State, part: ClaimPart, request: Request, pool: Pool) -> Pl
 
 
 # ---- claims that are held already
+
+
+def stored_claim(part: ClaimPart, cpus: CPUSet, layout: Layout) -> StoredGrant:
+    """Return what a store would say of a part of a claim that holds *cpus*."""
+    holder, request = stand_in(part), claim_request(part, layout)
+    return StoredGrant(
+        pod_uid=holder.pod.uid,
+        full_name=holder.full_name,
+        resized=False,
+        entitlement=request.entitlement,
+        pool=part.pool,
+        grant=replace(plain_grant(request, layout.tree.top.id, EMPTY), exclusive=cpus),
+        deadline=None,
+        part=part,
+    )
 
 
 def recall_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
@@ -43,14 +43,57 @@ class Claims:
         node: Node,
         decisions: Decisions,
         writing: Writing,
-        stored: Callable[[], Mapping[str, StoredGrant]] = dict,
+        held: Callable[[], Mapping[str, StoredGrant]] = dict,
+        recorded: Callable[[], Iterable[StoredGrant]] = tuple,
     ) -> None:
-        """Take what an earlier daemon has *stored*, until the runtime has listed its containers."""
+        """Take what an earlier daemon granted, until the runtime has listed its containers.
+
+        *held* is what it has stored; *recorded* is what CDI files say of claims.
+        """
         self.allocations: Allocations | None = None  # None: there is no driver
         self._node = node
         self._decisions = decisions
         self._writing = writing
-        self._stored = stored
+        self._held = held
+        self._recorded = recorded
+        self._recovered: dict[str, StoredGrant] = {}  # by id: what only CDI files know
+
+    def stored(self) -> Mapping[str, StoredGrant]:
+        """Return what an earlier daemon granted, by the holder's id."""
+        return {**self._held(), **self._recovered}
+
+    def recover(
+        self, pods: Iterable[nri_pb2.PodSandbox], listed: Iterable[nri_pb2.Container]
+    ) -> None:
+        """Take up the claims that only CDI files know, and that a *listed* container shows.
+
+        The store was lost. Of others nobody knows whether the kubelet still has them.
+        """
+        self._recovered = {}
+        uids = {pod.id: pod.uid for pod in pods}
+        shown = [(uids[each.pod_sandbox_id], _names(each)) for each in listed]
+        if not any(names for _, names in shown):
+            return
+        known = {part.claim for part in self._parts()}
+        found = [
+            (each.part, each)
+            for each in self._recorded()
+            if each.part is not None and each.part.claim not in known
+        ]
+        used = {
+            part.claim
+            for part, _ in found
+            if any(uid in part.pods and _shows(names, part) for uid, names in shown)
+        }
+        self._recovered = {part.id: each for part, each in found if part.claim in used}
+        if self._recovered:
+            parts = (part for part, _ in found if part.claim in used)
+            names = sorted({f"{part.namespace}/{part.name}" for part in parts})
+            log.warning("claims-recovered", extra={"claims": ",".join(names)})
+
+    def end_recovery(self) -> None:
+        """Forget what was recovered: the engine holds it now."""
+        self._recovered = {}
 
     async def prepare(self, event: Prepared) -> None:
         """Hold a claim; raises Refused. Others hear of it with the pod's own requests."""
@@ -91,17 +134,22 @@ class Claims:
 
     def _shown(self, container: nri_pb2.Container) -> Iterator[ClaimPart]:
         """Yield the parts of held claims that a container shows."""
-        names = {each.partition("=")[0] for each in container.env if each.startswith(VARIABLE)}
-        names |= {each.name for each in container.CDI_devices}
-        if not names:
-            return
-        for part in self._parts():
-            if variable(part) in names or cdi_device(part) in names:
-                yield part
+        if names := _names(container):
+            yield from (part for part in self._parts() if _shows(names, part))
 
     def _parts(self) -> Iterator[ClaimPart]:
         """Yield the parts of claims that are held, or will be once the runtime has listed all."""
         claims = self._node.view.claims
         yield from (each.container.claim_part for each in claims.values())
-        stored = (each.part for key, each in self._stored().items() if key not in claims)
+        stored = (each.part for key, each in self.stored().items() if key not in claims)
         yield from (each for each in stored if each is not None)
+
+
+def _names(container: nri_pb2.Container) -> set[str]:
+    """Return the variables and the CDI devices by which a container can show claims."""
+    names = {each.partition("=")[0] for each in container.env if each.startswith(VARIABLE)}
+    return names | {each.name for each in container.CDI_devices}
+
+
+def _shows(names: Collection[str], part: ClaimPart) -> bool:
+    return variable(part) in names or cdi_device(part) in names

@@ -74,7 +74,7 @@ class Parts:
             turn=self.writing.lock,
         )
         self.telling = Telling(node, update_queue)
-        self.claims = Claims(node, self.decisions, self.writing, sources.held)
+        self.claims = Claims(node, self.decisions, self.writing, sources.held, sources.recorded)
         self.pods = Pods(
             node,
             sources.locator,
@@ -85,7 +85,9 @@ class Parts:
             claimed=self.claims.of,
         )
         self.quotas = PodQuotas(node, self.pods, update_queue, sources.cgroups)
-        self.inventory = Inventory(node, self.pods, update_queue, self.enforcement, sources.held)
+        self.inventory = Inventory(
+            node, self.pods, update_queue, self.enforcement, self.claims.stored
+        )
         # containers that have ended before the runtime said that they had started
         self.ended_early: set[str] = set()
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says

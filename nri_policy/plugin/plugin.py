@@ -96,6 +96,7 @@ class PolicyPlugin:
             for container in containers
             if container.pod_sandbox_id in ids and container.state != nri_pb2.CONTAINER_STOPPED
         ]
+        self._parts.claims.recover(pods, listed)
         present, held = await self._inventory.read(pods, listed)
         creating: Sequence[Container] = ()
         if runtime is not None and runtime.hides_creations:
@@ -112,6 +113,7 @@ class PolicyPlugin:
                 equipment=self._parts.equipment(),
             )
         )
+        self._parts.claims.end_recovery()
         self._confirmations.restart(
             (each.id, Phase.RUNNING if each.state is ContainerState.RUNNING else Phase.CREATED)
             for each in present

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -32,4 +32,6 @@ class Sources(Struct, frozen=True, kw_only=True):
     cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
+    # what claims hold by their CDI files, where the store is lost
+    recorded: Callable[[], Iterable[StoredGrant]] = tuple
     equipment: Callable[[], Equipment] = Equipment  # of the host, whatever the runtime

@@ -192,10 +192,10 @@ class Node:
 
     # ---- the kubelet
 
-    def start_kubelet(self) -> None:
-        """Start the kubelet, and wait until its node is ready."""
+    def start_kubelet(self, **more: Any) -> None:
+        """Start the kubelet, with *more* in its configuration; wait until its node is ready."""
         config = self.machine.folder / "kubelet.json"
-        config.write_text(json.dumps(self._configuration()))
+        config.write_text(json.dumps({**self._configuration(), **more}))
         self.cluster.start(
             "kubelet",
             f"--config={config}",

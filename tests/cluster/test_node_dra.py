@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,23 @@ def test_restarts_of_daemon_and_kubelet_move_nobody(cluster: Node, driver: Daemo
     cluster.cluster.until(lambda: is_free(cluster, "fast"), "the claim is given back")
 
 
+def test_claims_in_use_outlive_what_the_daemon_has_stored(cluster: Node, driver: Daemon) -> None:
+    claim(cluster, "fast", request("2", numa=1))
+    cluster.start(user("first", "2", claimed="fast"))
+    had = cpus(cluster, "first")
+    driver.kill()
+    shutil.rmtree(driver.state / "store")
+    driver.start()
+    assert driver.counted("claims-recovered") == 1
+    assert cpus(cluster, "first") == had == claimed(cluster, "first")
+    assert "claim default/fast (cpu)" in driver.ask("explain", "first").stdout
+    cluster.delete("first")
+    cluster.cluster.until(lambda: is_free(cluster, "fast"), "the claim is given back")
+    claim(cluster, "next", request("8", numa=1))
+    cluster.start(user("next", "8", claimed="next"))
+    assert cpus(cluster, "next") == of_numa_node(1)
+
+
 def test_a_pod_waits_while_the_driver_is_away_both_to_start_and_to_end(
     cluster: Node, driver: Daemon
 ) -> None:
@@ -282,3 +300,27 @@ def test_the_owner_of_a_refused_claim_reads_why_and_nobody_else_is_disturbed(
     cluster.start(user("second", "2", claimed="fast"))
     assert len(cpus(cluster, "second")) == 2
     assert driver.counted("claim-not-prepared")
+
+
+def test_nothing_is_published_while_the_kubelets_own_cpu_manager_is_on(
+    cluster: Node, driver: Daemon
+) -> None:
+    state = cluster.machine.folder / "var/lib/kubelet/cpu_manager_state"
+
+    def is_gone() -> bool:
+        return cluster.cluster.ask("GET", f"{SLICES}/{slice_name(NAME)}").status == 404
+
+    cluster.kill_kubelet()
+    state.unlink()
+    try:
+        cluster.start_kubelet(cpuManagerPolicy="static", reservedSystemCPUs="0")
+        cluster.cluster.until(lambda: driver.counted("cpus-not-published") == 1, "it is noticed")
+        cluster.cluster.until(is_gone, "the slice is gone")
+        assert "cpuManagerPolicy: none" in driver.ask("status").stdout
+        cluster.cluster.until(lambda: "cpuManagerPolicy" in events(cluster, NAME), "it is told")
+    finally:
+        cluster.kill_kubelet()
+        state.unlink()
+        cluster.start_kubelet()
+    until_published(cluster, IDLE)
+    assert "cpuManagerPolicy" not in driver.ask("status").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,9 +14,11 @@ from typing import Any
 import pytest
 
 from nri_policy.dra.resource_slice import CPU, slice_name, values_in
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import Event, Subject
+from nri_policy.node import Placed
 from nri_policy.settings import Settings
 from nri_policy.workload.claim import DRIVER
 from tests.support import nodes, resources
@@ -243,14 +246,14 @@ async def test_a_claim_that_cannot_be_prepared_keeps_no_other_back(
         with pytest.raises(PrepareError, match=why.replace("(", ".").replace(")", ".")):
             await them.kubelet.prepare("uid-web", bad, good)
         assert [*them.kubelet.claims] == ["uid-good"]
-        assert {each.part.claim for each in _parts(them)} == {"uid-good"}
+        assert {each.container.claim_part.claim for each in _claims(them)} == {"uid-good"}
         (event,) = them.events
         assert event.about == Subject.claim("default", "bad", "uid-bad")
         assert why in event.text
 
 
-def _parts(them: Cluster) -> list[Any]:
-    return [each.container for each in them.node.daemon.node.view.claims.values()]
+def _claims(them: Cluster) -> list[Placed]:
+    return [*them.node.daemon.node.view.claims.values()]
 
 
 async def test_another_claim_of_the_same_name_is_not_prepared(tmp_path: Path) -> None:
@@ -285,6 +288,69 @@ async def test_a_claim_that_was_handed_on_is_the_next_pods(tmp_path: Path) -> No
         await them.allocate("fast", cpu("numa1"), pods=("uid-next",))
         assert not await them.start("next", them.kubelet.env(made))
         assert them.cpus("next") == "4-5"
+
+
+def as_it_ran(name: str, env: list[dict[str, str]]) -> dict[str, Any]:
+    """Return a pod that was started before the daemon comes."""
+    made = pod(name)
+    made["metadata"]["uid"] = f"uid-{name}"
+    made["spec"]["containers"][0]["env"] = env
+    return made
+
+
+async def test_claims_that_containers_use_outlive_the_store(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The root-owned CDI file knows what the claim has; the container's pod is the claim's."""
+    two = cpu("numa1", "2500m", "a"), cpu("numa2", "1", "b")
+    async with cluster(tmp_path) as them:
+        made = await them.allocate("fast", *two)
+        idle = await them.allocate("idle", cpu("numa1", "1"), pods=("uid-idle",))
+        for each in (made, idle):
+            await them.kubelet.prepare(each["status"]["reservedFor"][0]["uid"], each)
+        shown, answers = them.kubelet.env(made, "a"), them.kubelet.claims["uid-fast"].devices
+        held = {each.container.id: each.grant for each in _claims(them)}
+        assert held.pop("claim:uid-idle:cpu:numa1")
+    shutil.rmtree(tmp_path / "store")
+    before = [as_it_ran("web", shown), as_it_ran("thief", shown)]
+    async with cluster(tmp_path, before=before) as them:
+        assert {each.container.id: each.grant for each in _claims(them)} == held, (
+            "of both its requests"
+        )
+        assert them.cpus("web") == "4-7", "its own, and those that it shares"
+        assert CPUSet.parse(them.cpus("thief")).isdisjoint(CPUSet.parse("4-5,8"))
+        await until(lambda: [each.name for each in them.kubelet.cdi.iterdir()] == [_file("fast")])
+        await them.allocate("fast", *two)
+        await them.kubelet.prepare("uid-web", made)
+        assert them.kubelet.claims["uid-fast"].devices == answers
+        await them.node.runtime.stop_pod(them.node.runtime.pod("web"))
+        await them.kubelet.unprepare("uid-web")
+        assert not _claims(them)
+        synchronized = them.node.runtime.synchronizations
+        them.node.daemon._session.reconnect()
+        await them.node.runtime.synchronized(after=synchronized)
+        assert not _claims(them)
+    assert [vars(each)["claims"] for each in caplog.records if each.msg == "claims-recovered"] == [
+        "default/fast"
+    ]
+
+
+def _file(claim: str) -> str:
+    return f"{DRIVER}-uid-{claim}.json"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"devices": [{"annotations": {"a": 1}}]}'])
+async def test_a_cdi_file_that_makes_no_sense_says_nothing(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cdi" / _file("fast")
+    path.parent.mkdir()
+    path.write_text(text)
+    shown = [{"name": "PLACEMENT_NRI_CLAIM_uid_fast_cpu", "value": "4-5"}]
+    async with cluster(tmp_path, before=[as_it_ran("web", shown)]) as them:
+        assert not _claims(them)
+        await until(lambda: not path.exists())
+    assert [each.msg for each in caplog.records] == ["cdi-not-read"]
 
 
 # ---- the slice
