@@ -44,9 +44,14 @@ def build_wheel(folder: Path, version: str | None = None) -> Path:
 
 
 def _spare_compilation(source: Path) -> None:
-    """Lay the kernels where the build looks for what it has built."""
+    """Lay the kernels where the build looks for what it has built.
+
+    Everything there is new: what builds may have been installed since the kernels were made, and
+    Cython's own files count as their sources.
+    """
     (package,) = map(Path, nri_policy.__path__)
-    shutil.copytree(_PROJECT / "build" / "cython", source / "build" / "cython")
+    generated = Path("build", "cython")
+    shutil.copytree(_PROJECT / generated, source / generated, copy_function=shutil.copy)
     python = f"{sysconfig.get_platform()}-{implementation.cache_tag}"
     built = source / "build" / f"lib.{python}" / "nri_policy" / "native"
     built.mkdir(parents=True)
