@@ -82,19 +82,17 @@ MONITOR = [
     "-device virtserialport,chardev=to-monitor,name=monitor",
 ]
 
-GUESTS = {  # those that take longest first: they are shared out in this order
-    "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
+GUESTS = {  # shared out in this order: the longest first, and two at a time end together
     "systemd": Hardware(
         smp=EIGHT,
         memory=1024,
         numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
         systemd=True,
     ),
+    "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
     "isolated": Hardware(
         smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
     ),
-    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
-    "tiers": Hardware(smp=EIGHT, memory=2560, machine="q35,hmat=on", numa=[*tiered()]),
     # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
     "added": Hardware(
         smp=EIGHT,
@@ -114,12 +112,6 @@ GUESTS = {  # those that take longest first: they are shared out in this order
             *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
             *distances({node: node for node in range(4)}),
         ],
-    ),
-    # node 1 has no memory, node 2 no CPUs
-    "asymmetric": Hardware(
-        smp=EIGHT,
-        memory=1024,
-        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
     ),
     "devices": Hardware(
         smp=EIGHT,
@@ -142,5 +134,13 @@ GUESTS = {  # those that take longest first: they are shared out in this order
             *MONITOR,
         ],
         modules=("loop", "virtio_blk"),
+    ),
+    # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
+    "tiers": Hardware(smp=EIGHT, memory=2560, machine="q35,hmat=on", numa=[*tiered()]),
+    # node 1 has no memory, node 2 no CPUs
+    "asymmetric": Hardware(
+        smp=EIGHT,
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
     ),
 }
