@@ -115,10 +115,10 @@ class Daemon:
             check=False,
         )
 
-    def await_line(self, text: str, *, after: int = 0, seconds: float = 120) -> int:
+    def await_line(self, text: str, *, after: int = 0) -> int:
         """Return the number of the first line of the log later than *after* that has *text*."""
         assert self._process is not None
-        return self._process.await_line(text, after=after, seconds=seconds)
+        return self._process.await_line(text, after=after)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Give it new settings, which it takes or refuses."""

@@ -40,7 +40,7 @@ class Process:
         """Drop from the recent ones those that have ended: their test is over."""
         cls.recent[:] = [each for each in cls.recent if each._child.poll() is None]
 
-    def await_line(self, text: str, *, after: int = 0, seconds: float = HANGS) -> int:
+    def await_line(self, text: str, *, after: int = 0) -> int:
         """Return the number of the first line later than *after* that has *text*; count from 1.
 
         Raises TimeoutError, with the end of the log, if the time or the log ends before that.
@@ -52,7 +52,7 @@ class Process:
             )
 
         with self._news:
-            self._news.wait_for(lambda: self._ended or found(), seconds)
+            self._news.wait_for(lambda: self._ended or found(), HANGS)
             number = found()
         if not number:
             raise TimeoutError(f"{self.name}: no {text!r} in its log, which ends:\n{self.tail()}")
