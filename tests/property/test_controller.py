@@ -89,7 +89,7 @@ def test_a_list_that_comes_again_takes_no_promise_back() -> None:
     assert sum(bool(each.group.status.assignments) for each in asked) == 3
     for name in play.world.objects["groups"]:
         play.notify("groups", name)
-    play.controller.queue.changed()
+    play.controller.queue.note_change()
     assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
 
 
@@ -127,7 +127,7 @@ def test_what_nobody_answers_is_promised_and_asked_again_as_it_was(done: bool) -
     if done:
         play.world.write(first)
     submit_urgent(play)
-    play.controller.unanswered(first)
+    play.controller.note_no_answer(first)
     assert not placements(play)
     play.now += 1.0
     assert placements(play) == [first]  # whose places nobody else gets
@@ -147,7 +147,7 @@ def test_what_is_refused_as_outdated_is_promised_until_the_news_are_there() -> N
     play = Play()
     first, *_ = waiting_and_full(play)
     play.world.write(first)
-    play.controller.unanswered(first)
+    play.controller.note_no_answer(first)
     play.now += 1.0
     (again,) = placements(play)
     with pytest.raises(RefusedError):
@@ -160,7 +160,7 @@ def test_places_are_free_again_once_it_is_known_that_they_were_not_written() -> 
     play = Play()
     asked = waiting_and_full(play)
     for each in asked:
-        play.controller.unanswered(each)
+        play.controller.note_no_answer(each)
     revisions = {each.key: each.revision for each in asked}
     assert not play.controller.groups.lacks(revisions)
     assert play.controller.groups.lacks(revisions | {("default", "x"): "1"}) == {("default", "x")}
@@ -180,7 +180,7 @@ def test_no_place_is_given_back_while_nobody_knows_whether_a_pod_is_on_its_way()
     play.listen()
     for each in play.controller.step():
         world.write(each)
-        play.controller.unanswered(each)
+        play.controller.note_no_answer(each)
     world.put("jobs", world.objects["jobs"]["j"] | {"status": {"succeeded": 1}})
     world.delete("pods", "j-0")
     for kind, name in (("jobs", "j"), ("pods", "j-0")):

@@ -192,13 +192,13 @@ def test_an_emptied_cluster_is_as_one_of_the_same_nodes_with_nothing_on_them(see
     events = Events(seed)
     engine = events.engine
     for _ in range(STEPS):
-        emptied = engine.emptied()
+        emptied = engine.without_usage()
         events.step()
         if not emptied.is_up_to_date():
-            emptied = engine.emptied()
+            emptied = engine.without_usage()
         some = {name for name in engine.nodes if events.random.random() < 0.6}
-        for found, names in ((emptied, engine.nodes.keys()), (engine.emptied(some), some)):
-            zones = [each.emptied() for name, each in events.zones.items() if name in names]
+        for found, names in ((emptied, engine.nodes.keys()), (engine.without_usage(some), some)):
+            zones = [each.without_usage() for name, each in events.zones.items() if name in names]
             nodes = [engine.nodes[name] for name in sorted(names)]
             anew = Engine(SETTINGS, Cluster(nodes, zones).view)
             for one, other in zip(trees(found), trees(anew), strict=True):

@@ -90,7 +90,7 @@ class Play:
         self.waiting.queue.remove(key)
         if own is not None and own.status.assignments:
             self.engine.remove_group(*key)
-            self.waiting.queue.changed()
+            self.waiting.queue.note_change()
 
     def advance(self, seconds: float) -> None:
         """Have jobs end, each at its time, and try who waits."""
@@ -112,7 +112,7 @@ class Play:
             status = self.waiting.place(key, asked)
             if not status.assignments:
                 hopeless = self.waiting.is_hopeless(asked)
-                self.waiting.queue.refused(key, hopeless=hopeless)
+                self.waiting.queue.note_refusal(key, hopeless=hopeless)
                 continue
             self.groups[key] = placed = replace(asked, status=status)
             self.engine.set_group(placed)

@@ -108,7 +108,7 @@ class CrowdedCluster:
         for key in [key for key, at in self.ends.items() if at <= self.now]:
             del self.ends[key], self.groups[key]
             self.engine.remove_group(*key)
-            self.waiting.queue.changed()
+            self.waiting.queue.note_change()
 
     def fail(self) -> None:
         """A node fails, or one returns; its groups go on, so that it is not in use by others."""
@@ -136,7 +136,7 @@ class CrowdedCluster:
             status = self.waiting.place(key, self.groups[key])
             if not status.assignments:
                 hopeless = self.waiting.is_hopeless(self.groups[key])
-                queue.refused(key, hopeless=hopeless)
+                queue.note_refusal(key, hopeless=hopeless)
                 continue
             self.start(key, status)
             for holder, (other, hosts) in before.items():

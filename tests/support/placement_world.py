@@ -296,14 +296,14 @@ class Play:
                 self.begin()
                 return len(writes)
             if reason := self.world.refuse(write):
-                self.controller.failed(write, reason)
+                self.controller.note_failure(write, reason)
                 continue
             answered = self.chance.random() >= lost
             with suppress(RefusedError):  # whose news are under way
                 if answered or self.chance.random() < 0.5:
                     self.world.write(write)
             if not answered:
-                self.controller.unanswered(write)
+                self.controller.note_no_answer(write)
         return len(writes)
 
     def rest(self, *, schedule: bool = True) -> None:

@@ -100,8 +100,8 @@ class ClusterState:
         """Take in that a group came or changed; its assignments are in use."""
         key = (group.namespace, group.name)
         members = self._usages.members.get(key, {})
-        before = self._usages.counted(self.groups.get(key), members)
-        after = self._usages.counted(group, members)
+        before = self._usages.count(self.groups.get(key), members)
+        after = self._usages.count(group, members)
         self.groups[key] = group
         self._recount(before, after)
 
@@ -109,8 +109,8 @@ class ClusterState:
         """Take in that a group went; its pods that still run count as any others."""
         key = (namespace, name)
         members = self._usages.members.get(key, {})
-        before = self._usages.counted(self.groups.get(key), members)
-        after = self._usages.counted(None, members)
+        before = self._usages.count(self.groups.get(key), members)
+        after = self._usages.count(None, members)
         self.groups.pop(key, None)
         self._usages.forget(key)
         self._recount(before, after)
@@ -140,7 +140,7 @@ class ClusterState:
         if group is not None and assigned and (pod.finished or not is_by_host(group)):
             others = {name: each for name, each in members.items() if name != pod.name}
             then = {**others, pod.name: pod} if times > 0 else others
-            before, after = self._usages.counted(group, members), self._usages.counted(group, then)
+            before, after = self._usages.count(group, members), self._usages.count(group, then)
         else:
             before = after = NOTHING
             if not assigned and not pod.finished:  # else its place is in use, running or not

@@ -40,7 +40,7 @@ class Crowded(Struct, frozen=True):
         return f"{level} {self.path[-1]} has {self.groups} of {self.of}, more than {self.share}%"
 
 
-def crowded(
+def crowded_domains(
     group: PlacementGroup,
     unit: Unit,
     tree: Tree,

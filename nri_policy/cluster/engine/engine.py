@@ -15,14 +15,19 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.cluster_state import ClusterState
-from nri_policy.cluster.engine.crowding import Crowded, crowded, nodes_of, spreading_of
+from nri_policy.cluster.engine.crowding import Crowded, crowded_domains, nodes_of, spreading_of
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
 from nri_policy.cluster.engine.placement import assign, assignment
 from nri_policy.cluster.engine.replacement import replace_failed
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
-from nri_policy.cluster.engine.spread_assignment import by_node, choose, not_placed, replace_spread
+from nri_policy.cluster.engine.spread_assignment import (
+    by_node,
+    choose,
+    replace_spread,
+    spread_refusal,
+)
 from nri_policy.cluster.engine.spreading import read_preferences
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, usages_of
@@ -125,7 +130,7 @@ class Engine(ClusterState):
         """
         if spreading_of(unit) is None:
             return self._assign(unit, tree, placed, failures, implied(unit))
-        out = crowded(group, unit, tree, self.groups.values(), self.view)
+        out = crowded_domains(group, unit, tree, self.groups.values(), self.view)
         last = [each for each in out if not each.closed]
         while True:
             trial = self.without_nodes(nodes_of(out, tree))
@@ -142,7 +147,7 @@ class Engine(ClusterState):
         for unit in units(group):
             if spreading_of(unit) is not None:
                 tree = self.tree_of(unit)
-                out = crowded(group, unit, tree, self.groups.values(), self.view)
+                out = crowded_domains(group, unit, tree, self.groups.values(), self.view)
                 found |= nodes_of([each for each in out if each.closed], tree)
         return frozenset(found)
 
@@ -155,7 +160,7 @@ class Engine(ClusterState):
         implied: bool,
     ) -> dict[str, Assignment]:
         """Return the assignments of a unit; *placed* are the group's pods, by node."""
-        held = tree.held(placed)
+        held = tree.by_leaf(placed)
         request = unit.workers.request
         if not is_spread(unit.workers):
             return assign(tree, unit, self.settings, held, implied=implied)
@@ -173,7 +178,7 @@ class Engine(ClusterState):
                 asked = msgspec.structs.replace(pod_set, request=request)
                 pods, left = trial._spread(asked, placed, failures, nodes)  # noqa: SLF001 - another engine
                 if left:
-                    raise not_placed(pod_set.count, left)
+                    raise spread_refusal(pod_set.count, left)
                 out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
         return out
 
@@ -248,13 +253,13 @@ class Engine(ClusterState):
         made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 
-    def emptied(self, only: Collection[str] | None = None) -> Engine:
+    def without_usage(self, only: Collection[str] | None = None) -> Engine:
         """Return one of these nodes, or *only* some of them, with nothing in use.
 
         It lives as long as nodes, what zones have in all, and settings stay as they are.
         """
         made = copy(self)
-        made._usages, made._ledger = GroupUsages(self.view), self._ledger.emptied(only)  # noqa: SLF001 - another engine
+        made._usages, made._ledger = GroupUsages(self.view), self._ledger.without_usage(only)  # noqa: SLF001 - another engine
         made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 
@@ -279,7 +284,7 @@ class Engine(ClusterState):
         self._ledger.use(node, kind, times)
         self._ledger.run(node, times)
 
-    def freed(self, namespace: str, name: str) -> list[Usage]:
+    def usages_to_free(self, namespace: str, name: str) -> list[Usage]:
         """Return what becomes free if a group leaves its places, with its pods; for `free`."""
         # The report of a zone lacks what runs there: it is free once the pods end.
         return [

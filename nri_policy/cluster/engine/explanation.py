@@ -9,7 +9,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.message import exclusions
 from nri_policy.cluster.engine.placement import count
 from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.engine.standing import Standing, behind, standing
+from nri_policy.cluster.engine.standing import Standing, standing, without_reserved
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.request import (
     Unit,
@@ -69,7 +69,7 @@ def explain(engine: Engine, group: PlacementGroup) -> Explanation:
     if group.status.assignments:
         return _explain(engine, group, None)
     found = standing(engine, group)
-    return _explain(behind(engine, found), group, found)
+    return _explain(without_reserved(engine, found), group, found)
 
 
 def _explain(engine: Engine, group: PlacementGroup, stands: Standing | None) -> Explanation:

@@ -51,10 +51,10 @@ class GroupUsages:
         """Forget what is known of a group that went."""
         self._kinds_of.pop(key, None)
 
-    def counted(self, group: PlacementGroup | None, members: Mapping[str, Pod]) -> Count:
+    def count(self, group: PlacementGroup | None, members: Mapping[str, Pod]) -> Count:
         """Return what a group with these pods uses."""
         if group is not None and group.status.assignments:
-            return self._assigned(group, members), []
+            return self._of_assignments(group, members), []
         running = [each for each in members.values() if not each.finished]
         return [], [(pod.node, self.kind(pod.spec.effective())) for pod in running]
 
@@ -63,14 +63,14 @@ class GroupUsages:
         group = self.groups.get(key)
         if group is None or not group.status.assignments:
             return []
-        return self._assigned(group, self.members.get(key, {}))
+        return self._of_assignments(group, self.members.get(key, {}))
 
-    def assigned(self) -> Iterator[Usage]:
+    def every(self) -> Iterator[Usage]:
         """Yield what the assignments of all groups use."""
         for key in self.groups:
             yield from self.in_use(key)
 
-    def _assigned(self, group: PlacementGroup, members: Mapping[str, Pod]) -> list[Usage]:
+    def _of_assignments(self, group: PlacementGroup, members: Mapping[str, Pod]) -> list[Usage]:
         key = (group.namespace, group.name)
         pod_sets, kinds = self._kinds_of.get(key, (None, {}))
         if pod_sets is not group.pod_sets:

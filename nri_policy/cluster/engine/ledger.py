@@ -58,12 +58,12 @@ class Ledger:
         """Return one that goes on by itself, while nothing changes here."""
         return Ledger(self._settings, self._view, self._usages, origin=self)
 
-    def emptied(self, only: Collection[str] | None) -> Ledger:
+    def without_usage(self, only: Collection[str] | None) -> Ledger:
         """Return one with nothing in use, of this one's nodes or *only* some of them.
 
         It lives as long as nodes, what zones have in all, and settings stay as they are.
         """
-        return _Emptied(self._settings, self._view, self._usages, self, only)
+        return _WithoutUsage(self._settings, self._view, self._usages, self, only)
 
     @property
     def is_fork(self) -> bool:
@@ -103,7 +103,7 @@ class Ledger:
         """Take in that a node's zones changed, came or went."""
         assert not self.is_fork
         self.changes += 1
-        if old is None or new is None or old.emptied() != new.emptied():
+        if old is None or new is None or old.without_usage() != new.without_usage():
             self.generation += 1
         if new is None:
             self._drop_zone_trees()
@@ -236,7 +236,7 @@ class Ledger:
 
     def _count_in(self, tree: Tree | SpreadTree) -> None:
         """Count what assignments use in a new tree."""
-        for usage in self._usages.assigned():
+        for usage in self._usages.every():
             _assume(tree, usage, 1)
 
     def _catch_up(self, tree: Tree | SpreadTree) -> None:
@@ -265,7 +265,7 @@ class Ledger:
                 del self._trees[key]
 
 
-class _Emptied(Ledger):
+class _WithoutUsage(Ledger):
     def __init__(
         self,
         settings: ClusterSettings,
@@ -282,11 +282,13 @@ class _Emptied(Ledger):
 
     def _derive(self, tree: Tree) -> Tree:
         if isinstance(tree, ZoneTree):
-            return tree.emptied(self._view.nodes, self._only, self.tree(tree.shape.topology.name))
-        return tree.emptied(self._view.nodes, self._only)
+            return tree.without_usage(
+                self._view.nodes, self._only, self.tree(tree.shape.topology.name)
+            )
+        return tree.without_usage(self._view.nodes, self._only)
 
     def _derive_spread(self, tree: SpreadTree) -> SpreadTree:
-        return tree.emptied(self._view.nodes, self._only)
+        return tree.without_usage(self._view.nodes, self._only)
 
 
 def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

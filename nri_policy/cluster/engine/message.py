@@ -41,10 +41,10 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
             text += f"allows to fit only {fits} out of {wanted} {unit}"
         else:
             text += f"doesn't allow to fit any of {wanted} {unit}"
-    return text + excluded(counts, kind)
+    return text + exclusion_text(counts, kind)
 
 
-def excluded(counts: Counts, kind: Filter) -> str:
+def exclusion_text(counts: Counts, kind: Filter) -> str:
     """Return the end of the text: the leaves that cannot take one pod, by reason."""
     total, reasons = exclusions(counts, kind)
     if not reasons:

@@ -88,5 +88,5 @@ def search(
 def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
     """Return where a pod set is, as groups store it."""
     return Assignment(
-        pod_set=name, levels=tree.shape.named_levels, domains=tree.shape.placed(places)
+        pod_set=name, levels=tree.shape.named_levels, domains=tree.shape.entries(places)
     )

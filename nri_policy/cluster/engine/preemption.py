@@ -83,7 +83,7 @@ class _Search:
     def _fits_without(self, *groups: Key) -> bool:
         wanted = {*groups}
         for key in wanted - self._freed.keys():
-            self._freed[key] = self._trial.freed(*key)
+            self._freed[key] = self._trial.usages_to_free(*key)
         self._trial.free([each for key in self._out - wanted for each in self._freed[key]], -1)
         self._trial.free([each for key in wanted - self._out for each in self._freed[key]])
         self._out = wanted

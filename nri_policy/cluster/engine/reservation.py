@@ -40,13 +40,13 @@ class Reservations:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._empty = engine.emptied()
+        self._empty = engine.without_usage()
 
     @property
     def empty(self) -> Engine:
         """What the cluster could hold if it were empty."""
         if not self._empty.is_up_to_date():
-            self._empty = self._engine.emptied()
+            self._empty = self._engine.without_usage()
         return self._empty
 
     def choose(self, group: PlacementGroup, kept: Collection[str] = ()) -> tuple[str, ...] | None:
@@ -117,7 +117,7 @@ class Reservations:
     def _hold(self, names: Collection[str], group: PlacementGroup) -> bool:
         """Whether these hosts alone, if empty, could hold *group*."""
         asked = replace(group, status=GroupStatus())
-        return bool(self._engine.emptied(names).place(asked).assignments)
+        return bool(self._engine.without_usage(names).place(asked).assignments)
 
     def _where_it_would_be(
         self, group: PlacementGroup, closed: Collection[str]
@@ -125,7 +125,7 @@ class Reservations:
         """Return the hosts that *group* would get in an empty cluster; None if it does not fit."""
         empty = self.empty
         if closed:
-            empty = self._engine.emptied(self._engine.nodes.keys() - closed)
+            empty = self._engine.without_usage(self._engine.nodes.keys() - closed)
         status = empty.place(replace(group, status=GroupStatus()))
         return hosts_named(status, empty) or None
 
@@ -219,7 +219,7 @@ def _pods_in(room: Mapping[str, int], pod: Amounts) -> int:
     return min(shares, default=0)
 
 
-def fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> int:
+def count_fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> int:
     """Return how many pods of *group* fit on *hosts* now, each pod set by itself."""
     total = 0
     for unit in units(group):

@@ -65,7 +65,7 @@ class Shape:
         """Return the values by which assignments name a leaf."""
         return list(self.paths[leaf][self._unnamed :])
 
-    def placed(self, places: Iterable[tuple[int, int]]) -> list[Placed]:
+    def entries(self, places: Iterable[tuple[int, int]]) -> list[Placed]:
         """Return leaves and pods as assignments have them; mostly, equal ones are one object."""
         return self._entries.of(places)
 

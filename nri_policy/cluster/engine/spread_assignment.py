@@ -88,7 +88,7 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
         asked = msgspec.structs.replace(pod_set, count=missing, request=request)
         pods, left = spread(asked, own, within)
         if left:
-            raise not_placed(missing, left)
+            raise spread_refusal(missing, left)
         new[pod_set.name] = assignment(pod_set.name, pods, view.nodes)
         whole[pod_set.name] = assignment(pod_set.name, own + Counter(pods), view.nodes)
     return new, whole
@@ -113,6 +113,6 @@ def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNo
     return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
 
 
-def not_placed(count: int, left: int) -> Unplaceable:
+def spread_refusal(count: int, left: int) -> Unplaceable:
     """Return the refusal of a pod set of which *left* pods find no place."""
     return Unplaceable(f"spreading allows to fit only {count - left} out of {count} pod(s)")

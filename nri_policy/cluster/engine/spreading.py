@@ -119,7 +119,7 @@ class SpreadTree:
             self._grow(nodes)
         else:
             self._nodes = cast("list[ClusterNode]", alike.nodes_by_leaf())  # it has all
-            self._tainted, self.paths = alike.tainted(), alike.shape.paths
+            self._tainted, self.paths = alike.tainted_leaves(), alike.shape.paths
             self._at = dict(alike.leaves_of_nodes())
             self._hosts = self._at.copy()
             self.domains, self.rows = alike.shape.domains, alike.rows.copy()
@@ -151,7 +151,7 @@ class SpreadTree:
         made._counts, made._origin = OrderedDict(), self  # noqa: SLF001
         return made
 
-    def emptied(
+    def without_usage(
         self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
     ) -> SpreadTree:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import fitting, pods_of
+from nri_policy.cluster.engine.reservation import count_fitting, pods_of
 from nri_policy.cluster.objects.group import PlacementGroup
 
 
@@ -33,7 +33,7 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
         waiting=len(others) + 1,
         pods=pods_of(group),
         reserved=reserved,
-        fitting=fitting(engine, group, reserved) if reserved else 0,
+        fitting=count_fitting(engine, group, reserved) if reserved else 0,
         set_aside={
             f"{each.namespace}/{each.name}": each.status.reserved
             for each in ahead
@@ -42,7 +42,7 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
     )
 
 
-def behind(engine: Engine, found: Standing) -> Engine:
+def without_reserved(engine: Engine, found: Standing) -> Engine:
     """Return *engine* without the hosts that are set aside for groups ahead."""
     return engine.without_nodes({host for hosts in found.set_aside.values() for host in hosts})
 

@@ -106,7 +106,7 @@ class Tree:
                 seen.add(host)
         return [paths[leaf] for leaf in kept], [first[leaf] for leaf in kept]
 
-    def held(self, pods: Mapping[str, int]) -> dict[int, int]:
+    def by_leaf(self, pods: Mapping[str, int]) -> dict[int, int]:
         """Return pods by leaf that are given by node; those of nodes without a leaf are not in."""
         at = self._node_at
         return {at[node]: count for node, count in pods.items() if node in at}
@@ -128,7 +128,7 @@ class Tree:
         """Return the node that each leaf is, where leaves are hosts or zones."""
         return [*self._nodes]
 
-    def tainted(self) -> set[int]:
+    def tainted_leaves(self) -> set[int]:
         """Return the leaves whose nodes have taints, where leaves are hosts or zones."""
         return {*self._tainted}
 
@@ -139,7 +139,7 @@ class Tree:
         made._counts, made._origin = OrderedDict(), self  # noqa: SLF001 - another of this class
         return made
 
-    def emptied(
+    def without_usage(
         self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
     ) -> Self:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.standing import behind, standing
+from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -41,7 +41,7 @@ def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]
 
     *failures* are recent ones of its pods, by node. What is set aside for others stays so.
     """
-    status = behind(engine, standing(engine, group)).place(group, failures)
+    status = without_reserved(engine, standing(engine, group)).place(group, failures)
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)

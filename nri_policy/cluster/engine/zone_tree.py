@@ -75,20 +75,20 @@ class ZoneTree(Tree):
         made.hosts = self.hosts.fork() if hosts is None else hosts
         return made
 
-    def emptied(
+    def without_usage(
         self,
         nodes: Mapping[str, ClusterNode],
         only: Collection[str] | None = None,
         hosts: Tree | None = None,
     ) -> Self:
         """Return a tree of the same zones with nothing in use, of such a one of the *hosts*."""
-        made = super().emptied(nodes, ())
-        made.hosts = self.hosts.emptied(nodes, only) if hosts is None else hosts
+        made = super().without_usage(nodes, ())
+        made.hosts = self.hosts.without_usage(nodes, only) if hosts is None else hosts
         made.rows, made._parts = Rows(self.shape.domains, unlisted=True), {}  # noqa: SLF001
         for name in self._node_at if only is None else only:
             first = self._node_at.get(name)
             if first is not None:
-                made._set(first, self._zones[name].emptied())  # noqa: SLF001
+                made._set(first, self._zones[name].without_usage())  # noqa: SLF001
         return made
 
     def _set(self, first: int, zones: NodeZones) -> None:

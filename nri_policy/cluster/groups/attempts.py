@@ -68,7 +68,7 @@ class Attempts:
     def remove_pod(self, key: Key) -> None:
         """Take in that a pod went."""
         self._ending.pop(key, None)
-        self.queue.changed()
+        self.queue.note_change()
 
     def hold(self) -> None:
         """See anew for which groups hosts are set aside."""
@@ -90,7 +90,7 @@ class Attempts:
         except DocumentError as error:
             status, hopeless = GroupStatus(state="Unplaceable", message=str(error)), True
         if status.assignments:
-            self.statistics.placed(self.queue.waited(key, self._now()))
+            self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
             self._engine.set_group(placed)  # promised from now on
@@ -102,7 +102,7 @@ class Attempts:
                 if not self._is_somebody_leaving() and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
                 leaving = self._is_somebody_leaving()
-            self.queue.refused(key, hopeless=hopeless, holds=leaving)
+            self.queue.note_refusal(key, hopeless=hopeless, holds=leaving)
             self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
             state = "Unplaceable" if hopeless else "Waiting"
             standing = "" if hopeless else self.waiting.standing(key, asked)
@@ -114,13 +114,13 @@ class Attempts:
         group = seen.group
         if self._changes.under_way(key) or self._groups.is_under_way(key):
             return
-        more = self._occupancy.lacking(key, group, owned=bool(seen.owners))
+        more = self._occupancy.missing_places(key, group, owned=bool(seen.owners))
         try:
             found = self.waiting.place(key, group, more=more)
         except DocumentError as error:
             found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
-            self.statistics.placed(self.queue.waited(key, self._now()))
+            self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
             self.queue.remove(key)
             self._problems.say(key, "")
             given_back = max(0, group.status.given_back - sum(more.values()))
@@ -132,7 +132,7 @@ class Attempts:
             yield WriteStatus(grown, seen.revision)
             yield Notice(key, "Placed", "")
             return
-        self.queue.refused(key, hopeless=True)  # it runs: nobody has to wait for it
+        self.queue.note_refusal(key, hopeless=True)  # it runs: nobody has to wait for it
         self.statistics.tries["no room"] += 1
         text = f"{counted(sum(more.values()), 'more pod')} cannot be placed: {found.message}"
         if self._problems.say(key, text):
@@ -153,7 +153,7 @@ class Attempts:
         if keys:
             then = self._engine.fork()
             for key in keys:
-                then.free(then.freed(*key))
+                then.free(then.usages_to_free(*key))
             self.waiting.reserve(own, hosts_named(then.place(group), then))
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
@@ -169,7 +169,7 @@ class Attempts:
 
     def _is_somebody_leaving(self) -> bool:
         """Whether pods of groups that have no places any more are still there."""
-        groups = {*self._ending.values()} | self._groups.evicted()
+        groups = {*self._ending.values()} | self._groups.evicted_groups()
         return any(
             not self._engine.groups[key].status.assignments
             for key in groups
@@ -204,7 +204,7 @@ class Attempts:
         else:
             if key not in self.queue:
                 self.queue.put(key, group.priority, self._now())
-            self.queue.refused(key, hopeless=True)  # it runs: nothing is set aside for it
+            self.queue.note_refusal(key, hopeless=True)  # it runs: nothing is set aside for it
             status, reason = replace(degraded, message=found.message), "Degraded"
         if status != group.status and not self._groups.is_under_way(key):
             changed = with_status(group, status)

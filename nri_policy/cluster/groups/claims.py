@@ -108,7 +108,7 @@ def give_back(
     return replace(group.status, assignments=assignments, given_back=given_back)
 
 
-def spared(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
+def count_spared(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
     """Return how many of a group's pods nobody makes any more, because as many succeeded."""
     by_name: dict[str | None, list[Member]] = {}
     for each in members:

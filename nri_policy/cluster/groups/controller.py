@@ -6,8 +6,8 @@ created; it waits in the queue; its assignment is written to its status; and onl
 was done before: after a crash between any two writes the next controller goes on.
 
 What was asked to be written is kept apart until its object is seen at another revision, so that
-it is neither asked twice nor promised twice. `failed` says that it did not come to be, `unanswered`
-that nobody knows: what it promises stays promised.
+it is neither asked twice nor promised twice. `note_failure` says that it did not come to be,
+`note_no_answer` that nobody knows: what it promises stays promised.
 
 Each group is on its own: what goes wrong with one, be it a write that is refused or an error of
 ours, is said of that group, which is tried again later; the others go on.
@@ -163,7 +163,7 @@ class Controller:
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
         self._occupancy.count(joined.group, pod)
         if ended:
-            self.queue.changed()
+            self.queue.note_change()
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
@@ -191,7 +191,7 @@ class Controller:
         old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
         self.queue.prioritize(key, group.priority)
         if old is not None and old.group.status.given_back < group.status.given_back:
-            self.queue.changed()
+            self.queue.note_change()
         if old is not None and old.group.status.conditions and not group.status.conditions:
             self._errors_of.remove(key)
         if settled:
@@ -208,7 +208,7 @@ class Controller:
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
         self._occupancy.recount(key, None)
-        self.queue.changed()
+        self.queue.note_change()
         self._dirty[key] = None
 
     def set_assigned(self, group: PlacementGroup) -> None:
@@ -221,14 +221,14 @@ class Controller:
             self.engine.set_group(group)
         elif key in self.engine.groups:
             self.engine.remove_group(*key)
-            self.queue.changed()
+            self.queue.note_change()
 
     def remove_assigned(self, workload: Key) -> None:
         """Take in that a Workload of Kueue went."""
         self.engine.remove_group(workload[0], GROUP_PREFIX + workload[1])
-        self.queue.changed()
+        self.queue.note_change()
 
-    def failed(self, write: Write, reason: str = "", wait: float = 0.0) -> None:
+    def note_failure(self, write: Write, reason: str = "", wait: float = 0.0) -> None:
         """Take in that a write did not come to be: it is decided anew.
 
         After a pause of *wait* seconds at least, if there is a *reason*: it is said of the object.
@@ -240,13 +240,13 @@ class Controller:
             self._pause(group, self._changes.refusals, key, reason, wait)
         elif not isinstance(write, Notice):
             group = (write.group.namespace, write.group.name)
-            seen = self.groups.failed(group)
+            seen = self.groups.note_failure(group)
             if seen is not None:
                 self.engine.set_group(seen.group)
             self.queue.remove(group)
             self._pause(group, self.groups.refusals, group, reason, wait)
 
-    def unanswered(self, write: Write, wait: float = 0.0) -> None:
+    def note_no_answer(self, write: Write, wait: float = 0.0) -> None:
         """Take in that nobody knows whether a write came to be: it is asked again, after a pause.
 
         It names the revision that it rests on, so that it comes to be once at most.
@@ -254,14 +254,14 @@ class Controller:
         if isinstance(write, OpenGate):
             pod = write.opening.pod
             key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
-            self._changes.unanswered(write)
+            self._changes.note_no_answer(write)
             self._changes.refusals.add(key, wait=wait)
             self._look_again(group, self._changes.refusals.until(key))
         elif isinstance(write, GroupWrite):
-            self.groups.unanswered(write)
+            self.groups.note_no_answer(write)
             self.groups.refusals.add((write.group.namespace, write.group.name), wait=wait)
         else:
-            self.failed(write, "no answer", wait)
+            self.note_failure(write, "no answer", wait)
 
     def _pause(self, group: Key, refusals: Refusals, key: Key, reason: str, wait: float) -> None:
         """Leave an object of a group alone whose write was refused; say why."""
@@ -286,7 +286,7 @@ class Controller:
     def settle(self) -> None:
         """Take in that all groups are known as they are: what was asked did not come to be."""
         for write in self.groups.under_way():
-            self.failed(write)
+            self.note_failure(write)
         self._changes.settle()
 
     @property
@@ -343,7 +343,7 @@ class Controller:
     def _recount(self, key: Key) -> Iterator[Write]:
         """See anew which pods are in the places of a group; nothing is to be written for that."""
         if self._occupancy.recount(key, self.engine.groups.get(key)):
-            self.queue.changed()
+            self.queue.note_change()
         yield from ()
 
     def _guarded(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:

@@ -60,7 +60,7 @@ class Failures:
                     return host, label
         return None
 
-    def failed(
+    def failed_hosts(
         self,
         hosts: Iterable[str],
         tolerations: Collection[Iterable[Toleration]],

@@ -30,7 +30,7 @@ class GroupStatistics:
         self._placed = [0] * (len(_BOUNDS) + 1)  # by time
         self._seconds = 0.0
 
-    def placed(self, seconds: float) -> None:
+    def count_placement(self, seconds: float) -> None:
         """Count a group that was placed *seconds* after it was complete."""
         self.tries["placed"] += 1
         self._placed[bisect_left(_BOUNDS, seconds)] += 1

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.claims import claims, spared
+from nri_policy.cluster.groups.claims import claims, count_spared
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -75,9 +75,9 @@ class Members:
         """Return the pods of a group that have not ended, and are not about to."""
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
 
-    def spared(self, group: Key) -> int:
+    def count_spared(self, group: Key) -> int:
         """Return how many pods of a group nobody makes any more, because as many succeeded."""
-        return spared(self.of(group), self.job)
+        return count_spared(self.of(group), self.job)
 
     def claims(
         self, group: PlacementGroup, names: Sequence[str], owners: Collection[str]

@@ -112,14 +112,14 @@ class Occupancy:
             return group.status
         return give_back(group, members, names, claimed, self._engine.nodes)
 
-    def lacking(self, key: Key, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
+    def missing_places(self, key: Key, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
         """Return how many places more the pods that wait need, by pod set, once all are there.
 
         Only the owner of a group may have it become larger than its `spec` says.
         """
         members = self._members.live(key)
         try:
-            check_complete(key, members, self._members.spared(key))
+            check_complete(key, members, self._members.count_spared(key))
         except (Incomplete, DocumentError):
             return {}
         counts = Counter(pod_set_names(members, self._engine.levels, group.pod_sets))

@@ -55,7 +55,7 @@ class PodChanges:
         self._asked[pod.namespace, pod.name] = write
         self._unanswered.discard((pod.namespace, pod.name))
 
-    def unanswered(self, write: OpenGate) -> None:
+    def note_no_answer(self, write: OpenGate) -> None:
         """Take in that nobody knows whether a write came to be: it is asked again as it was."""
         pod = write.opening.pod
         self._unanswered.add((pod.namespace, pod.name))

@@ -125,7 +125,7 @@ class Progress:
     def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
         try:
             check_gated(members, self._changes.gate)
-            group = gather(key, members, self._engine.levels, self._members.spared(key))
+            group = gather(key, members, self._engine.levels, self._members.count_spared(key))
         except (Incomplete, DocumentError) as problem:
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
             if self._problems.say(key, str(problem)):  # there is no group yet to look at
@@ -141,7 +141,7 @@ class Progress:
         group = seen.group
         key = (group.namespace, group.name)
         try:
-            check_members(group, members, self._engine.levels, self._members.spared(key))
+            check_members(group, members, self._engine.levels, self._members.count_spared(key))
             check_gated(members, self._changes.gate)
         except (Incomplete, DocumentError) as problem:
             self._queue.remove(key)
@@ -174,7 +174,7 @@ class Progress:
         if not seen.owners or not members:
             return None  # somebody has written it by hand
         try:
-            check_complete(key, members, self._members.spared(key))
+            check_complete(key, members, self._members.count_spared(key))
         except (Incomplete, DocumentError):
             return None
         counts = Counter(pod_set_names(members, self._engine.levels, seen.group.pod_sets))
@@ -205,7 +205,7 @@ class Progress:
         if unhealthy and (key not in self._queue or unhealthy != group.status.unhealthy_nodes):
             yield from self._attempts.replace(seen, unhealthy)
         elif not unhealthy:
-            lacking = self._occupancy.lacking(key, group, owned=bool(seen.owners))
+            lacking = self._occupancy.missing_places(key, group, owned=bool(seen.owners))
             if lacking:
                 yield from self._grow(seen, members, lacking)
             else:
@@ -247,7 +247,7 @@ class Progress:
             for topology in [self._engine.topology_of(each)]
         ]
         known = group.status.unhealthy_nodes
-        unhealthy, again = self._failures.failed(hosts, tolerations, busy, known)
+        unhealthy, again = self._failures.failed_hosts(hosts, tolerations, busy, known)
         if again < inf:
             self._look_again(key, again)
         return unhealthy

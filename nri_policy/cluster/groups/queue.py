@@ -63,17 +63,17 @@ class Queue(Generic[Key]):
         found = self._waiting.get(key)
         if found is not None and found.rank[0] != -priority:
             found.rank = (-priority, *found.rank[1:])
-            self.changed()
+            self.note_change()
 
     def remove(self, key: Key) -> None:
         """Forget a group, if it waits."""
         self._waiting.pop(key, None)
 
-    def changed(self) -> None:
+    def note_change(self) -> None:
         """Take in that something came that could make a group fit."""
         self._change += 1
 
-    def refused(self, key: Key, *, hopeless: bool, holds: bool = False) -> None:
+    def note_refusal(self, key: Key, *, hopeless: bool, holds: bool = False) -> None:
         """Take in that a group did not fit; *hopeless*: not even into an empty cluster.
 
         One that *holds* is a holder from now on, for others leave for it.
@@ -111,7 +111,7 @@ class Queue(Generic[Key]):
                 found[waiting.topology] = key
         return [*found.values()]
 
-    def waited(self, key: Key, now: float) -> float:
+    def seconds_waited(self, key: Key, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
         return now - self._waiting[key].since
 

@@ -59,7 +59,7 @@ class SeenGroups:
         """Return the groups of an owner."""
         return self._owned.get(uid, ())
 
-    def evicted(self) -> set[Key]:
+    def evicted_groups(self) -> set[Key]:
         """Return the groups that have lost their places, with pods that may still be there."""
         return {key for key, each in self._seen.items() if each.group.status.evicted}
 
@@ -108,12 +108,12 @@ class SeenGroups:
         """Return the writes that are."""
         return [*self._asked.values()]
 
-    def failed(self, key: Key) -> SeenGroup | None:
+    def note_failure(self, key: Key) -> SeenGroup | None:
         """Take in that a write did not come to be; return the group as it is."""
         self._asked.pop(key, None)
         return self._seen.get(key)
 
-    def unanswered(self, write: GroupWrite) -> None:
+    def note_no_answer(self, write: GroupWrite) -> None:
         """Take in that nobody knows whether a write came to be."""
         self._unanswered[write.group.namespace, write.group.name] = write
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import Reservations, fitting, place_of, pods_of
+from nri_policy.cluster.engine.reservation import Reservations, count_fitting, place_of, pods_of
 from nri_policy.cluster.groups.queue import Queue, Rank
 from nri_policy.cluster.objects.group import (
     GROUP_LABEL,
@@ -37,7 +37,7 @@ class WaitingGroups:
         self.queue: Queue[Key] = Queue()
         self._engine = engine
         self._reservations = Reservations(engine)
-        self._emptied = self._reservations.empty
+        self._empty = self._reservations.empty
         self._hosts: dict[Key, tuple[str, ...]] = {}  # by holder
         self._checked = True  # whether these could still hold their groups
         self._reconsidered = 0.0  # when it was last seen whether others are better
@@ -49,8 +49,8 @@ class WaitingGroups:
 
     def see_cluster(self) -> None:
         """Take in that nodes, zones or settings of the engine have changed."""
-        if self._emptied.is_up_to_date():
-            self.queue.changed()  # no more than what is in use
+        if self._empty.is_up_to_date():
+            self.queue.note_change()  # no more than what is in use
         else:
             self._see_change()
 
@@ -82,7 +82,7 @@ class WaitingGroups:
             holders = self.queue.holders(now, self._engine.settings.groups.timeout)
             for key in [key for key in self._hosts if key not in holders]:
                 del self._hosts[key]
-                self.queue.changed()
+                self.queue.note_change()
             again = now >= self._reconsidered + RECONSIDER
             if self._checked and len(holders) == len(self._hosts) and not (holders and again):
                 return
@@ -103,17 +103,17 @@ class WaitingGroups:
         hosts = self._reservations.choose(group, before)
         if again and before and hosts is not None:
             others = self._reservations.choose(group)
-            if others is not None and fitting(self._engine, group, others) > fitting(
+            if others is not None and count_fitting(self._engine, group, others) > count_fitting(
                 self._engine, group, hosts
             ):
                 hosts = others
         if hosts is None:
             self._hosts.pop(key, None)
-            self.queue.refused(key, hopeless=True)
-            self.queue.changed()
+            self.queue.note_refusal(key, hopeless=True)
+            self.queue.note_change()
         elif hosts != before:
             self._hosts[key] = hosts
-            self.queue.changed()
+            self.queue.note_change()
         return hosts is not None
 
     def begin_round(self) -> None:
@@ -163,7 +163,7 @@ class WaitingGroups:
         """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
         own = self._hosts.get(key)
         if own:
-            fits = fitting(self._without(self._aside(key)), group, own)
+            fits = count_fitting(self._without(self._aside(key)), group, own)
             where = place_of(group, own, self._engine)
             return f"reserved: {where}, {fits} of {counted(pods_of(group), 'pod')} fit now"
         rank = self.queue.rank(key)
@@ -204,14 +204,14 @@ class WaitingGroups:
         """Return what came of a group; where it is placed, others may have too large a share."""
         if found.assignments and self._counting - {key}:
             self._counting.clear()
-            self.queue.changed()
+            self.queue.note_change()
         return found
 
     def _see_change(self) -> None:
-        self._emptied = self._reservations.empty
+        self._empty = self._reservations.empty
         self._checked = False
         self._fits_empty.clear()
-        self.queue.changed()
+        self.queue.note_change()
 
 
 def topology_name(group: PlacementGroup) -> str:

@@ -124,7 +124,7 @@ class NumaAdmission:
         """Look at all Workloads anew: we lead from now on, or something that they rest on came."""
         self._dirty |= dict.fromkeys(self.workloads)
 
-    def failed(self, write: WriteCheck | WriteActive) -> bool:
+    def note_failure(self, write: WriteCheck | WriteActive) -> bool:
         """Take in that a write did not come to be: it is decided anew, if its object is there."""
         self._asked.pop(write.key, None)
         if isinstance(write, WriteActive):

@@ -58,7 +58,7 @@ class NodeZones(Struct, frozen=True):
     policies: tuple[str, ...] = ()  # `topologyPolicies`
     attributes: tuple[tuple[str, str], ...] = ()  # name and value, duplicates kept
 
-    def emptied(self) -> NodeZones:
+    def without_usage(self) -> NodeZones:
         """Return them with nothing in use."""
         zones = tuple(replace(each, free=each.total) for each in self.zones)
         return replace(self, zones=zones)

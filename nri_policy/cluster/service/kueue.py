@@ -114,7 +114,7 @@ class AdmissionWriter:
                     self._admission.begin()
                     self._leads = True
                 for key in [key for key in self._refused if not self._refusals.holds(key)]:
-                    if not self._admission.failed(self._refused.pop(key)):
+                    if not self._admission.note_failure(self._refused.pop(key)):
                         self._refusals.remove(key)
                 for write in self._admission.step():
                     await self._write(write)
@@ -129,7 +129,7 @@ class AdmissionWriter:
             await self._ask(write)
         except APIError as error:
             if error.code in (CONFLICT, NOT_FOUND):  # it is another one by now: we shall see
-                self._admission.failed(write)
+                self._admission.note_failure(write)
                 return
             self._refusals.add(write.key, wait=error.wait)
             self._refused[write.key] = write

@@ -137,7 +137,7 @@ class Writer:
         kind = type(write).__name__
         async with self._slots:
             if not self._leading():
-                self.controller.unanswered(write)  # it may be asked for the second time
+                self.controller.note_no_answer(write)  # it may be asked for the second time
                 self.written[kind, "not leading"] += 1
                 return
             try:
@@ -146,7 +146,7 @@ class Writer:
                 self.written[kind, self._fail(write, error)] += 1
             except Exception as error:  # of ours: it is this write's alone
                 self.controller.errors += 1
-                self.controller.failed(write, f"internal error: {error!r}")
+                self.controller.note_failure(write, f"internal error: {error!r}")
                 self.written[kind, "failed"] += 1
                 log.exception("not-written", extra={"kind": kind})
             else:
@@ -157,12 +157,12 @@ class Writer:
         if error.code == CONFLICT:  # it was about what is no longer so: we shall see
             return "outdated"
         if error.code == NOT_FOUND:
-            self.controller.failed(write)
+            self.controller.note_failure(write)
             return "outdated"
         if error.code in (0, TOO_MANY_REQUESTS) or error.code >= INTERNAL_SERVER_ERROR:
-            self.controller.unanswered(write, error.wait)
+            self.controller.note_no_answer(write, error.wait)
         else:
-            self.controller.failed(write, str(error))
+            self.controller.note_failure(write, str(error))
         log.warning("not-written", extra={"kind": type(write).__name__, "reason": str(error)})
         return "failed"
 

@@ -79,14 +79,14 @@ class Recorder:
         self._jobs[name] = _Job(kind, now)
         self._last_came = now
 
-    def placed(self, name: str, group: PlacementGroup, now: float) -> None:
+    def note_placement(self, name: str, group: PlacementGroup, now: float) -> None:
         """Take in that a job got its places; one that had places before waits no longer."""
         job = self._jobs.get(name)
         if job is not None and job.wait is None:
             job.wait, job.refused = now - job.since, False
             job.racks = len({self._rack.get(host, "") for host in hosts_of(group)})
 
-    def refused(self, name: str, *, hopeless: bool) -> None:
+    def note_refusal(self, name: str, *, hopeless: bool) -> None:
         """Take in that a job was tried and did not fit; *hopeless*: not even an empty cluster."""
         self.refusals += 1
         if name in self._jobs:

@@ -245,7 +245,7 @@ class Simulation:
         if group is not None and group.status.assignments:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
             self._engine.remove_group(*key)
-            self._waiting.queue.changed()
+            self._waiting.queue.note_change()
 
     def _scale(self, key: Key, counts: int | dict[str, int], path: str) -> None:
         """Have a group want so many pods: those it has more wait, the last ones end."""
@@ -267,7 +267,7 @@ class Simulation:
         units(scaled)  # refuses what is no whole number of slices
         self._groups[key] = scaled
         if not group.status.assignments:
-            self._waiting.queue.changed()
+            self._waiting.queue.note_change()
             return
         fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
         self._set(key, msgspec.structs.replace(group.status, assignments=fewer, message=""))
@@ -275,7 +275,7 @@ class Simulation:
         if self._lacking(key):
             self._queue_up(key)
         else:
-            self._waiting.queue.changed()
+            self._waiting.queue.note_change()
 
     def _lacking(self, key: Key) -> Counter[str]:
         """Return how many pods of a group that has places have none, by pod set."""
@@ -315,7 +315,7 @@ class Simulation:
             self._engine.set_group(changed)
         elif group.status.assignments:
             self._engine.remove_group(*key)
-            self._waiting.queue.changed()
+            self._waiting.queue.note_change()
 
     def _replace(self) -> None:
         """Place the pods of failed nodes anew; under failFast a group without room for them ends.
@@ -355,13 +355,13 @@ class Simulation:
             if found.assignments:
                 queue.remove(key)
                 self._set(key, found)
-                self._recorder.placed(_name(key), self._groups[key], self._now)
+                self._recorder.note_placement(_name(key), self._groups[key], self._now)
                 if key in self._runs:
                     self._look_at(self._now + self._runs[key], key)
                 continue
             hopeless = self._waiting.is_hopeless(asked)
-            queue.refused(key, hopeless=hopeless)
-            self._recorder.refused(_name(key), hopeless=hopeless)
+            queue.note_refusal(key, hopeless=hopeless)
+            self._recorder.note_refusal(_name(key), hopeless=hopeless)
             self._refuse(key, found.message, hopeless=hopeless)
 
     def _grow(self, key: Key, more: Counter[str]) -> None:
@@ -372,14 +372,14 @@ class Simulation:
             self._waiting.queue.remove(key)
             self._set(key, msgspec.structs.replace(found, state=group.status.state))
             return
-        self._waiting.queue.refused(key, hopeless=True)  # it runs: nothing is set aside for it
+        self._waiting.queue.note_refusal(key, hopeless=True)  # it runs: nothing is set aside for it
         message = f"{counted(more.total(), 'more pod')} cannot be placed: {found.message}"
         self._set(key, msgspec.structs.replace(group.status, message=message))
 
     def _refuse(self, key: Key, message: str, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)
         if not self._groups[key].status.message:  # for the first time
-            left = self._engine.settings.groups.timeout - queue.waited(key, self._now)
+            left = self._engine.settings.groups.timeout - queue.seconds_waited(key, self._now)
             self._look_at(self._now + max(0.0, left))
         standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
         status = GroupStatus(

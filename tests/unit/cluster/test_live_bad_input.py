@@ -397,7 +397,7 @@ def test_a_place_is_free_for_others_once_the_cluster_knows_that_it_was_given_bac
     play.listen()
     (asked,) = [each for each in play.controller.step() if isinstance(each, WriteStatus)]
     assert asked.group.status.given_back == 1
-    play.controller.queue.changed()
+    play.controller.queue.note_change()
     assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
     world.write(asked)
     play.rest()

@@ -94,7 +94,7 @@ def test_an_error_about_one_group_is_said_of_it_and_stops_no_other(
         assert record.exc_info is not None
         assert play.controller.errors == 1
         play.now += 0.9
-        play.controller.queue.changed()
+        play.controller.queue.note_change()
         play.rest()
         assert play.controller.errors == 1  # it is left alone for a while
     play.now += 0.2

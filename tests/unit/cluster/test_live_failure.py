@@ -385,7 +385,7 @@ def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:
     opened = [each for each in play.controller.step() if isinstance(each, OpenGate)]
     assert len(opened) == 3
     for each in opened:
-        play.controller.unanswered(each)
+        play.controller.note_no_answer(each)
     world.delete("nodes", "h0")
     play.listen()
     play.now += 1.0

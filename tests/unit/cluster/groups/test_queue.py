@@ -15,7 +15,7 @@ def tried(queue: Queue[str], fits: str = "", hopeless: str = "") -> str:
         if key in fits:
             queue.remove(key)
         else:
-            queue.refused(key, hopeless=key in hopeless)
+            queue.note_refusal(key, hopeless=key in hopeless)
     return found
 
 
@@ -49,16 +49,16 @@ def test_a_group_is_tried_again_only_after_a_change() -> None:
     assert tried(queue) == ""
     queue.put("c", 0, 3.0)
     assert tried(queue) == "c"
-    queue.changed()
+    queue.note_change()
     assert tried(queue, fits="b") == "abc"
 
 
 def test_what_changes_while_groups_are_tried_is_not_lost() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     for key in queue.due():
-        queue.refused(key, hopeless=False)
+        queue.note_refusal(key, hopeless=False)
         if key == "a":
-            queue.changed()
+            queue.note_change()
     assert tried(queue) == "a"
 
 
@@ -80,7 +80,7 @@ def test_a_group_that_was_not_tried_yet_is_no_holder() -> None:
 def test_a_holder_holds_nobody_up() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     tried(queue)
-    queue.changed()
+    queue.note_change()
     assert queue.holders(TIMEOUT + 5, TIMEOUT) == ["a"]
     assert tried(queue) == "ab"
 
@@ -101,9 +101,9 @@ def test_one_that_can_never_fit_is_no_holder() -> None:
 
 def test_one_for_which_others_leave_is_a_holder_at_once() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
-    queue.refused("b", hopeless=False, holds=True)
+    queue.note_refusal("b", hopeless=False, holds=True)
     assert queue.holders(2.0, TIMEOUT) == ["b"]
-    queue.changed()
+    queue.note_change()
     tried(queue)
     assert queue.holders(2.0, TIMEOUT) == ["b"]
 

@@ -51,7 +51,7 @@ class Racks:
 
     def end(self, name: str) -> None:
         self.engine.remove_pod("default", name)
-        self.waiting.queue.changed()
+        self.waiting.queue.note_change()
 
     def step(self, now: float) -> dict[str, list[str]]:
         """Try what is due; return the hosts of the groups that got places, by name."""
@@ -67,7 +67,7 @@ class Racks:
                 found[key[1]] = [each.values[-1] for each in assignment.domains]
             else:
                 hopeless = self.waiting.is_hopeless(asked)
-                self.waiting.queue.refused(key, hopeless=hopeless)
+                self.waiting.queue.note_refusal(key, hopeless=hopeless)
         return found
 
     def place(self, asked: PlacementGroup, status: GroupStatus) -> None:

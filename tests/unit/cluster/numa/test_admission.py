@@ -200,17 +200,17 @@ def test_a_pod_that_asks_takes_over_a_place_of_its_workload_once() -> None:
     world.put("a", pod_set(2, 4))
     assert world.states() == {"a": "Ready"}
     stranger = world.pod("other", "", 4)
-    assert not fitting(world, stranger)
+    assert not count_fitting(world, stranger)
     own = world.pod("a-0", "a", 4)
-    assert fitting(world, own)
-    assert fitting(world, own), "it asks again"
+    assert count_fitting(world, own)
+    assert count_fitting(world, own), "it asks again"
     assert world.room(4) == 1
     world.zones.set_pod(bound := world.pod("a-0", "a", 4, "n0"))
     world.admission.places.set_pod(bound)
     assert world.room(4) == 0, "the other place is still kept"
 
 
-def fitting(world: World, pod: Pod) -> bool:
+def count_fitting(world: World, pod: Pod) -> bool:
     return bool(_names(world, pod))
 
 
@@ -337,7 +337,7 @@ def test_an_answer_is_written_once_and_again_when_it_was_refused() -> None:
     assert write.patch()["metadata"] == {"resourceVersion": "1"}
     world.admission.begin()
     assert world.states() == {}
-    world.admission.failed(write)
+    world.admission.note_failure(write)
     assert world.states() == {"a": "Ready"}
 
 
