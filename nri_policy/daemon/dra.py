@@ -19,8 +19,9 @@ from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.dra.driver import Driver
 from nri_policy.dra.endpoint import KUBELET, Registration, serving
 from nri_policy.dra.publisher import Publisher
-from nri_policy.engine.event import Event
+from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.units import count_cpus
 from nri_policy.foundation.wording import some
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
@@ -120,9 +121,24 @@ class ClaimDriver:
 
     def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Look whether anything is to begin or to end; an observer of the node."""
+        del outcome
         self._changed.set()
-        del event, outcome, view
         self._look_again()
+        if isinstance(event, Reconfigured) and self.publisher is not None:
+            self._driver.rewrite()
+            self._report_losses(view)
+
+    def _report_losses(self, view: NodeView) -> None:
+        """Have it said of the claims that have fewer CPUs than they were allocated."""
+        for held in view.claims.values():
+            part, has = held.container.claim_part, len(held.grant.exclusive)
+            if has < held.request.exclusive:
+                number = count_cpus(1000 * held.request.exclusive)
+                text = (
+                    f"{part.full_name} has {has} of {number} of {part.device}: others are offline"
+                )
+                about = Subject.claim(part.namespace, part.name, part.claim)
+                self._record(ClusterEvent(about=about, reason="CPUsLost", text=text))
 
     def _refused(self, event: ClusterEvent) -> None:
         """Say that a claim was refused; where too much was published, take that back first."""

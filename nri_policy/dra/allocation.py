@@ -5,6 +5,7 @@ Owns which claims are refused for what they say, each with a text for who made i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,12 @@ def read_allocation(
         raise AllocationError(f"{about} has no device of {DRIVER}")
     if len(own) > MAX_PARTS:
         raise AllocationError(f"{about} has more than {MAX_PARTS} devices")
+    twice = [
+        each for each, number in Counter((r.request, r.device) for r in own).items() if number > 1
+    ]
+    if twice:
+        request, device = twice[0]
+        raise AllocationError(f"{about} has the device {device} twice for {request}")
     pools = pools_by_device(layout)
     return tuple(
         ClaimPart(

@@ -95,11 +95,18 @@ class Files:
             except (OSError, ValueError, msgspec.MsgspecError) as error:
                 log.warning("cdi-not-read", extra={"path": str(path), "error": str(error)})
 
-    def restart(self, claims: Mapping[str, Collection[Placed]]) -> None:
-        """Write the files of all *claims*, by uid, and remove those of others."""
+    def rewrite(self, claims: Mapping[str, Collection[Placed]]) -> None:
+        """Write the files of all *claims*, by uid."""
         try:
             for held in claims.values():
                 self.write(held)
+        except OSError as error:
+            log.warning("cdi-not-written", extra={"error": str(error)})
+
+    def restart(self, claims: Mapping[str, Collection[Placed]]) -> None:
+        """Write the files of all *claims*, by uid, and remove those of others."""
+        self.rewrite(claims)
+        try:
             for path in self._folder.glob(f"{DRIVER}-*"):
                 match = _FILE.fullmatch(path.name)
                 if match is None or match["claim"] not in claims:

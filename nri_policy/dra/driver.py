@@ -2,8 +2,9 @@
 
 Owns the way from a claim's name to a decision, and to what the kubelet passes on. Rule 1: the claim
 is in the store, with its CPUs, before the kubelet hears of it. Rule 2: a claim that is held is
-answered from what is held, without the API server, and in the same way each time. Rule 3: one claim
-that cannot be prepared keeps no other of the same request back.
+answered from what is held, without the API server, and in the same way each time; not so one that
+was given back and only stays until its containers have ended. Rule 3: one claim that cannot be
+prepared keeps no other of the same request back: they wait for the API server together.
 """
 
 from __future__ import annotations
@@ -86,10 +87,9 @@ class Driver:
 
     async def prepare(self, request: NodePrepareResourcesRequest) -> NodePrepareResourcesResponse:
         """Hold claims; every claim that is asked for is in the answer."""
-        answer = NodePrepareResourcesResponse()
-        for claim in request.claims:
-            answer.claims[claim.uid].CopyFrom(await self._prepare(claim))
-        return answer
+        prepared = await asyncio.gather(*map(self._prepare, request.claims))
+        answers = zip(request.claims, prepared, strict=True)
+        return NodePrepareResourcesResponse(claims={claim.uid: each for claim, each in answers})
 
     async def unprepare(
         self, request: NodeUnprepareResourcesRequest
@@ -102,10 +102,19 @@ class Driver:
 
     def restart(self) -> None:
         """Write what containers are shown of the claims that are held, and of no others."""
+        self._files.restart(self._wanted())
+
+    def rewrite(self) -> None:
+        """Write what containers are shown of the claims that are held, which may be other CPUs."""
+        self._files.rewrite(self._wanted())
+
+    def _wanted(self) -> dict[str, list[Placed]]:
+        """Return the parts of each claim, by uid, that containers may still come for."""
         held: dict[str, list[Placed]] = {}
         for placed in self._node.view.claims.values():
-            held.setdefault(placed.container.claim_part.claim, []).append(placed)
-        self._files.restart(held)
+            if not placed.grant.ending:
+                held.setdefault(placed.container.claim_part.claim, []).append(placed)
+        return held
 
     async def read(self, namespace: str, name: str, uid: str) -> tuple[ClaimPart, ...]:
         """Return what a claim is allocated here, by the API server; AllocationError, APIError."""
@@ -116,13 +125,11 @@ class Driver:
         began = time.perf_counter()
         try:
             self._require_ready()
-            if not (held := self._held(claim.uid)):
+            held = self._held(claim.uid)
+            if not held or any(each.grant.ending for each in held):
                 parts = await self._read(claim)
                 await self._holder.prepare(Prepared(parts=parts))
                 held = self._held(claim.uid)
-            elif any(each.grant.ending for each in held):
-                parts = tuple(each.container.claim_part for each in held)
-                await self._holder.prepare(Prepared(parts=parts))
             self._files.write(held)
         except (APIError, Refused, OSError) as error:
             self._observe("prepare", "refused", time.perf_counter() - began)

@@ -49,6 +49,10 @@ def cdi_device(part: ClaimPart) -> str:
 
 
 def variable(part: ClaimPart) -> str:
-    """Return the environment variable that shows a container's use of a claim's request."""
-    name = re.sub(r"[^0-9A-Za-z]", "_", f"{part.claim}_{part.request}")
+    """Return the environment variable that shows a container's use of a claim's request.
+
+    Names of requests have no capitals, so `a/b` and `a-b` of one claim have two variables.
+    """
+    request = part.request.replace("/", "_OR_")
+    name = re.sub(r"[^0-9A-Za-z]", "_", f"{part.claim}_{request}")
     return f"{VARIABLE}{name}"

@@ -4,129 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from nri_policy.dra.resource_slice import CPU, slice_name, values_in
+from nri_policy.dra.resource_slice import CPU, slice_name
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kube.client import Client
-from nri_policy.kube.connection import access
-from nri_policy.kube.events import Event, Subject
+from nri_policy.kube.events import Subject
 from nri_policy.node import Placed
-from nri_policy.settings import Settings
 from nri_policy.workload.claim import DRIVER
-from tests.support import nodes, resources
-from tests.support.apiserver import Answer, APIServer
-from tests.support.daemon import Served, pod, served
+from tests.support import resources
+from tests.support.apiserver import Answer
 from tests.support.dra_kubelet import DRAKubelet, PrepareError
-from tests.support.resources import claim
 
+from .driver_cluster import Cluster, as_it_ran, cluster, cpu
 from .waiting import until
-
-GATES = resources.DEFAULT_GATES | {"DRAConsumableCapacity"}
-
-
-@pytest.fixture
-def tmp_path() -> Iterator[Path]:
-    """Yield a folder with a short name: the paths of sockets have 107 bytes at most."""
-    with TemporaryDirectory() as folder:
-        yield Path(folder)
-
-
-@dataclass(slots=True, kw_only=True)
-class Cluster:
-    """A daemon with its driver, the API server and the kubelet."""
-
-    node: Served
-    server: APIServer
-    kubelet: DRAKubelet
-    settings: Settings
-    events: list[Event]
-
-    async def allocate(
-        self,
-        name: str,
-        *results: Mapping[str, Any],
-        pods: tuple[str, ...] = ("uid-web",),
-        **status: Any,
-    ) -> dict[str, Any]:
-        """Make a claim that the scheduler has allocated and reserved; return it."""
-        made = claim(name, *results)
-        reserved = [{"resource": "pods", "name": each, "uid": each} for each in pods]
-        made["metadata"]["uid"] = f"uid-{name}"
-        said = {**made["status"], "reservedFor": reserved, **status}
-        made["status"] = {key: each for key, each in said.items() if each is not None}
-        await self.server.resources.put("resourceclaims", made)
-        return made
-
-    async def start(self, name: str, env: list[dict[str, str]], cpu: str = "") -> list[str]:
-        """Run a pod of one container with these variables; return the errors."""
-        made = pod(name, cpu)
-        made["metadata"]["uid"] = f"uid-{name}"
-        made["spec"]["containers"][0]["env"] = env
-        return await self.node.start(made)
-
-    def cpus(self, name: str) -> str:
-        view = self.node.daemon.node.view
-        return str(view.sent[view.by_name()[f"default/{name}/main"].container.id][0])
-
-    @property
-    def slice(self) -> dict[str, Any] | None:
-        return self.server.resources.one("resourceslices", slice_name("node-a"))
-
-    @property
-    def values(self) -> dict[str, int]:
-        """The CPUs that are published, by device."""
-        assert self.slice is not None
-        return values_in(self.slice)
-
-    async def publishes(self, **values: int) -> None:
-        await until(lambda: self.slice is not None and self.values == values)
-
-    async def reconfigure(self, **spec: Any) -> None:
-        await self.node.daemon.events.reconfigure(settings=nodes.settings(**spec))
-
-
-def cpu(device: str, amount: str = "2", request: str = "cpu", **more: Any) -> dict[str, Any]:
-    """Return an allocation of ours."""
-    own = {"request": request, "driver": DRIVER, "pool": "node-a", "device": device}
-    return {**own, "consumedCapacity": {CPU: amount}, "shareID": f"share-{device}", **more}
-
-
-@asynccontextmanager
-async def cluster(
-    folder: Path, *, gates: frozenset[str] = GATES, registers: bool = True, **spec: Any
-) -> AsyncIterator[Cluster]:
-    async with APIServer(folder) as server:
-        server.components = ("dra",)
-        server.resources.gates = gates
-        connect = access(server.kubeconfig)
-        assert connect is not None
-        client = Client(connect)
-        dra = {"dra": {"enabled": True}}
-        events: list[Event] = []
-        settings = {**dra, **spec}
-        async with served(folder, client=client, record=events.append, **settings) as node:
-            kubelet = DRAKubelet(folder)
-            running = asyncio.create_task(node.daemon.claim_driver.run())
-            if registers:
-                await kubelet.register()
-            yield Cluster(
-                node=node,
-                server=server,
-                kubelet=kubelet,
-                settings=nodes.settings(**dra),
-                events=events,
-            )
-            running.cancel()
-            await asyncio.wait({running})
-        await client.close()
 
 
 async def test_a_claim_goes_all_the_way_to_a_container(tmp_path: Path) -> None:
@@ -288,14 +182,6 @@ async def test_a_claim_that_was_handed_on_is_the_next_pods(tmp_path: Path) -> No
         await them.allocate("fast", cpu("numa1"), pods=("uid-next",))
         assert not await them.start("next", them.kubelet.env(made))
         assert them.cpus("next") == "4-5"
-
-
-def as_it_ran(name: str, env: list[dict[str, str]]) -> dict[str, Any]:
-    """Return a pod that was started before the daemon comes."""
-    made = pod(name)
-    made["metadata"]["uid"] = f"uid-{name}"
-    made["spec"]["containers"][0]["env"] = env
-    return made
 
 
 async def test_claims_that_containers_use_outlive_the_store(

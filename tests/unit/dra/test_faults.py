@@ -27,7 +27,7 @@ from tests.support import nodes
 from tests.support.apiserver import Answer, APIServer, Request
 from tests.support.resources import claim
 
-from .test_driver import GATES, cpu
+from .driver_cluster import GATES, cpu
 
 ASKED = Claim(namespace="default", name="fast", uid="uid-fast")
 AWAY = Answer(status=503, body="away")
