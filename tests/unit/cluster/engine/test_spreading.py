@@ -193,6 +193,20 @@ def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
     assert engine.spread(read_group(group(1, "rack"))) == {"a2": 1}
 
 
+def test_a_node_that_is_tainted_later_takes_no_pods_that_nobody_asked_for_before() -> None:
+    cluster = Cluster(read_snapshot({"nodes": RACKS}).nodes)
+    engine = Engine(ClusterSettings(), cluster.view)
+    cluster.follow(engine)
+    assert engine.spread(read_group(group(2, "rack"))) == {"a1": 1, "b1": 1}
+    taint = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    (tainted,) = read_snapshot({"nodes": [node("a1", rack="a") | {"spec": taint}]}).nodes
+    cluster.set_node(tainted)
+    other = {"tolerations": [{"key": "other", "operator": "Exists"}]}
+    assert "a1" not in engine.spread(read_group(group(3, "rack", spec=other)))
+    tolerating = {"tolerations": [{"key": "k", "operator": "Exists"}]}
+    assert "a1" in engine.spread(read_group(group(3, "rack", spec=tolerating)))
+
+
 def test_preferences_are_read() -> None:
     texts = [
         "topology.kubernetes.io/zone",

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.gates import openings
+from nri_policy.cluster.groups.gates import Opening, openings
 from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.membership import Membership
 from nri_policy.cluster.objects.node import read_node
@@ -119,3 +120,18 @@ def test_levels_above_the_host_are_selected_by_their_labels() -> None:
         Assignment("main", levels, [Placed(["b1", "r1"], 1)]), [member("a", None)], GATE, NODES
     )
     assert found[0].selector == {"example.com/block": "b1", "example.com/rack": "r1"}
+
+
+@pytest.mark.parametrize("zone", ["", "node-1"])
+def test_a_pod_that_is_let_go_gets_its_place_and_loses_our_gate_alone(zone: str) -> None:
+    pod = member("a", 0).pod
+    opening = Opening(pod, {HOSTNAME: "h1"}, zone)
+    patch = OpenGate(opening, "g", GATE).patch()
+    assert patch["spec"] == {
+        "schedulingGates": [{"name": "other"}],
+        "nodeSelector": {HOSTNAME: "h1"},
+    }
+    annotations = patch["metadata"]["annotations"]
+    assert annotations == {"placement.nri/group": "g"} | (
+        {"placement.nri/zone": zone} if zone else {}
+    )
