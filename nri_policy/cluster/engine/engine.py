@@ -28,7 +28,6 @@ from nri_policy.cluster.engine.spread_assignment import (
     replace_spread,
     spread_refusal,
 )
-from nri_policy.cluster.engine.spreading import read_preferences
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
@@ -43,6 +42,7 @@ from nri_policy.cluster.objects.request import (
     units,
 )
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.objects.spread_preferences import read_preferences
 
 
 class Engine(ClusterState):

@@ -1,4 +1,4 @@
-"""Spreading: the best balance over the values of labels, from the top down.
+"""Spreading: the best balance over the values of labels, from the top down; spec cluster.md §6.
 
 The tree is made of the preferences' values, over every node: a missing label is the empty value.
 Pods that run count in their branches whether their nodes take new ones or not.
@@ -6,7 +6,6 @@ Pods that run count in their branches whether their nodes take new ones or not.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,79 +14,23 @@ from operator import itemgetter
 from typing import cast
 
 import msgspec
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import PODS, Amounts, DocumentError, join
+from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.group import PlacementRequest, PodSet
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
-from nri_policy.foundation.wording import quoted
+from nri_policy.cluster.objects.spread_preferences import Preference
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector
-from nri_policy.native._spreading import MAX_WEIGHT
 from nri_policy.native._spreading import spread as fill
 
 _OUTSIDE = 255  # code of nodes that are not asked about
 MAX_FILTERS = 16  # kinds of pods whose nodes are remembered
-
-_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
-_PREFERENCE = re.compile(rf"\s*(?P<pack>pack:)?\s*{_KEY}\s*(?:=\s*\{{(?P<weights>[^{{}}]*)\}}\s*)?")
-_WEIGHT = re.compile(
-    r"""\s*(?:"(?P<quoted>[^"]*)"|(?P<value>[-A-Za-z0-9_.]+))\s*:\s*(?P<n>\d+)\s*"""
-)
-_MAX_DIGITS = 9
-
-
-class Preference(Struct, frozen=True):
-    """Spread over the values of a node label, by weight; *packed*: fill as few as possible."""
-
-    key: str
-    packed: bool = False
-    weights: Mapping[str, int] = field(default_factory=dict)  # 1 for values that are not there
-
-
-def read_preferences(texts: Sequence[str], path: str) -> list[Preference]:
-    """Return what `spreadOver` says, coarse to fine.
-
-    Each entry is `KEY`, `KEY={VALUE: WEIGHT, …}` or `pack:KEY`; the empty value is written `""`.
-    Raises DocumentError.
-    """
-    found: list[Preference] = []
-    for number, text in enumerate(texts):
-        place = join(path, number)
-        match = _PREFERENCE.fullmatch(text)
-        if match is None:
-            raise DocumentError(
-                place, f"{quoted(text)} is not KEY, KEY={{VALUE: WEIGHT, …}} or pack:KEY"
-            )
-        if any(each.key == match["key"] for each in found):
-            raise DocumentError(place, f"{quoted(match['key'])} is given twice")
-        if match["pack"] and match["weights"] is not None:
-            raise DocumentError(place, "pack: takes no weights")
-        weights = _read_weights(match["weights"] or "", place)
-        found.append(Preference(match["key"], bool(match["pack"]), weights))
-    return found
-
-
-def _read_weights(text: str, path: str) -> dict[str, int]:
-    weights: dict[str, int] = {}
-    for part in text.split(",") if text.strip() else ():
-        match = _WEIGHT.fullmatch(part)
-        number = int(match["n"]) if match and len(match["n"]) <= _MAX_DIGITS else 0
-        if match is None or not 1 <= number <= MAX_WEIGHT:
-            raise DocumentError(
-                path, f"{quoted(part.strip())} is not VALUE: WEIGHT, from 1 to {MAX_WEIGHT}"
-            )
-        value = match["value"] if match["quoted"] is None else match["quoted"]
-        if value in weights:
-            raise DocumentError(path, f"{quoted(value)} has two weights")
-        weights[value] = number
-    return weights
 
 
 class SpreadTree:

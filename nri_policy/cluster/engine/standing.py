@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import count_fitting, pods_of
+from nri_policy.cluster.engine.room import count_fitting, pods_of
 from nri_policy.cluster.objects.group import PlacementGroup
 
 

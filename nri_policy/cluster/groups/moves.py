@@ -19,7 +19,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import Room, hosts_named
+from nri_policy.cluster.engine.reservation import hosts_named
+from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones

@@ -13,7 +13,8 @@ from types import MappingProxyType
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import Reservations, count_fitting, place_of, pods_of
+from nri_policy.cluster.engine.reservation import Reservations, place_of
+from nri_policy.cluster.engine.room import count_fitting, pods_of
 from nri_policy.cluster.groups.queue import Queue, Rank
 from nri_policy.cluster.objects.group import (
     GROUP_LABEL,

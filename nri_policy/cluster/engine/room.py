@@ -1,0 +1,81 @@
+"""How many pods of a group fit where, now or if other groups were not there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.placement import count
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.request import (
+    Unit,
+    Unplaceable,
+    asks,
+    implied,
+    is_spread,
+    plan,
+    units,
+)
+from nri_policy.native._counts import Counts
+
+
+class Room:
+    """How much of a pod set fits into each domain and on each host."""
+
+    def __init__(self, engine: Engine, unit: Unit) -> None:
+        nothing = implied(unit) or (is_spread(unit.workers) and not asks(unit.workers.request))
+        self.tree: Tree = engine.tree_of(unit)
+        self.plan = plan(
+            unit, implied=nothing, levels=self.tree.shape.levels, settings=engine.settings
+        )
+        self.unit = unit
+        self.host_level = len(self.tree.shape.topology.levels) - 1
+        self.leaf = dict(self.tree.leaves_of_nodes())
+        self._pod = unit.workers.template.spec.effective()
+        base = self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
+        self._rows, self._row = base.rows, dict(base.leaves_of_nodes())
+        self.counts: Counts | None = None
+        with suppress(Unplaceable):  # no node takes part
+            self.counts, _ = count(self.tree, unit, self.plan, engine.settings, {})
+
+    def pods(self, node: str) -> int:
+        """Return how many pods fit on a host; where hosts share a leaf, on all of them."""
+        leaf = self.leaf.get(node) if self.counts is not None else None
+        if leaf is None:
+            return 0
+        assert self.counts is not None
+        return self.counts.of(self.tree.shape.domains.above(leaf, self.host_level))[0]
+
+    def free(self, node: str) -> int:
+        """Return thousandths of pods that a host's free resources are, were pods divisible."""
+        leaf = self._row.get(node)
+        return 0 if leaf is None else _pods_in(self._rows.room(leaf), self._pod)
+
+    def order(self, node: str) -> tuple[int, int, str]:
+        """Return by what hosts are ordered: the freest first."""
+        return -self.pods(node), -self.free(node), node
+
+
+def _pods_in(room: Mapping[str, int], pod: Amounts) -> int:
+    shares = [max(0, room.get(name, 0)) * 1000 // each for name, each in pod.items() if each]
+    return min(shares, default=0)
+
+
+def count_fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> int:
+    """Return how many pods of *group* fit on *hosts* now, each pod set by itself."""
+    total = 0
+    for unit in units(group):
+        if unit.workers.count:
+            now = Room(engine, unit)
+            fits = sum(now.pods(node) for node in hosts)
+            total += min(fits, unit.workers.count) + (unit.leader is not None and fits > 0)
+    return min(total, pods_of(group))
+
+
+def pods_of(group: PlacementGroup) -> int:
+    """Return how many pods a group has."""
+    return sum(each.count for each in group.pod_sets)
