@@ -1,8 +1,7 @@
-"""Which nodes a cluster has and what they report of their zones: held once, and read by all.
+"""The nodes of a cluster and what they report of their zones: held once, and read by all.
 
-Only `Cluster` changes it, one event at a time: first what is held, then it tells those who count
-on it, in the order in which they came. So whoever is told, or asked between two events, finds all
-others' tables of the same moment.
+Only `Cluster` changes them, one event at a time. It changes what it holds first. Then it tells its
+followers, in the order in which they came. So between two events all tables show the same moment.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class ClusterView(Struct, frozen=True):
 
 
 class Follower(Protocol):
-    """One who counts on nodes and zones."""
+    """A part of the cluster side that keeps tables of nodes and zones."""
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Take in that a node changed, came (no *old*) or went (no *new*)."""
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
-        """Take in what a node reported, the same again maybe, or that its report went."""
+        """Take in a node's report, which may say the same as before, or that it went."""
 
 
 class Cluster:
@@ -64,7 +63,7 @@ class Cluster:
         self._followers: list[Follower] = []
 
     def follow(self, *followers: Follower) -> None:
-        """Have these told of all that changes from now on."""
+        """Tell *followers* of all changes from now on."""
         self._followers += followers
 
     def set_node(self, node: ClusterNode) -> None:

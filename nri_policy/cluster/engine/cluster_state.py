@@ -1,11 +1,13 @@
 """What is used where in a cluster: nodes, zones, pods and groups, and the trees made of them.
 
-It does no I/O, has no clock, and the same events in whatever order give the same state. An event
-changes the leaf of one node and no other.
+It does no I/O and has no clock. The same events give the same state in any order. An event changes
+the leaves of one node only.
 
-What counts as used on a node: pods that are bound and not finished (effective requests and a place
-among `pods`), but for those of a group that has assignments: these are used by the assignments,
-whether the pods run or not, less what finished pods of the group gave back.
+What counts as used on a node, by spec cluster.md §4.3:
+
+1. each pod that is bound, not finished, and in no group with assignments: its effective request,
+   and one of the node's `pods`;
+2. the assignments of groups, whether their pods run or not, less what finished pods gave back.
 """
 
 from __future__ import annotations

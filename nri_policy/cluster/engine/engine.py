@@ -268,7 +268,7 @@ class Engine(ClusterState):
         return self._ledger.is_up_to_date()
 
     def without_nodes(self, nodes: Collection[str]) -> Engine:
-        """Return a fork in which nobody uses these *nodes*; this one if there are none."""
+        """Return a fork in which no pods go to these *nodes*; this one if there are none."""
         if not nodes:
             return self
         made = self.fork()
@@ -276,7 +276,7 @@ class Engine(ClusterState):
         return made
 
     def close(self, nodes: Collection[str]) -> None:
-        """Have nobody use these *nodes* in this fork."""
+        """Let no pods go to these *nodes* in this fork."""
         self._ledger.close(nodes)
 
     def occupy(self, node: str, kind: Amounts, times: int) -> None:

@@ -30,6 +30,7 @@ class Filter:
     def update(self, leaf: int, node: ClusterNode) -> None:
         """Read the properties of the node that *leaf* is."""
         spec = self.spec
+        # A node that several exclude counts under the first of these (spec cluster.md §4.5).
         taint = untolerated(node.taints, self.tolerations) if node.taints else None
         score = code = 0
         if taint is not None:

@@ -1,7 +1,7 @@
 """What is used where: the trees of topologies and of label values, kept up to date.
 
-A tree is made when it is first asked for. Whoever tries something does it in a fork: it copies the
-arrays of the trees that it is asked for, and what it counts nobody else sees.
+A tree is made when it is first asked for. To try something, take a fork: it copies the arrays of
+the trees that it is asked for, and nobody else sees what it counts.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Ledger:
         self._each(count)
 
     def close(self, nodes: Collection[str]) -> None:
-        """Have nobody use these *nodes*; they stay what they are of their trees."""
+        """Let no pods go to these *nodes*, which stay in their trees."""
         assert self.is_fork
         found = [self._view.nodes[name] for name in nodes if name in self._view.nodes]
         closed = [each for each in found if each.name not in self.closed]

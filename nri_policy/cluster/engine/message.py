@@ -1,4 +1,4 @@
-"""Why a pod set does not fit: texts that users of Kueue know and search for."""
+"""Why a pod set does not fit: texts that users of Kueue know and search for; cluster.md §5."""
 
 from __future__ import annotations
 

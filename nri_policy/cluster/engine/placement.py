@@ -1,4 +1,4 @@
-"""Placing one pod set, or workers with their leader, on one tree."""
+"""Placing one pod set, or workers with their leader, on one tree; spec cluster.md §5."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Groups leave as a whole, never a part of one. They are taken out in order of priority, lowest first,
 the youngest first among equals, until the waiting group fits; then all that it can do without are
-put back, the last one that was taken out first. So each of those that have to leave is needed.
+put back, the last one that was taken out first. So each of those that have to leave is needed (spec
+cluster.md §9).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Replacement: the pods of failed nodes are placed anew, all others stay where they are.
 
 Where to is what the group was promised: a slice that lost pods is completed in its own domain; a
-required request stays in the domain of its level where the rest is; else anywhere.
+required request stays in the domain of its level where the rest is; else anywhere. The rules are in
+spec cluster.md §9.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ class _Search(Struct, frozen=True):
         Where the failed node is gone with its labels, it is the one that the missing pods complete.
         """
         tree = self.tree
-        for layer in reversed(request.slices):
+        for layer in reversed(request.slices):  # the innermost first: it promises most (§9)
             if layer.level not in tree.shape.levels:
                 continue
             level = tree.shape.levels.index(layer.level)

@@ -2,7 +2,7 @@
 
 A request that names a level beside `spreadOver` is packed first: the domain of that level (or above
 it, if only preferred) that would hold all is chosen by the rules of packing. Its hosts are then
-filled by the rules of spreading.
+filled by the rules of spreading (spec cluster.md §6).
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class SpreadTree:
         return True
 
     def close(self, node: ClusterNode) -> None:
-        """Have nobody use a node."""
+        """Let no pods go to a node."""
         leaf = self._at.get(node.name)
         if leaf is not None and _is_open(node):
             self.rows.add(leaf, {}, 0, -1)

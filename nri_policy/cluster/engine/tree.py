@@ -156,7 +156,7 @@ class Tree:
         return made
 
     def close(self, node: ClusterNode) -> None:
-        """Have nobody use a node; it stays part of the tree."""
+        """Let no pods go to a node, which stays part of the tree."""
         leaf = self._node_at.get(node.name)
         if leaf is None:
             return
@@ -240,7 +240,7 @@ class Tree:
             self.rows.add(at, amounts, -times)
 
     def close_hosts(self, hosts: Iterable[str], kind: Filter) -> None:
-        """Do without those hosts that *kind* would admit."""
+        """Let no pods go to those of *hosts* that *kind* would admit."""
         for host in hosts if self.shape.topology.by_host else ():
             first = self._host_at.get(host)
             for leaf in () if first is None else self.shape.zones_from(first):
@@ -389,7 +389,7 @@ class Tree:
         self._counts.clear()
 
     def _path(self, node: ClusterNode) -> Path | None:
-        """Return the path of a node; None, and noted why, if it takes no part."""
+        """Return the path of a node; None, and noted why, if it takes no part (cluster.md §4.1)."""
         topology = self.shape.topology
         paths, *_ = arrange([node], tuple(topology.levels), topology.node_labels, self.left_out)
         return paths[0] if paths else None

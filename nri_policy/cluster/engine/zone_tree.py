@@ -1,7 +1,7 @@
 """The tree of a topology that goes on below the host: its leaves are zones of hosts.
 
 What a zone has left is what its NodeResourceTopology object says, less what assignments use that
-the object does not count yet.
+the object does not count yet (spec cluster.md §7).
 """
 
 from __future__ import annotations

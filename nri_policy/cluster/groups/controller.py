@@ -1,16 +1,20 @@
-"""The controller of placement groups, without I/O: what was seen in, what is to be written out.
+"""The controller of placement groups, without I/O: objects as they are seen in, writes out.
 
-Owns the way of a group: its pods wait behind a gate; once all are there a PlacementGroup is
-created; it waits in the queue; its assignment is written to its status; and only when that was
-*seen* in the cluster are its gates opened. Every step is derived from what is there, none from what
-was done before: after a crash between any two writes the next controller goes on.
+The steps of a group:
 
-What was asked to be written is kept apart until its object is seen at another revision, so that
-it is neither asked twice nor promised twice. `note_failure` says that it did not come to be,
-`note_no_answer` that nobody knows: what it promises stays promised.
+1. Its pods wait behind a gate. Once all are there, a PlacementGroup is created.
+2. The group waits in the queue until it has places, which are written to its status.
+3. When that status has been *seen* in the cluster, and not before, the gates are opened.
 
-Each group is on its own: what goes wrong with one, be it a write that is refused or an error of
-ours, is said of that group, which is tried again later; the others go on.
+Every step follows from the objects that are there, none from what was done before. So after a crash
+between any two writes the next controller goes on.
+
+A write is under way until its object is seen at another revision. Until then it is not asked again,
+and nobody else gets the places that it promises. `note_failure` says that it was not done,
+`note_no_answer` that nobody knows: then its promise holds.
+
+An error of one group, a refused write or a bug of ours, is said of that group, which is tried again
+later. The others go on.
 """
 
 from __future__ import annotations

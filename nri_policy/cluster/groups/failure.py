@@ -1,4 +1,4 @@
-"""Which of a group's hosts have failed: told from the nodes, from its pods there, and the clock.
+"""Which of a group's hosts have failed, by their nodes, its pods there, and the clock; cluster.md §9.
 
 | a host fails | when |
 |---|---|

@@ -1,4 +1,4 @@
-"""Opening gates: which place of a group's assignment each of its waiting pods gets.
+"""Opening gates: which place of a group's assignment each waiting pod gets; spec cluster.md §9.
 
 Owns the way from pods and an assignment to places. With a rank on every pod the i-th rank goes to
 the i-th place of the assignment, written out; in any doubt each domain is filled up to its count

@@ -1,7 +1,7 @@
 """The pods of each group, and the Jobs that own them, or the PodGroups that they name.
 
-Owns which pod is in which group. A pod of a Job or PodGroup is in none before that is known; a pod
-that says what makes no sense is in none at all.
+A pod of a Job or PodGroup is in no group until that object is known. A pod with labels that make no
+sense is in no group.
 """
 
 from __future__ import annotations

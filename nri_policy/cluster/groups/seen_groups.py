@@ -1,7 +1,7 @@
 """PlacementGroups as they were seen, and what is asked to be written of them.
 
-Owns what is under way: a write is, until its group is seen at another revision or is gone, or until
-it is known that the write did not come to be. A group whose write failed is left alone for a while.
+A write is under way until its group is seen at another revision or is gone, or until it is known
+that it was not done. A group whose write failed is left alone for a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NUMA fit: whether the zones of each node can hold a pod, and how well.
+"""NUMA fit: whether the zones of each node can hold a pod, and how well; spec cluster.md §8.
 
 Owns which nodes there are and what was found out about them; the rules are the kernel's. Answers
 are kept by what a pod asks: the next equal pod costs only the nodes that changed since.

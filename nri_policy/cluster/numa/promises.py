@@ -1,4 +1,4 @@
-"""The zones of the live cluster, and what has been promised of them.
+"""The zones of the live cluster, and what has been promised of them; spec cluster.md §8.
 
 kube-scheduler filters the next pod before it has bound the last one, and a node reports a pod only
 after that is there. Owns what is taken off a node's zones in between, so that no place is given

@@ -2,7 +2,8 @@
 
 A service is the controller that owns pods; of a ReplicaSet, its Deployment. Where its next pod
 should go is the rule of spreading for one pod: at each level the branch with the fewest of its pods
-by weight, then the host with the fewest recent failures, of its own pods, of all pods.
+by weight, then the host with the fewest recent failures, of its own pods, of all pods (§6 of spec
+cluster.md).
 
 kube-scheduler asks about the next pod before it has bound the last one. A pod counts on the node
 that was chosen for it, or to which we bind it, until it is seen bound, asks again, or

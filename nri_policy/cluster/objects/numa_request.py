@@ -1,4 +1,4 @@
-"""What a pod asks of NUMA zones: its QoS class, and a step of the filter for each container.
+"""What a pod asks of NUMA zones, by cluster.md §8: its QoS class, and a step for each container.
 
 Without `strict` it is what kube-scheduler's NodeResourceTopologyMatch counts: a sidecar is an init
 container like any other, and what the pod itself requests does not count. With it, sidecars hold

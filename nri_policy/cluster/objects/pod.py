@@ -1,6 +1,6 @@
 """Pods and pod templates: what they request, where they may run, whom they belong to.
 
-Requests default to limits, as the API server has it. A pod's effective request is
+Requests default to limits, as the API server has it. A pod's effective request (cluster.md §4.3) is
 
     max(init containers, Σ app containers + sidecars) + overhead
 

@@ -1,4 +1,4 @@
-"""What a pod set asks for, made into a plan for one topology: the rules of requests.
+"""What a pod set asks for, made into a plan for one topology; spec cluster.md §3 and §5.
 
 | case | level | |
 |---|---|---|

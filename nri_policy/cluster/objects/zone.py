@@ -174,7 +174,7 @@ def zone_above(zone: Zone, kind: str, by_name: Mapping[str, Zone]) -> Zone | Non
     """Return the zone of a type that another one is in.
 
     The zones of NUMA nodes have no parents in our reports, as their readers expect it. They are in
-    the zone that has their memory.
+    the zone that has their memory (spec cluster.md §7).
     """
     number = NUMA_NAME.fullmatch(zone.name)
     if not zone.parent and number is not None:
