@@ -8,7 +8,6 @@ called `command`.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -18,6 +17,7 @@ import click
 
 from nri_policy.cli.examples import show
 from nri_policy.cli.failure import Failure
+from nri_policy.foundation.garbage import collection_paused
 from nri_policy.foundation.wording import did_you_mean, printable, quoted
 
 _COMMANDS = (  # in the order of --help
@@ -78,11 +78,8 @@ class _Commands(Program):
         if cmd_name not in _COMMANDS:
             return None
         room = __name__ if cmd_name == "cluster" else f"{__name__}.node"
-        gc.disable()  # imports leave nothing to collect, and are looked through again and again
-        try:
+        with collection_paused():
             module = import_module(f"{room}.{cmd_name.replace('-', '_')}")
-        finally:
-            gc.enable()
         command: click.Command = module.command
         show(command, cmd_name)
         return command

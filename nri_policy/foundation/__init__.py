@@ -7,6 +7,7 @@ Others import from these modules:
 | `backoff` | how long to wait before somebody who failed to answer is asked again |
 | `clock` | time as the sessions see it, for a test to replace as a whole |
 | `cpuset` | the one set type for CPU ids and memory node ids, used everywhere |
+| `garbage` | pauses of Python's garbage collection, where much is made and nothing of it dropped |
 | `glob` | shell globs with the rules of Go's path/filepath.Match, which users of the peer rely on |
 | `refusal` | the base of the errors that the engine answers an event with |
 | `singleton` | one instance of the plugin a node: two would fail every creation of a container |

@@ -30,6 +30,7 @@ from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
+from nri_policy.foundation.garbage import collection_paused
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
@@ -81,7 +82,7 @@ class ClusterSource(Struct, frozen=True):
         A live one is asked for its PodDisruptionBudgets only where they matter.
         """
         given = Files()
-        with document_errors():
+        with document_errors(), collection_paused():
             if self.synthetic is not None:
                 made = synthetic.make(self.synthetic)
                 given = Files(cluster=made.cluster, settings=made.settings)
