@@ -19,6 +19,7 @@ from nri_policy.cluster.service.watch import Watch
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.cluster_api import ClusterAPI
+from tests.support.patience import HANGS
 
 DOCUMENT: dict[str, Any] = {
     "apiVersion": "config.nri/v1alpha1",
@@ -53,7 +54,7 @@ def test_at_sigterm_it_lets_the_lease_go(tmp_path: Path, caplog: pytest.LogCaptu
     caplog.set_level(logging.INFO)
 
     async def play() -> None:
-        async with ClusterAPI(tmp_path) as api:
+        async with asyncio.timeout(HANGS), ClusterAPI(tmp_path) as api:
             task = asyncio.create_task(running(api, tmp_path))
             while "event=leading" not in caplog.text:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.005)
@@ -74,7 +75,7 @@ def test_it_ends_with_the_error_of_what_it_follows(
         raise RuntimeError("a mistake of ours")
 
     async def play() -> None:
-        async with ClusterAPI(tmp_path) as api:
+        async with asyncio.timeout(HANGS), ClusterAPI(tmp_path) as api:
             await running(api, tmp_path)
 
     monkeypatch.setattr(Watch, "run", fail)
