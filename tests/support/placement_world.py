@@ -274,6 +274,7 @@ class Play:
         else:
             metadata = item["metadata"]
             owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
+            controller.groups.hear(("default", name), metadata["resourceVersion"])
             controller.set_group(read_group(item), metadata["resourceVersion"], owners)
 
     def listen(self, most: int | None = None) -> None:

@@ -30,6 +30,7 @@ class SeenGroups:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.refusals = Refusals(now)
+        self._heard: dict[Key, str] = {}  # revisions of which we have been told
         self._seen: dict[Key, SeenGroup] = {}
         self._at: dict[str, set[Key]] = {}  # groups that have places, by host
         self._owned: dict[str, set[Key]] = {}  # groups, by the uid of an owner
@@ -64,13 +65,12 @@ class SeenGroups:
         return {key for key, each in self._seen.items() if each.group.status.evicted}
 
     def lacks(self, revisions: Mapping[Key, str]) -> set[Key]:
-        """Return the groups that are not known as they are at these *revisions*."""
-        seen = self._seen
-        return {
-            key
-            for key, revision in revisions.items()
-            if key not in seen or seen[key].revision != revision
-        }
+        """Return the groups of whose *revisions* we have not been told."""
+        return {key for key, each in revisions.items() if self._heard.get(key) != each}
+
+    def hear(self, key: Key, revision: str) -> None:
+        """Take in that we are told of a group, which may turn out to be of no use."""
+        self._heard[key] = revision
 
     def see(self, key: Key, seen: SeenGroup) -> tuple[SeenGroup | None, bool]:
         """Take in a group as it is now.
@@ -93,6 +93,7 @@ class SeenGroups:
     def remove(self, key: Key) -> None:
         """Take in that a group went."""
         self._forget(key)
+        self._heard.pop(key, None)
         self._asked.pop(key, None)
         self.refusals.remove(key)
 

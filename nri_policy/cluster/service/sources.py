@@ -137,6 +137,8 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
     def take_group(item: Raw) -> None:
         metadata = convert(item, _Group, "").metadata
         owners = frozenset(each.uid for each in metadata.owner_references or ())
+        # whatever is wrong with it: who begins to lead waits for the news of it, not for its sense
+        controller.groups.hear(metadata.key("", "a group"), metadata.resource_version)
         controller.set_group(read_group(item), metadata.resource_version, owners)
 
     return [

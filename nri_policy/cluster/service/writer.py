@@ -28,8 +28,7 @@ from nri_policy.cluster.groups.writes import (
     WriteSpec,
     WriteStatus,
 )
-from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import API_VERSION, KIND, read_group
+from nri_policy.cluster.objects.group import API_VERSION, KIND
 from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.watch import PODS
 from nri_policy.foundation.backoff import backoff
@@ -65,7 +64,7 @@ class Writer:
         self._sleep = sleep
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._current = False  # all groups are known as they were when we began to lead
+        self._current = False  # we were told of all groups as they were when we began to lead
         self._writes: set[asyncio.Task[None]] = set()  # under way
 
     def wake(self) -> None:
@@ -116,18 +115,19 @@ class Writer:
             return ()
 
     async def _is_current(self) -> bool:
-        """Whether the controller knows all groups as they are now, whoever has written them."""
+        """Whether the controller was told of all groups as they are now, whoever wrote them."""
         try:
             listing = await self._client.list(GROUPS)
         except APIError as error:
             log.warning("not-listed", extra={"kind": GROUPS.plural, "reason": str(error)})
             return False
-        items = {
-            (each["metadata"]["namespace"], each["metadata"]["name"]): each
+        revisions = {
+            (each["metadata"]["namespace"], each["metadata"]["name"]): each["metadata"][
+                "resourceVersion"
+            ]
             for each in listing.items
         }
-        revisions = {key: each["metadata"]["resourceVersion"] for key, each in items.items()}
-        if any(_is_readable(items[key]) for key in self.controller.groups.lacks(revisions)):
+        if self.controller.groups.lacks(revisions):
             return False
         self.controller.settle()
         return True
@@ -201,14 +201,6 @@ class Writer:
         return await self._client.merge(
             PODS, pod.name, patch, namespace=pod.namespace, part="status", by_key=True
         )
-
-
-def _is_readable(item: Object) -> bool:
-    try:
-        read_group(item)
-    except DocumentError:
-        return False
-    return True
 
 
 def _event(notice: Notice) -> Object:

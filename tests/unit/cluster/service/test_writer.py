@@ -6,10 +6,14 @@ import asyncio
 from http.client import CONFLICT, NOT_FOUND, SERVICE_UNAVAILABLE, UNPROCESSABLE_ENTITY
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from nri_policy.cluster.groups import controller
 from nri_policy.cluster.groups.writes import Write, WriteStatus
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.service import sources
+from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.kube.client import Client, Kind, Listing
 from nri_policy.kube.errors import APIError
@@ -99,11 +103,30 @@ def test_who_begins_to_lead_knows_all_groups_first() -> None:
     client.groups = [play.world.objects["groups"]["job-j"]]
     assert not asyncio.run(writer._is_current())
     play.notify("groups", "job-j")
-    unreadable = {"metadata": {"namespace": "default", "name": "x", "resourceVersion": "1"}}
-    client.groups.append(unreadable)
     assert asyncio.run(writer._is_current())
     client.code = SERVICE_UNAVAILABLE
     assert not asyncio.run(writer._is_current())
+
+
+@pytest.mark.parametrize("mistake", ["of its author", "of ours"])
+def test_who_begins_to_lead_does_not_wait_for_a_group_that_cannot_be_taken(
+    mistake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play, _ = placing()
+    client = Answering()
+    writer = writer_of(play, client)
+    group = play.world.objects["groups"]["job-j"]
+    group["metadata"] |= {"namespace": "default", "name": "wrong"}
+    if mistake == "of ours":
+        monkeypatch.setattr(controller, "disagreement", lambda _: 1 // 0)
+    else:
+        group["spec"] = None
+    client.groups = [group]
+    assert not asyncio.run(writer._is_current())
+    (followed,) = [each for each in sources._of_groups(play.controller) if each.kind == GROUPS]
+    with pytest.raises((DocumentError, ZeroDivisionError)):
+        followed.take(msgspec.Raw(msgspec.json.encode(group)))
+    assert asyncio.run(writer._is_current())
 
 
 def test_others_have_their_turn_while_a_new_leader_looks_at_all_groups(
