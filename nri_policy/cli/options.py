@@ -113,8 +113,13 @@ def machine_options(command: _Command) -> _Command:
     return with_source
 
 
+def name_of(path: Path | str) -> str:
+    """Return how messages name a file that a user gives; `-` is the standard input."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
 def given_settings(path: Path) -> GivenSettings:
-    """Return where in a file, or in stdin (`-`), settings are.
+    """Return where in a file, or in the standard input (`-`), settings are.
 
     Raises SettingsError, or Failure where it cannot be read.
     """
@@ -122,8 +127,8 @@ def given_settings(path: Path) -> GivenSettings:
         with click.open_file(path, "rb") as file:
             text = file.read(_MOST_SETTINGS + 1)
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
-    return find_settings(text, "stdin" if str(path) == "-" else str(path))
+        raise Failure(f"{name_of(path)}: {error.strerror}", Exit.SETTINGS) from error
+    return find_settings(text, name_of(path))
 
 
 def load_settings(path: Path) -> Settings:

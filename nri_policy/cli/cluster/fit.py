@@ -15,7 +15,7 @@ from nri_policy.cli.cluster.run import read_cluster_settings
 from nri_policy.cli.cluster.service import Service, service_options
 from nri_policy.cli.cluster.source import document_errors, documents_of, text_of, usual_kubeconfig
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.options import form_option
+from nri_policy.cli.options import form_option, name_of
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.numa.report import NodeFit, node_fits
 from nri_policy.cluster.objects.document import DocumentError
@@ -101,18 +101,18 @@ def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
     """Return the pod that a file asks about, as it is sent and as it is read; raises Failure."""
     documents = documents_of([path])
     if len(documents) != 1:
-        raise Failure(f"{path}: {len(documents)} documents; give one pod", Exit.USAGE)
+        raise Failure(f"{name_of(path)}: {len(documents)} documents; give one pod", Exit.USAGE)
     try:
         document = pod_document(documents[0], "")
         return document, read_pod(document, "")
     except DocumentError as error:
-        raise Failure(f"{path}: {error}", Exit.USAGE) from error
+        raise Failure(f"{name_of(path)}: {error}", Exit.USAGE) from error
 
 
 def _read(files: Sequence[Path]) -> Files:
     given = Files()
     for path in files:
-        given.add(text_of(path), str(path))
+        given.add(text_of(path), name_of(path))
     return given
 
 

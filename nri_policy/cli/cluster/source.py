@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nri_policy.cli.cluster.run import read_cluster_settings
 from nri_policy.cli.cluster.service import Service, service_options
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import find_group
 from nri_policy.cluster.objects.document import DocumentError
@@ -89,7 +90,7 @@ class ClusterSource(Struct, frozen=True):
             elif not self.files:
                 given = self._ask(budgets=budgets)
             for path in self.files:
-                given.add(text_of(path), str(path))
+                given.add(text_of(path), name_of(path))
             snapshot = read_snapshot(given.cluster)
             if self.settings is not None:
                 settings = read_cluster_settings(self.settings)
@@ -240,8 +241,13 @@ def document_errors() -> Iterator[None]:
 
 
 def text_of(path: Path) -> bytes:
-    """Return what a file holds, or stdin for `-`; raises Failure, also where it has no end."""
+    """Return what a file, or the standard input (`-`), holds.
+
+    Raises Failure, also where it has no end.
+    """
     text = bytearray()
+    if str(path) == "-" and sys.stdin.closed:
+        raise click.UsageError("the standard input can be read once: give one - only")
     try:
         with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
             while chunk := file.read(_CHUNK):
@@ -252,16 +258,16 @@ def text_of(path: Path) -> bytes:
                         if b"\0" in chunk
                         else f"it is longer than {MAX_SIZE} bytes"
                     )
-                    raise Failure(f"{path}: {wrong}", Exit.USAGE)
+                    raise Failure(f"{name_of(path)}: {wrong}", Exit.USAGE)
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}", Exit.USAGE) from error
+        raise Failure(f"{name_of(path)}: {error.strerror}", Exit.USAGE) from error
     return bytes(text)
 
 
 def documents_of(paths: Iterable[Path]) -> list[Object]:
     """Return the objects in files; raises Failure."""
     with document_errors():
-        return [each for path in paths for each in read_documents(text_of(path), str(path))]
+        return [each for path in paths for each in read_documents(text_of(path), name_of(path))]
 
 
 def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
@@ -269,11 +275,11 @@ def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
     groups = []
     for path in paths:
         with document_errors():
-            documents = [*read_documents(text_of(path), str(path))]
+            documents = [*read_documents(text_of(path), name_of(path))]
         try:
             groups += read_groups(documents)
         except DocumentError as error:
-            raise Failure(f"{path}: {error}", Exit.USAGE) from error
+            raise Failure(f"{name_of(path)}: {error}", Exit.USAGE) from error
     return require(groups, paths)
 
 
@@ -292,7 +298,7 @@ def group_of(asked: tuple[Path, ...]) -> PlacementGroup:
     """Return the only group in files; raises Failure."""
     groups = groups_of(asked)
     if len(groups) != 1:
-        problem = f"{asked[0]}: {len(groups)} groups; one can be explained at a time"
+        problem = f"{name_of(asked[0])}: {len(groups)} groups; one can be explained at a time"
         raise Failure(problem, Exit.USAGE)
     return groups[0]
 
@@ -300,6 +306,6 @@ def group_of(asked: tuple[Path, ...]) -> PlacementGroup:
 def require(found: list[_Kind], paths: Iterable[Path]) -> list[_Kind]:
     """Return what was *found* in files; raises Failure if that is nothing."""
     if not found:
-        names = ", ".join(map(str, paths))
+        names = ", ".join(map(name_of, paths))
         raise Failure(f"{names}: there is no object to place in it", Exit.USAGE)
     return found

@@ -16,7 +16,7 @@ from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.holdings import HEADINGS, cells, short
 from nri_policy.cli.node.running import Running, ask_running
-from nri_policy.cli.options import picture_form_option
+from nri_policy.cli.options import name_of, picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise click.UsageError("give pods by -f, settings by --settings, or both")
     if file is None and replicas is not None:
         raise click.UsageError("--replicas is about pods: give them by -f")
-    manifests = "" if file is None else _text(file, file.name)
+    manifests = "" if file is None else _text(file, name_of(file.name))
     settings = "" if settings_file is None else _settings(settings_file)
     with asking(control_socket) as client, _blame(file):
         now = None if form in {"json", "yaml"} else ask_running(client)
@@ -138,7 +138,7 @@ def _blame(file: IO[str] | None) -> Iterator[None]:
     except DeclinedError as error:
         if file is None or not error.invalid:
             raise
-        raise DeclinedError(f"{file.name}: {error}", invalid=True) from error
+        raise DeclinedError(f"{name_of(file.name)}: {error}", invalid=True) from error
 
 
 def _text(file: IO[str], name: str) -> str:
@@ -152,10 +152,10 @@ def _settings(path: str) -> str:
     """Return a document of settings that makes sense; Failure says what is wrong with it."""
     try:
         with click.open_file(path, encoding="utf-8-sig") as file:
-            text = _text(file, path)
-        load(text, path)
+            text = _text(file, name_of(path))
+        load(text, name_of(path))
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror}", Exit.SETTINGS) from error
+        raise Failure(f"{name_of(path)}: {error.strerror}", Exit.SETTINGS) from error
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
     return text

@@ -206,12 +206,9 @@ def _request(pod: Pod) -> PlacementRequest | None:
     if not _asks(pod) or any(GROUP_LABEL in each for each in _given(pod)):
         return None
     try:
-        request = read_request(pod.annotations, pod.labels, "metadata")
-        if request is not None:
-            read_preferences(request.spread_over, SPREAD_OVER)
+        return read_request(pod.annotations, pod.labels, "metadata")
     except DocumentError:  # it is not held up by what makes no sense
         return None
-    return request
 
 
 def _service(pod: Pod) -> Service:

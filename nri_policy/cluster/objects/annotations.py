@@ -16,6 +16,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.objects.group import Algorithm, PlacementRequest, Slice
 from nri_policy.cluster.objects.movable import MOVABLE
+from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.cluster.objects.topology_spreading import (
     TopologySpreading,
     check_topology_spreading,
@@ -253,6 +254,10 @@ class _Reading:
         parts = [part.strip() for part in _COMMA.split(text)]
         if not all(parts):
             raise self.error(SPREAD_OVER, "must be a list of labels, coarse to fine")
+        try:
+            read_preferences(parts, "")
+        except DocumentError as error:
+            raise self.error(SPREAD_OVER, f"is not taken: {error.text}") from None
         return parts
 
     def algorithm(self) -> Any:

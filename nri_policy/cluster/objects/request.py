@@ -21,6 +21,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.cluster.objects.topology_spreading import check_topology_spreading
 from nri_policy.foundation.wording import quoted
 
@@ -135,6 +136,7 @@ def check_request(request: PlacementRequest, path: str) -> None:
         )
     if request.topology_spreading is not None:
         check_topology_spreading(request.topology_spreading, join(path, "topologySpreading"))
+    read_preferences(request.spread_over, join(path, "spreadOver"))
     if request.slices and request.spread_over:
         raise DocumentError(join(path, "spreadOver"), "pods of slices cannot be spread")
     if request.leader_group is not None and request.leader_group.isdecimal():

@@ -44,6 +44,7 @@ from nri_policy.cluster.objects.membership import (
 )
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
+from nri_policy.cluster.objects.request import units
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.fields import mistyped, mistyped_workload
 from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, count_parallel
@@ -109,6 +110,7 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
     """Return the groups in *documents*, in their order; raises DocumentError.
 
     Every pod set has the request that its template's annotations make, unless it has one itself.
+    No request breaks a rule.
     """
     groups: dict[Key, PlacementGroup] = {}
     sizes: dict[Key, tuple[int, str]] = {}  # of groups made of pods
@@ -120,6 +122,10 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
             _add_pod(groups, sizes, pod_groups, value, place)
             continue
         for group in _groups_of(value, place):
+            try:
+                units(group)
+            except DocumentError as error:
+                raise error.below(place) from None
             key = (group.namespace, group.name)
             if key in groups:
                 raise DocumentError(

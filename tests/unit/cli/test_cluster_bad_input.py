@@ -54,7 +54,9 @@ def test_bad_groups_and_clusters_are_one_sentence(tmp_path: Path, text: str) -> 
     assert refusal("place", "-f", str(path), *SYNTHETIC).startswith(f"nri-policy: {path}: ")
     if text not in {"kind: Service", "kind: JobSet"}:  # of the kinds that do not matter
         assert refusal("tree", "--cluster", str(path)).startswith(f"nri-policy: {path}: ")
-        assert refusal("tree", "--cluster", "-", stdin=text).startswith("nri-policy: -: ")
+        assert refusal("tree", "--cluster", "-", stdin=text).startswith(
+            "nri-policy: standard input: "
+        )
 
 
 @pytest.mark.parametrize("command", [["tree", "--cluster"], ["place", *SYNTHETIC, "-f"]])
@@ -103,6 +105,39 @@ def test_yaml_may_begin_with_a_brace(tmp_path: Path) -> None:
     path.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}\n")
     done = CliRunner().invoke(main, ["cluster", "place", "-f", str(path), *SYNTHETIC])
     assert done.exit_code == 0, done.output
+
+
+def test_the_standard_input_is_read_once() -> None:
+    said = refusal("place", "-f", "-", "--cluster", "-", stdin='{"kind": "List"}')
+    assert "the standard input can be read once: give one - only" in said
+
+
+GROUP = """\
+apiVersion: placement.nri/v1alpha1
+kind: PlacementGroup
+metadata: {name: j}
+spec:
+  podSets:
+  - {name: m, count: 2, template: {spec: {containers: [{name: c}]}}, request: REQUEST}
+"""
+
+
+@pytest.mark.parametrize(
+    ("request_", "problem"),
+    [
+        ('{spreadOver: ["zone={a: -2}"]}', "request.spreadOver[0]: 'a: -2' is not VALUE: WEIGHT"),
+        ("{required: a, preferred: b}", "request: required 'a' and preferred 'b' exclude"),
+    ],
+)
+def test_a_request_that_breaks_a_rule_is_named_with_its_file(
+    tmp_path: Path, request_: str, problem: str
+) -> None:
+    path, text = tmp_path / "group.yaml", GROUP.replace("REQUEST", request_)
+    path.write_text(text)
+    said = refusal("place", "-f", str(path), *SYNTHETIC)
+    assert said.startswith(f"nri-policy: {path}: spec.podSets[0].{problem}")
+    path.write_text(f"{GROUP.replace('REQUEST', '{}').replace('name: j', 'name: i')}---\n{text}")
+    assert f"{path}: [1].spec.podSets[0].{problem}" in refusal("place", "-f", str(path), *SYNTHETIC)
 
 
 def test_a_file_without_a_cluster_in_it_is_an_error(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_values_of_the_chart_are_checked_from_stdin() -> None:
     values = "config: {reservedResources: {cpu: 750m}}"
     good = CliRunner().invoke(main, ["config", "check", "-"], input=values)
     assert good.exit_code == 0, good.output
-    assert good.stdout.startswith("stdin: these settings are good\n")
+    assert good.stdout.startswith("standard input: these settings are good\n")
     command = ["config", "check", "-", "--synthetic", "package:1 core:2"]
     bad = CliRunner().invoke(main, command, input=values.replace("750m", "9"))
     assert bad.exit_code == Exit.SETTINGS

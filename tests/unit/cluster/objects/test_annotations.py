@@ -134,6 +134,10 @@ BAD = [
     ({"our_max_per_host": "-1"}, f"{P}.placement.nri/max-per-host: '-1' must be from 1 to"),
     ({"our_spread_over": "a,,b"}, "must be a list of labels, coarse to fine"),
     (
+        {"our_spread_over": "a, b={c: -2}"},
+        f"{P}.placement.nri/spread-over: 'a, b={{c: -2}}' is not taken: 'c: -2' is not VALUE",
+    ),
+    (
         {"require_topology": "a"},
         "no such annotation; did you mean 'kueue.x-k8s.io/podset-required-topology'?",
     ),
