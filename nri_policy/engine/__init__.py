@@ -4,6 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `claims` | what parts of resource claims hold, as a store would say it |
 | `classification` | which classes containers are in, and what the runtime hears of that |
 | `criteria` | the table of criteria by which pools are compared |
 | `engine` | events in, decisions out |
