@@ -6,6 +6,7 @@ Values only. A claim's CPUs belong to the claim: containers that name it use the
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -53,6 +54,11 @@ def variable(part: ClaimPart) -> str:
 
     Names of requests have no capitals, so `a/b` and `a-b` of one claim have two variables.
     """
-    request = part.request.replace("/", "_OR_")
-    name = re.sub(r"[^0-9A-Za-z]", "_", f"{part.claim}_{request}")
+    return _variable(part.claim, part.request)
+
+
+@lru_cache(1024)  # every container that shows a claim is compared with all claims of the node
+def _variable(claim: str, request: str) -> str:
+    request = request.replace("/", "_OR_")
+    name = re.sub(r"[^0-9A-Za-z]", "_", f"{claim}_{request}")
     return f"{VARIABLE}{name}"
