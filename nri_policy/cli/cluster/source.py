@@ -43,13 +43,13 @@ Object = dict[str, Any]
 
 _Command = Callable[..., Any]
 _Kind = TypeVar("_Kind")
-_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 documents_option = click.option(
     "-f",
     "--file",
     "asked",
-    type=_FILE,
+    type=FILE,
     multiple=True,
     help="Pods, Jobs, JobSets, LeaderWorkerSets, Deployments, StatefulSets, ReplicaSets or"
     " PlacementGroups; - for stdin.",
@@ -63,7 +63,7 @@ class ClusterSource(Struct, frozen=True):
     synthetic: str | None
     settings: Path | None
     kubeconfig: Path | None
-    levels: list[str] | None  # of the first topology, instead of the settings'
+    levels: list[str] | None = None  # of the first topology, instead of the settings'
 
     @property
     def is_given(self) -> bool:
@@ -77,10 +77,13 @@ class ClusterSource(Struct, frozen=True):
         with document_errors():
             return engine_of(snapshot, settings), snapshot
 
-    def read(self, *, budgets: bool = False) -> tuple[ClusterSnapshot, ClusterSettings]:
+    def read(
+        self, *, groups: bool = True, budgets: bool = False
+    ) -> tuple[ClusterSnapshot, ClusterSettings]:
         """Return the cluster and its settings; raises Failure or UsageError.
 
-        A live one is asked for its PodDisruptionBudgets only where they matter.
+        A live one is asked for what is about groups, and for PodDisruptionBudgets, only where they
+        matter.
         """
         given = Files()
         with document_errors(), collection_paused():
@@ -88,7 +91,7 @@ class ClusterSource(Struct, frozen=True):
                 made = synthetic.make(self.synthetic)
                 given = Files(cluster=made.cluster, settings=made.settings)
             elif not self.files:
-                given = self._ask(budgets=budgets)
+                given = self._ask(groups=groups, budgets=budgets)
             for path in self.files:
                 given.add(text_of(path), name_of(path))
             snapshot = read_snapshot(given.cluster)
@@ -107,7 +110,7 @@ class ClusterSource(Struct, frozen=True):
         first = replace(first, levels=self.levels, below_host=below)
         return replace(settings, topologies=[first, *others])
 
-    def _ask(self, *, budgets: bool) -> Files:
+    def _ask(self, *, groups: bool, budgets: bool) -> Files:
         """Return what the live cluster has now."""
         try:
             connect = access(self.kubeconfig or usual_kubeconfig())
@@ -116,7 +119,7 @@ class ClusterSource(Struct, frozen=True):
                     "no cluster is named, and there is no ~/.kube/config: give --cluster,"
                     " --synthetic or --kubeconfig"
                 )
-            return asyncio.run(_list(Client(connect), budgets=budgets))
+            return asyncio.run(_list(Client(connect), groups=groups, budgets=budgets))
         except KubeconfigError as error:
             raise Failure(str(error), Exit.USAGE) from error
         except APIError as error:
@@ -131,9 +134,9 @@ def usual_kubeconfig() -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-async def _list(client: Client, *, budgets: bool) -> Files:
+async def _list(client: Client, *, groups: bool, budgets: bool) -> Files:
     try:
-        return await list_cluster(client, budgets=budgets)
+        return await list_cluster(client, groups=groups, budgets=budgets)
     finally:
         await client.close()
 
@@ -147,14 +150,14 @@ def _read_levels(
         raise click.BadParameter(str(error)) from error
 
 
-def cluster_options(command: _Command) -> _Command:
+def snapshot_options(command: _Command) -> _Command:
     """Give *command* the options that name a cluster; it gets them as `source`."""
 
     @click.option(
         "--cluster",
         "files",
         metavar="FILE",
-        type=_FILE,
+        type=FILE,
         multiple=True,
         help="Output of `kubectl get nodes,pods,noderesourcetopologies,placementgroups -A -o json`;"
         " - for stdin.",
@@ -173,13 +176,6 @@ def cluster_options(command: _Command) -> _Command:
         help="A ClusterPlacement document.",
     )
     @click.option(
-        "--levels",
-        metavar="LABEL,…",
-        callback=_read_levels,
-        help="Labels of nodes, coarse to fine: the levels of the first topology, instead of those"
-        " of the settings.",
-    )
-    @click.option(
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -192,14 +188,33 @@ def cluster_options(command: _Command) -> _Command:
         files: tuple[Path, ...],
         made: str | None,
         settings: Path | None,
-        levels: list[str] | None,
         kubeconfig: Path | None,
         **named: Any,
     ) -> Any:
-        source = ClusterSource(files, made, settings, kubeconfig, levels)
+        source = ClusterSource(files, made, settings, kubeconfig)
         return command(*args, source=source, **named)
 
     return with_source
+
+
+def cluster_options(command: _Command) -> _Command:
+    """Give *command* the options that name a cluster and its levels, as `source`."""
+
+    @snapshot_options
+    @click.option(
+        "--levels",
+        metavar="LABEL,…",
+        callback=_read_levels,
+        help="Labels of nodes, coarse to fine: the levels of the first topology, instead of those"
+        " of the settings.",
+    )
+    @wraps(command)
+    def with_levels(
+        *args: Any, source: ClusterSource, levels: list[str] | None, **named: Any
+    ) -> Any:
+        return command(*args, source=replace(source, levels=levels), **named)
+
+    return with_levels
 
 
 def service_option(command: _Command) -> _Command:

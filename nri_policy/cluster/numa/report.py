@@ -13,6 +13,7 @@ from msgspec import Struct
 from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.shortage import host_shortage, zone_shortage
 from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.numa_node import zone_name
 from nri_policy.cluster.objects.pod import Pod
@@ -32,6 +33,7 @@ class NodeFit(Struct, frozen=True):
     aligned: bool  # whether the node aligns pods to zones; if not, any zone may take them
     zones: list[str]  # of the pod in all, or of each container; empty where none is decided
     promised: int  # pods that hold a place there and are not reported yet
+    lacks: str = ""  # of what there is too little, in numbers; empty where that is not the reason
 
 
 def node_fits(
@@ -77,8 +79,15 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
     for name, slot in sorted(zones.fits.slots.items()):
         reported = zones.fits.get(name)
         chosen = zones.fits.zones(name, request) or ()
-        why = host_reason(zones.view.nodes[name], used.get(name, {}), pod.spec)
-        why = why or reason(answer.verdicts[slot])
+        node, report = zones.view.nodes[name], zones.view.zones.get(name)
+        why = host_reason(node, used.get(name, {}), pod.spec)
+        lacks = ""
+        if why.startswith(("nodeSelector", "resource")):
+            lacks = host_shortage(node, used.get(name, {}), pod.spec)
+        elif not why:
+            why = reason(answer.verdicts[slot])
+            if why and reported is not None and report is not None and not reported.stale:
+                lacks = zone_shortage(report, request, by_pod=reported.by_pod)
         rows.append(
             NodeFit(
                 node=name,
@@ -88,6 +97,7 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
                 aligned=reported is not None and reported.known and reported.single,
                 zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen],
                 promised=promised[name],
+                lacks=lacks,
             )
         )
     return rows

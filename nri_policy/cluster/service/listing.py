@@ -18,21 +18,20 @@ _TOPOLOGIES = [
     Kind(group="kueue.x-k8s.io", version=version, plural="topologies")
     for version in ("v1beta2", "v1beta1")
 ]
+_OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [WORKLOADS])]
 
 
-async def list_cluster(client: Client, *, budgets: bool = False) -> Files:
+async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = False) -> Files:
     """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
 
-    PodDisruptionBudgets are asked for only where they matter.
+    What is about groups, and PodDisruptionBudgets, are asked for only where they matter.
     """
     given = Files()
     for key, kinds in (
         ("nodes", [NODES]),
         ("pods", [PODS]),
         ("zones", [ZONES]),
-        ("groups", [GROUPS]),
-        ("topologies", _TOPOLOGIES),
-        ("workloads", [WORKLOADS]),
+        *(_OF_GROUPS if groups else []),
         *([("budgets", [BUDGETS])] if budgets else []),
     ):
         for kind in kinds:

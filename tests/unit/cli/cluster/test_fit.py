@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,16 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_a_row_for_each_node(files: list[str]) -> None:
     code, text = run(*files)
     assert code == 0
-    assert [line.split() for line in text.splitlines()] == [
+    first, *rows = text.splitlines()
+    assert first == "default/p fits on 1 of 2 nodes, best on free"
+    assert [re.split("  +", line) for line in rows] == [
         ["node", "fits", "score", "zones", "reason"],
         ["free", "yes", "33", "node-1"],
-        ["full", "no", "0", "cannot", "align", "container"],
+        [
+            "full",
+            "no",
+            "cannot align container: cpu: 4 asked, 1 left in node-0, 8 in an empty zone",
+        ],
     ]
 
 
@@ -54,7 +61,7 @@ def one_node(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         (tmp_path / "asked.json").write_text(json.dumps(asked))
         where = ["--cluster", str(tmp_path / "cluster.json")]
         code, text = run("-f", str(tmp_path / "asked.json"), *where)
-        return code, text.splitlines()[1].split(maxsplit=3)
+        return code, re.split("  +", text.splitlines()[2])
 
     return ask
 
@@ -75,15 +82,15 @@ def test_a_node_without_a_report_aligns_nothing(one_node: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "resource"),
+    ("requests", "reason"),
     [
-        ({"cpu": 500}, "cpu"),
-        ({"cpu": 1, "memory": "9Ti"}, "memory"),
-        ({"cpu": 1, "gpu": 64}, "x/gpu"),
+        ({"cpu": 500}, 'resource "cpu": 500 asked, 128 of 128 left'),
+        ({"cpu": 1, "memory": "9Ti"}, 'resource "memory": 9 TiB asked, 512 GiB of 512 GiB left'),
+        ({"cpu": 1, "gpu": 64}, 'resource "x/gpu": 64 asked, 0 of 0 left'),
     ],
 )
-def test_what_a_node_has_in_all_counts(one_node: Any, requests: Any, resource: str) -> None:
-    assert one_node(asked(**requests)) == (1, ["n", "no", "100", f'resource "{resource}"'])
+def test_what_a_node_has_in_all_counts(one_node: Any, requests: Any, reason: str) -> None:
+    assert one_node(asked(**requests)) == (1, ["n", "no", reason])
 
 
 def test_what_other_pods_use_of_a_node_counts(one_node: Any) -> None:
@@ -98,13 +105,13 @@ def test_what_other_pods_use_of_a_node_counts(one_node: Any) -> None:
     [
         ({"ready": False}, {}, "not ready"),
         ({"taints": [{"key": "k", "effect": "NoSchedule"}]}, {}, 'taint "k:NoSchedule"'),
-        ({}, {"nodeSelector": {"disk": "ssd"}}, "nodeSelector"),
+        ({}, {"nodeSelector": {"disk": "ssd"}}, "nodeSelector: no label disk=ssd"),
     ],
 )
 def test_readiness_taints_and_selectors_count(
     one_node: Any, changes: Any, spec: Any, reason: str
 ) -> None:
-    assert one_node(asked(spec, cpu=1), **changes) == (1, ["n", "no", "100", reason])
+    assert one_node(asked(spec, cpu=1), **changes) == (1, ["n", "no", reason])
     tolerant = asked({"tolerations": [{"operator": "Exists"}]}, cpu=1)
     assert one_node(tolerant, **changes)[0] == (1 if reason == "not ready" else 0)
 
@@ -116,7 +123,61 @@ def test_one_pod_of_a_workload_is_tried(one_node: Any, kind: str) -> None:
         "metadata": {"name": "w"},
         "spec": {"template": {"spec": objects.pod_spec({"cpu": 500})}},
     }
-    assert one_node(workload) == (1, ["n", "no", "100", 'resource "cpu"'])
+    assert one_node(workload) == (
+        1,
+        ["n", "no", 'resource "cpu": 500 asked, 128 of 128 left'],
+    )
+
+
+def test_where_a_pod_fits_nowhere_the_reasons_are_counted(files: list[str], tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text(json.dumps({"kind": "Pod"} | pod("p", 9)))
+    code, text = run(*files)
+    assert code == 1
+    assert text.startswith("default/p fits on none of 2 nodes: cannot align container (2)\n")
+
+
+def test_a_container_may_find_each_resource_in_another_zone(tmp_path: Path) -> None:
+    report = zones("n", 1, 4)
+    for zone, memory in zip(report["zones"], ("8Gi", "1Gi"), strict=True):
+        zone["resources"].append({"name": "memory", "allocatable": "8Gi", "available": memory})
+    large = node("n")
+    large["status"]["allocatable"] |= {"memory": "16Gi"}
+    items = [{"kind": "Node"} | large, {"kind": "NodeResourceTopology"} | report]
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": items}))
+    amounts = {"cpu": 4, "memory": "4Gi"}
+    spec = {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]}
+    asked = {"kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    (tmp_path / "pod.json").write_text(json.dumps(asked))
+    where = ["--cluster", str(tmp_path / "cluster.json")]
+    assert (
+        "cannot align container: no zone has all of it left"
+        in run("-f", f"{tmp_path}/pod.json", *where)[1]
+    )
+
+
+def test_a_cluster_may_be_made_up(files: list[str]) -> None:
+    code, text = run(*files[:2], "--synthetic", "rack:2 host:40 cpu:16 memory:64Gi numa:2")
+    assert code == 0
+    first, _, *rows, last = text.splitlines()
+    assert first == "default/p fits on 80 of 80 nodes, best on host-1-01"
+    assert (len(rows), last) == (60, "20 nodes not shown: --all shows them")
+    made = ["--synthetic", "rack:2 host:40 cpu:16 memory:64Gi numa:2", "--all"]
+    assert len(run(*files[:2], *made)[1].splitlines()) == 82
+
+
+def test_a_cluster_without_nodes_is_said(files: list[str], tmp_path: Path) -> None:
+    (tmp_path / "none.yaml").write_text("kind: List\nitems: []\n")
+    code, text = run(*files[:2], "--cluster", str(tmp_path / "none.yaml"))
+    assert (code, text) == (1, "default/p fits nowhere: the cluster has no nodes\n")
+
+
+def test_without_a_cluster_it_says_how_to_name_one(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    code, text = run(*files[:2])
+    assert (code, "give --cluster, --synthetic or --kubeconfig" in text) == (2, True)
 
 
 def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
@@ -143,10 +204,10 @@ def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_pat
 
     (code, text), (gone, error) = asyncio.run(play())
     assert code == 0
-    assert [line.split()[:5] for line in text.splitlines()[1:]] == [
-        ["a", "no", "0", "0", "cannot"],
+    assert [line.split()[:5] for line in text.splitlines()[2:]] == [
         ["b", "yes", "58", "node-1", "0"],
         ["c", "yes", "42", "node-1", "1"],
+        ["a", "no", "0", "cannot", "align"],
     ]
     assert (gone, "refused" in error) == (3, True)
 
