@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from nri_policy.cluster.objects.matching import Toleration, selected, untolerated
 from nri_policy.cluster.objects.node import ClusterNode
@@ -13,6 +16,7 @@ NODE_SELECTOR = 1  # codes of masks; taints have those from TAINT on
 AFFINITY = 2
 TAINT = 3
 MAX_TAINTS = 255 - TAINT  # kinds of taints told apart in one mask
+MAX_FILTERS = 64  # of one tree that are kept; the least recently used goes first
 
 
 class Filter:
@@ -52,3 +56,42 @@ class Filter:
             return "affinity"
         text = next(text for text, number in self._taints.items() if number == code - TAINT)
         return f'taint "{text}"'
+
+
+class Filters:
+    """The filters of a tree, by kind of pod; forks share them, as no node changes in a fork."""
+
+    def __init__(self, leaves: int) -> None:
+        self._leaves = leaves
+        self._latest: OrderedDict[bytes, Filter] = OrderedDict()
+
+    def find(
+        self,
+        spec: PodSpec,
+        tolerations: Sequence[Toleration],
+        nodes: Sequence[ClusterNode | None],
+        tainted: Collection[int],
+    ) -> Filter:
+        """Return the filter of pods that tolerate just these taints.
+
+        *nodes* are those of all leaves, *tainted* the leaves whose nodes have taints.
+        """
+        key = b""
+        if spec.node_selector or spec.affinity is not None or tolerations:
+            key = msgspec.json.encode((tolerations, spec.node_selector, spec.affinity))
+        found = self._latest.get(key)
+        if found is None:
+            found = self._latest[key] = Filter(spec, tolerations, self._leaves)
+            for leaf in range(len(nodes)) if found.reads_labels else tainted:
+                node = nodes[leaf]
+                if node is not None:
+                    found.update(leaf, node)
+            if len(self._latest) > MAX_FILTERS:
+                self._latest.popitem(last=False)
+        self._latest.move_to_end(key)
+        return found
+
+    def update(self, leaf: int, node: ClusterNode) -> None:
+        """Read the node that is at a leaf now."""
+        for each in self._latest.values():
+            each.update(leaf, node)

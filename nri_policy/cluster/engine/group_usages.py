@@ -11,7 +11,7 @@ from copy import copy
 from typing import Self
 
 from nri_policy.cluster.engine.usage import Usage, in_use
-from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
@@ -44,7 +44,7 @@ class GroupUsages:
         key = tuple(sorted(amounts.items()))
         found = self._kinds.get(key)
         if found is None:
-            found = self._kinds[key] = {**amounts, PODS: amounts.get(PODS, 0) + 1}
+            found = self._kinds[key] = with_place(amounts)
         return found
 
     def forget(self, key: Key) -> None:

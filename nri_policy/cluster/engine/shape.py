@@ -32,17 +32,18 @@ class Shape:
         *hosts* are the leaves of hosts, of those with zones the first ones.
         """
         self.topology = topology
+        self.by_host = topology.by_host
         self.levels = (*topology.levels, *(ZONE_LEVEL + each for each in below))
         self._depth = len(topology.levels)  # of hosts
         # Assignments name a leaf from the host on where there is one.
-        self._unnamed = self._depth - 1 if topology.by_host else 0
+        self._unnamed = self._depth - 1 if self.by_host else 0
         self.named_levels = list(self.levels[self._unnamed :])
         self.paths = paths
         self.domains = Domains(paths)
         self.hosts = hosts
         self._zoned = bool(below)
         self._leaf_at: dict[Path, int] = {}  # where leaves are not hosts
-        if self._zoned or not topology.by_host:
+        if self._zoned or not self.by_host:
             self._leaf_at = {path[self._unnamed :]: leaf for leaf, path in enumerate(paths)}
         self._entries = Entries(self.domains.leaves, self._entry)
 
@@ -50,13 +51,13 @@ class Shape:
         """Return the leaf that an assignment's values name, None where it has none."""
         if levels != self.named_levels and list(levels) != self.named_levels:
             return None
-        if self.topology.by_host and not self._zoned:
+        if self.by_host and not self._zoned:
             return self.hosts.get(values[0])
         return self._leaf_at.get(tuple(values))
 
     def find_path(self, path: Path) -> int | None:
         """Return the leaf of a node's path, of a host with zones the first; None without one."""
-        if not self.topology.by_host:
+        if not self.by_host:
             return self._leaf_at.get(path)
         leaf = self.hosts.get(path[-1])
         return leaf if leaf is not None and self.path_at(leaf) == path else None

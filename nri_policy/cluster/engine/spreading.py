@@ -13,13 +13,12 @@ from copy import copy
 from operator import itemgetter
 from typing import cast
 
-import msgspec
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.filter import Filter, Filters
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.group import PlacementRequest, PodSet
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -30,7 +29,7 @@ from nri_policy.native._domains import Domains, Mask, Rows, Vector
 from nri_policy.native._spreading import spread as fill
 
 _OUTSIDE = 255  # code of nodes that are not asked about
-MAX_FILTERS = 16  # kinds of pods whose nodes are remembered
+MAX_COUNTS = 16  # of kinds of pods that are kept; the least recently used go first
 
 
 class SpreadTree:
@@ -52,7 +51,6 @@ class SpreadTree:
         self._used = used
         self._running = running
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
-        self._filters: OrderedDict[bytes, Filter] = OrderedDict()
         self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
         self._origin: SpreadTree | None = None  # of a fork
         self.paths: list[tuple[str, ...]]
@@ -66,6 +64,7 @@ class SpreadTree:
             self._at = dict(alike.leaves_of_nodes())
             self._hosts = self._at.copy()
             self.domains, self.rows = alike.shape.domains, alike.rows.copy()
+        self._filters = Filters(len(self._nodes))
         self._every = array("i", bytes(4 * len(self._nodes)))
         for name, number in running.items():
             self.run(name, number)
@@ -133,8 +132,7 @@ class SpreadTree:
         if new.taints:
             self._tainted.add(leaf)
         self._join(leaf, 1)
-        for each in self._filters.values():
-            each.update(leaf, new)
+        self._filters.update(leaf, new)
         return True
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
@@ -217,12 +215,12 @@ class SpreadTree:
         key = (frozenset(pod.items()), kind)
         found = self._counts.pop(key, None)
         if found is None:
-            vector = Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1})
+            vector = Vector(self.rows, with_place(pod))
             found = Counts(self.rows, vector, kind.mask)
             known = None if self._origin is None else self._origin._counts.get(key)  # noqa: SLF001
             if known is not None:
                 found.start_from(known)
-            if len(self._counts) == MAX_FILTERS:
+            if len(self._counts) == MAX_COUNTS:
                 self._counts.popitem(last=False)
         self._counts[key] = found
         return found
@@ -231,22 +229,13 @@ class SpreadTree:
         mask = Mask(len(self._nodes), False)
         for leaf, node in enumerate(self._nodes):
             mask.set(leaf, kind.mask.get(leaf) if node.name in within else _OUTSIDE)
-        return Counts(self.rows, Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}), mask)
+        return Counts(self.rows, Vector(self.rows, with_place(pod)), mask)
 
     def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
         tolerations = (*spec.tolerations, *tolerations)
         affinity = spec.affinity and replace(spec.affinity, preferred=None)
-        key = msgspec.json.encode((tolerations, spec.node_selector, affinity))
-        found = self._filters.get(key)
-        if found is None:
-            kind = PodSpec(node_selector=spec.node_selector, affinity=affinity)
-            found = self._filters[key] = Filter(kind, tolerations, len(self._nodes))
-            for leaf in range(len(self._nodes)) if found.reads_labels else self._tainted:
-                found.update(leaf, self._nodes[leaf])
-            if len(self._filters) > MAX_FILTERS:
-                self._filters.popitem(last=False)
-        self._filters.move_to_end(key)
-        return found
+        kind = PodSpec(node_selector=spec.node_selector, affinity=affinity)
+        return self._filters.find(kind, tolerations, self._nodes, self._tainted)
 
     def _by_leaf(self, numbers: Mapping[str, int]) -> array[int]:
         by_leaf = array("i", bytes(4 * len(self.paths)))

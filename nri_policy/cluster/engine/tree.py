@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import msgspec
 
-from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.filter import Filter, Filters
 from nri_policy.cluster.engine.shape import Path, Shape
-from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
@@ -25,8 +25,7 @@ from nri_policy.cluster.objects.settings import Topology
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Rows, Vector, arrange, index
 
-MAX_MASKS = 64  # kept; the least recently used goes first
-MAX_COUNTS = 16
+MAX_COUNTS = 16  # that are kept; the least recently used go first
 
 _ANYWHERE = PodSpec()
 
@@ -40,7 +39,6 @@ class Tree:
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self._used = used
         self._hosts_assigned = False  # to hosts of leaves that are not hosts
-        self._filters: OrderedDict[Any, Filter] = OrderedDict()
         self._counts: OrderedDict[Any, Counts] = OrderedDict()
         self._origin: Self | None = None  # of a fork
         paths, first, others = arrange(
@@ -59,6 +57,7 @@ class Tree:
         self._nodes: list[ClusterNode | None] = []
         self.shape: Shape
         self._fill(topology, paths, first, others, amounts)
+        self._filters = Filters(self.shape.domains.leaves)
 
     def _fill(
         self,
@@ -146,7 +145,7 @@ class Tree:
         made = copy(self)
         made.rows = Rows(self.shape.domains)
         made._counts, made._origin = OrderedDict(), None  # noqa: SLF001 - another of this class
-        if only is None and self.shape.topology.by_host:
+        if only is None and self.shape.by_host:
             made.rows.fill([None if each is None else each.allocatable for each in self._nodes])
         else:
             for name in nodes if only is None else only:
@@ -160,7 +159,7 @@ class Tree:
         leaf = self._node_at.get(node.name)
         if leaf is None:
             return
-        amounts = {} if self.shape.topology.by_host else node.allocatable  # others share its leaf
+        amounts = {} if self.shape.by_host else node.allocatable  # others share its leaf
         for each in self.shape.zones_from(leaf):
             self.rows.add(each, amounts, -1, -1)
 
@@ -177,7 +176,7 @@ class Tree:
 
         Return False if the tree is to be made anew.
         """
-        if not self.shape.topology.by_host and self._hosts_assigned:
+        if not self.shape.by_host and self._hosts_assigned:
             return False  # what is assigned to a host goes with it
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
@@ -197,7 +196,7 @@ class Tree:
 
     def _is_free(self, leaf: int, _name: str) -> bool:
         """Return whether a node may join a leaf."""
-        return not self.shape.topology.by_host or self._nodes[leaf] is None
+        return not self.shape.by_host or self._nodes[leaf] is None
 
     def _has_twin(self, leaf: int) -> bool:
         """Return whether some node was left out for the hostname of *leaf*."""
@@ -241,7 +240,7 @@ class Tree:
 
     def close_hosts(self, hosts: Iterable[str], kind: Filter) -> None:
         """Let no pods go to those of *hosts* that *kind* would admit."""
-        for host in hosts if self.shape.topology.by_host else ():
+        for host in hosts if self.shape.by_host else ():
             first = self._host_at.get(host)
             for leaf in () if first is None else self.shape.zones_from(first):
                 if self.rows.nodes_at(leaf) and not kind.mask.get(leaf):
@@ -249,13 +248,13 @@ class Tree:
 
     def take(self, places: Mapping[int, int], pod: Amounts) -> None:
         """Count pods as used at leaves."""
-        amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
+        amounts = with_place(pod)
         for leaf, count in places.items():
             self.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""
-        if not self.shape.topology.by_host:
+        if not self.shape.by_host:
             return self.filter_of(_ANYWHERE, ())
         affinity = spec.affinity
         if affinity is not None and not scored:
@@ -269,21 +268,7 @@ class Tree:
 
     def filter_of(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
         """Return which leaves a pod may use that tolerates these taints and no others."""
-        key: Any = ()
-        if spec is not _ANYWHERE or tolerations:
-            key = msgspec.json.encode((tolerations, spec.node_selector, spec.affinity))
-        found = self._filters.get(key)
-        if found is None:
-            found = Filter(spec, tolerations, self.shape.domains.leaves)
-            for leaf in range(len(self._nodes)) if found.reads_labels else self._tainted:
-                node = self._nodes[leaf]
-                if node is not None:
-                    found.update(leaf, node)
-            self._filters[key] = found
-            if len(self._filters) > MAX_MASKS:
-                self._filters.popitem(last=False)
-        self._filters.move_to_end(key)
-        return found
+        return self._filters.find(spec, tolerations, self._nodes, self._tainted)
 
     def counts(  # noqa: PLR0913 - keywords: what is counted
         self,
@@ -351,14 +336,12 @@ class Tree:
         hosts, host_of = self._of_hosts(pod, kind, leader, leader_kind, most)
         return Counts(
             self.rows,
-            Vector(self.rows, {**pod, PODS: pod.get(PODS, 0) + 1}),
+            Vector(self.rows, with_place(pod)),
             kind.mask,
             size=size,
             slice_level=slice_level,
             inner=inner,
-            leader=None
-            if leader is None
-            else Vector(self.rows, {**leader, PODS: leader.get(PODS, 0) + 1}),
+            leader=None if leader is None else Vector(self.rows, with_place(leader)),
             leader_mask=leader_kind.mask if leader_kind else None,
             low=leaves.start,
             high=leaves.stop,
@@ -369,7 +352,7 @@ class Tree:
 
     def _limits(self, _pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""
-        if most is None or not self.shape.topology.by_host:
+        if most is None or not self.shape.by_host:
             return None
         return [max(0, most - held.get(leaf, 0)) for leaf in range(self.shape.domains.leaves)]
 
@@ -398,7 +381,7 @@ class Tree:
         """Make a node no part of its leaf, or its zones."""
         for each in self.shape.zones_from(leaf):
             self.rows.add(each, {}, 0, -1)
-            if self.shape.topology.by_host:
+            if self.shape.by_host:
                 self._nodes[each] = None
         self._add(node, leaf, -1)
 
@@ -406,15 +389,14 @@ class Tree:
         """Make a node part of its leaf, or its zones."""
         for each in self.shape.zones_from(leaf):
             self.rows.add(each, {}, 0, 1)
-            if self.shape.topology.by_host:
+            if self.shape.by_host:
                 self._nodes[each] = node
                 self._named_alike &= node.labels[HOSTNAME] == node.name
                 self._tainted.discard(each)
                 if node.taints:
                     self._tainted.add(each)
-                for kind in self._filters.values():
-                    kind.update(each, node)
-        if not self.shape.topology.by_host:
+                self._filters.update(each, node)
+        if not self.shape.by_host:
             self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
         self._node_at[node.name] = leaf
         self._add(node, leaf, 1)

@@ -13,7 +13,7 @@ from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.shape import Path, Shape
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.objects.zone import NodeZones, Zone, zones_of
@@ -166,7 +166,7 @@ class ZoneTree(Tree):
     def take(self, places: Mapping[int, int], pod: Amounts) -> None:
         """Count pods as used at zones, and on their hosts."""
         super().take(places, pod)
-        amounts = {**pod, PODS: pod.get(PODS, 0) + 1}
+        amounts = with_place(pod)
         for leaf, count in places.items():
             self.hosts.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
 

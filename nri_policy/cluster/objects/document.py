@@ -91,6 +91,11 @@ def join(path: str, key: str | int) -> str:
     return f"{path}.{name}" if path else name
 
 
+def with_place(pod: Amounts) -> Amounts:
+    """Return what a pod requests with the place that it takes among the node's `pods`."""
+    return {**pod, PODS: pod.get(PODS, 0) + 1}
+
+
 def parse_amount(resource: str, value: Wire, path: str) -> int:
     """Return a quantity of *resource*: CPU in milli, all else absolute, rounded up.
 
