@@ -23,6 +23,11 @@ def find_mistake(document: Mapping[str, Any]) -> str | None:
             "these are values of the Helm chart: write a TopologyAwarePolicy document with the"
             " content of `config` as its spec"
         )
+    if document.get("kind") == "BalloonsPolicy":
+        return (
+            "these are settings of nri-plugins' balloons policy, and there are no balloons here:"
+            " write a TopologyAwarePolicy document; docs/migration.md says what replaces balloons"
+        )
     return None
 
 

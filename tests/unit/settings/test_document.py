@@ -483,6 +483,7 @@ def test_settings_that_come_from_no_text_have_no_lines() -> None:
             "the text of its key config.yaml",
         ),
         ("kind: ConfigMap", "the text of its key data"),
+        ("kind: BalloonsPolicy\nspec: {}", "docs/migration.md says what replaces balloons"),
         ("image: {tag: x}\nconfig: {reservedResources: {cpu: 1}}", "values of the Helm chart"),
     ],
 )
