@@ -25,7 +25,7 @@ from nri_policy.cluster.objects.topology_spreading import TopologySpreading, sel
 from nri_policy.cluster.view import ClusterView
 
 
-class Crowded(Struct, frozen=True):
+class CrowdedDomain(Struct, frozen=True):
     """A domain that has too many groups of a service."""
 
     path: Path
@@ -46,7 +46,7 @@ def crowded_domains(
     tree: Tree,
     groups: Iterable[PlacementGroup],
     view: ClusterView,
-) -> list[Crowded]:
+) -> list[CrowdedDomain]:
     """Return the crowded domains for *unit* of *group*, among *groups*; the least crowded first.
 
     Raises Unplaceable for a rule about what is no level.
@@ -76,7 +76,9 @@ def crowded_domains(
         counts = Counter(place for each in alike for place in _places(each, path, view))
         total, share = counts.total(), rule.max_share_allowing_placement
         found += [
-            Crowded(domain, rule.key, count, total, share, rule.enforcement_mode == "Required")
+            CrowdedDomain(
+                domain, rule.key, count, total, share, rule.enforcement_mode == "Required"
+            )
             for domain, count in counts.items()
             if 100 * count > share * total
         ]
@@ -89,7 +91,7 @@ def spreading_of(unit: Unit) -> TopologySpreading | None:
     return None if request is None else request.topology_spreading
 
 
-def nodes_of(domains: Iterable[Crowded], tree: Tree) -> frozenset[str]:
+def nodes_of(domains: Iterable[CrowdedDomain], tree: Tree) -> frozenset[str]:
     """Return the nodes of these domains."""
     shape, paths = tree.shape, {each.path for each in domains}
     ranges = [

@@ -15,7 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.cluster_state import ClusterState
-from nri_policy.cluster.engine.crowding import Crowded, crowded_domains, nodes_of, spreading_of
+from nri_policy.cluster.engine.crowding import (
+    CrowdedDomain,
+    crowded_domains,
+    nodes_of,
+    spreading_of,
+)
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
 from nri_policy.cluster.engine.placement import assign, assignment
@@ -363,7 +368,7 @@ def _reordered(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[
     return [refused, *(each for each in steps if each != refused)]
 
 
-def _with_crowded(refused: Unplaceable, out: Sequence[Crowded]) -> Unplaceable:
+def _with_crowded(refused: Unplaceable, out: Sequence[CrowdedDomain]) -> Unplaceable:
     """Return the refusal as it is now, with the domains that are closed."""
     closed = ", ".join(str(each) for each in out)
     return Unplaceable(f"{refused}; topology spreading: {closed}" if closed else str(refused))

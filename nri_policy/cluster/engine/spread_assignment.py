@@ -24,7 +24,7 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.view import ClusterView
 
 
-class Chosen(Struct, frozen=True):
+class PackedDomain(Struct, frozen=True):
     """What a pod set is packed into, and its leader's leaf, -1 without one."""
 
     nodes: frozenset[str]
@@ -33,7 +33,7 @@ class Chosen(Struct, frozen=True):
 
 def choose(
     tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
-) -> Chosen | None:
+) -> PackedDomain | None:
     """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable."""
     if not asks(unit.workers.request):
         return None
@@ -41,7 +41,7 @@ def choose(
     counts, kind = count(tree, unit, wanted, settings, held)
     places, leader = search(tree, counts, kind, wanted, unit.workers.count)
     leaves = [leaf for leaf, _ in places] + [leader] * (leader >= 0)
-    return Chosen(nodes=_around(tree, leaves, wanted.level), leader=leader)
+    return PackedDomain(nodes=_around(tree, leaves, wanted.level), leader=leader)
 
 
 def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
-Key = TypeVar("Key", bound=Hashable)
+GroupKey = TypeVar("GroupKey", bound=Hashable)
 Rank = tuple[int, str, float]  # lower goes first
 
 
@@ -28,22 +28,22 @@ class _Waiting:
     hopeless: bool = False
 
 
-class Queue(Generic[Key]):
+class Queue(Generic[GroupKey]):
     """Groups that wait, by key."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Key, _Waiting] = {}
+        self._waiting: dict[GroupKey, _Waiting] = {}
         self._change = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: GroupKey) -> bool:
         return key in self._waiting
 
     def put(  # noqa: PLR0913 - keywords: of what the queue knows nothing else
         self,
-        key: Key,
+        key: GroupKey,
         priority: int,
         since: float,
         created: str = "",
@@ -58,14 +58,14 @@ class Queue(Generic[Key]):
         """
         self._waiting[key] = _Waiting((-priority, created, since), since, topology, holds)
 
-    def prioritize(self, key: Key, priority: int) -> None:
+    def prioritize(self, key: GroupKey, priority: int) -> None:
         """Take in the priority of a group: if it waits, it moves, and all are tried again."""
         found = self._waiting.get(key)
         if found is not None and found.rank[0] != -priority:
             found.rank = (-priority, *found.rank[1:])
             self.note_change()
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: GroupKey) -> None:
         """Forget a group, if it waits."""
         self._waiting.pop(key, None)
 
@@ -73,7 +73,7 @@ class Queue(Generic[Key]):
         """Take in that something came that could make a group fit."""
         self._change += 1
 
-    def note_refusal(self, key: Key, *, hopeless: bool, holds: bool = False) -> None:
+    def note_refusal(self, key: GroupKey, *, hopeless: bool, holds: bool = False) -> None:
         """Take in that a group did not fit; *hopeless*: not even into an empty cluster.
 
         One that *holds* is a holder from now on, for others leave for it.
@@ -82,17 +82,17 @@ class Queue(Generic[Key]):
         found.tried, found.refused = self._change, True
         found.hopeless, found.holds = hopeless, holds or (found.holds and not hopeless)
 
-    def rank(self, key: Key) -> Rank:
+    def rank(self, key: GroupKey) -> Rank:
         """Return the rank of a group that waits."""
         return self._waiting[key].rank
 
-    def due(self) -> Iterator[Key]:
-        """Yield the groups to try, in order; after each, `remove` or `refused` says what came."""
+    def due(self) -> Iterator[GroupKey]:
+        """Yield the groups to try, in order; `remove` or `note_refusal` follows each."""
         for key, waiting in self._in_order():
             if waiting.tried != self._change and key in self._waiting:
                 yield key
 
-    def all_due(self) -> Iterator[Key]:
+    def all_due(self) -> Iterator[GroupKey]:
         """Yield the groups to try, as `due` does, until none is left: one may help another."""
         while True:
             before = self._change
@@ -100,18 +100,18 @@ class Queue(Generic[Key]):
             if self._change == before:
                 return
 
-    def holders(self, now: float, timeout: float) -> list[Key]:
+    def holders(self, now: float, timeout: float) -> list[GroupKey]:
         """Return the groups for which hosts are set aside, in order; one of a topology at most.
 
         They have waited *timeout* seconds, or hold already.
         """
-        found: dict[str, Key] = {}
+        found: dict[str, GroupKey] = {}
         for key, waiting in self._in_order() if self._waiting else ():
             if waiting.topology not in found and _is_holder(waiting, now, timeout):
                 found[waiting.topology] = key
         return [*found.values()]
 
-    def seconds_waited(self, key: Key, now: float) -> float:
+    def seconds_waited(self, key: GroupKey, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
         return now - self._waiting[key].since
 
@@ -119,7 +119,7 @@ class Queue(Generic[Key]):
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
         return max((now - each.since for each in self._waiting.values()), default=0.0)
 
-    def _in_order(self) -> list[tuple[Key, _Waiting]]:
+    def _in_order(self) -> list[tuple[GroupKey, _Waiting]]:
         return sorted(self._waiting.items(), key=lambda each: each[1].rank)
 
 

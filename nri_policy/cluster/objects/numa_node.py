@@ -30,7 +30,7 @@ _POLICY_NAMES = ("none", "best-effort", "restricted", "single-numa-node")
 _SCOPES = ("container", "pod")
 
 
-class Resources:
+class ResourceNumbers:
     """Numbers of resource names, for the arrays."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class NumaNodes:
     """Makes the arrays of nodes; those that are alike share distances and columns."""
 
     def __init__(self) -> None:
-        self.resources = Resources()
+        self.resources = ResourceNumbers()
         self._distances: dict[tuple[tuple[int | None, ...], ...], Distances] = {}
         self._columns: dict[tuple[tuple[int, ...], tuple[int, ...]], Columns] = {}
 

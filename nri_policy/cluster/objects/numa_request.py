@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts
-from nri_policy.cluster.objects.numa_node import Resources
+from nri_policy.cluster.objects.numa_node import ResourceNumbers
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.foundation.units import BILLIONTHS
 from nri_policy.native._numa_fit import CONTAINER, INIT, POD, SIDECAR
@@ -45,7 +45,7 @@ class NumaRequest(Struct, frozen=True):
     native: bool  # whether it asks for native resources only
     steps: tuple[Step, ...]  # the pod in all, init containers, app containers
 
-    def compile(self, resources: Resources, weights: Mapping[str, int]) -> Request:
+    def compile(self, resources: ResourceNumbers, weights: Mapping[str, int]) -> Request:
         """Return it as arrays; weights below 1 count as 1, as do those that are not set."""
         names = sorted({name for step in self.steps for name, _ in step.amounts})
         column = {name: number for number, name in enumerate(names)}
