@@ -1,15 +1,16 @@
 """Hypothetical claims: what a scheduler would allocate of our devices to claims in manifests.
 
 Owns which fields of ResourceClaims and of their templates count (resource.k8s.io/v1). As by the
-scheduler's allocator the first device with room is taken, in the order of the slice; the allocator
-also tries others where a later request finds none. Selectors and constraints are not evaluated,
-which is said.
+scheduler's allocator the first devices with room are taken, in the order of the slice, and others
+where a later request finds none. Constraints between devices of others and ours are not evaluated,
+nor are selectors that do more than compare attributes, which is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -18,7 +19,8 @@ from msgspec import Struct, field
 from nri_policy.dra.allocation import AllocationError
 from nri_policy.dra.devices import pools_by_device, published
 from nri_policy.dra.objects import Part
-from nri_policy.dra.resource_slice import CPU
+from nri_policy.dra.resource_slice import CPU, attributes_of
+from nri_policy.dra.selectors import Attributes, selects
 from nri_policy.foundation.units import count_cpus, format_cpu, parse_cpu
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError
@@ -27,6 +29,7 @@ from nri_policy.workload.claim import DRIVER, ClaimPart
 
 DEVICE_CLASS = f"cpu.{DRIVER}"
 MAX_PARTS = 32  # of a claim, by the API
+MAX_TRIES = 10_000  # ways to allocate one claim that are looked at
 
 _UNKNOWN = (
     "the devices of resource claims were ignored: {}: which ones a pod gets is known once it is"
@@ -34,7 +37,8 @@ _UNKNOWN = (
 )
 _OFF = "the claim {} was ignored: dra.enabled is false"
 _UNREAD = (
-    "selectors and constraints of the claim {} were ignored: it got the first device with room"
+    "not all selectors and constraints of the claim {} were evaluated: it may get other devices of"
+    " ours, or none"
 )
 
 
@@ -47,13 +51,26 @@ class _Capacity(Part, frozen=True):
     requests: dict[str, str | int] = field(default_factory=dict)
 
 
+class _CEL(Part, frozen=True):
+    expression: str = ""
+
+
+class _Selector(Part, frozen=True):
+    cel: _CEL = _CEL()
+
+
 class _Wanted(Part, frozen=True):
     device_class_name: str
     name: str = ""  # of a subrequest
     allocation_mode: str = "ExactCount"
     count: int = 1
     capacity: _Capacity = _Capacity()
-    selectors: list[Any] = field(default_factory=list)
+    selectors: list[_Selector] = field(default_factory=list)
+
+    def takes(self, device: Attributes) -> bool | None:
+        """Return whether all selectors take a device of ours; None: not as far as is known."""
+        found = [selects(each.cel.expression, device) for each in self.selectors]
+        return False if False in found else None if None in found else True
 
 
 class _Request(Part, frozen=True):
@@ -74,9 +91,29 @@ class _Request(Part, frozen=True):
         return all(each.device_class_name == DEVICE_CLASS for each in self.alternatives.values())
 
 
+class _Constraint(Part, frozen=True):
+    requests: list[str] = field(default_factory=list)  # none: all
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+    def concerns(self, request: str) -> bool:
+        """Whether it is about a request, or a subrequest."""
+        return not self.requests or bool({request, request.partition("/")[0]} & {*self.requests})
+
+    def holds(self, values: Sequence[int | str | None]) -> bool:
+        """Return whether devices whose attribute has these values go together."""
+        different = len({*values})
+        return None not in values and different == (len(values) if self.distinct_attribute else 1)
+
+
 class _Devices(Part, frozen=True):
     requests: list[_Request]
-    constraints: list[Any] = field(default_factory=list)
+    constraints: list[_Constraint] = field(default_factory=list)
+
+    @property
+    def foreign(self) -> set[str]:
+        """The requests for devices of others."""
+        return {each.name for each in self.requests if not each.ours}
 
 
 class _Spec(Part, frozen=True):
@@ -147,16 +184,21 @@ class _Left(Struct, frozen=True):
 
     milli: dict[str, int]  # by device, in the order of the slice
     granule: int
+    attributes: Mapping[str, Attributes]  # by device
 
-    def take(self, wanted: _Wanted) -> list[tuple[str, int]]:
-        """Take as many devices as are wanted, with their milli-CPU; none if there are fewer."""
-        amount = _amount(wanted, self.granule)
-        found = [name for name, left in self.milli.items() if left >= amount]
-        if len(found) < wanted.count:
-            return []
-        for name in found[: wanted.count]:
-            self.milli[name] -= amount
-        return [(name, amount) for name in found[: wanted.count]]
+    def fitting(self, wanted: _Wanted, amount: int) -> list[str]:
+        """Return the devices that a request may have, and that have room."""
+        return [
+            name
+            for name, left in self.milli.items()
+            if left >= amount and wanted.takes(self.attributes[name]) is not False
+        ]
+
+
+class _Taken(Struct, frozen=True):
+    request: str  # with a subrequest: `request/subrequest`
+    device: str
+    milli: int
 
 
 def _allocate(
@@ -181,11 +223,7 @@ def _allocate(
         if not view.layout.settings.dra.enabled:
             warnings.append(_OFF.format(each.name))
             continue
-        if devices.constraints or any(
-            wanted.selectors
-            for request in devices.requests
-            for wanted in request.alternatives.values()
-        ):
+        if not _evaluated(devices, left):
             warnings.append(_UNREAD.format(each.name))
         prepared[each.name] = tuple(_parts(devices, left, view, namespace, own))
     if unknown:
@@ -212,7 +250,22 @@ def _left(view: NodeView) -> _Left:
         part = held.container.claim_part
         if part.device in milli:
             milli[part.device] -= part.milli
-    return _Left(milli, values[0].granule if values else 1)
+    attributes = {each.device.name: attributes_of(view.layout, each) for each in values}
+    return _Left(milli, values[0].granule if values else 1, attributes)
+
+
+def _evaluated(devices: _Devices, left: _Left) -> bool:
+    """Return whether it is known what all selectors and constraints of our devices say."""
+    foreign = devices.foreign
+    return not any(
+        foreign and any(map(each.concerns, foreign)) for each in devices.constraints
+    ) and not any(
+        wanted.takes(device) is None
+        for request in devices.requests
+        if request.ours
+        for wanted in request.alternatives.values()
+        for device in left.attributes.values()
+    )
 
 
 def _parts(
@@ -222,27 +275,74 @@ def _parts(
     if any((each.namespace, each.name) == (namespace, name) for each in held):
         raise AllocationError(f"claim {namespace}/{name} is shared by several pods")
     pools = pools_by_device(view.layout)
-    for request in devices.requests:
-        if request.ours:
-            asked, taken = _choose(request, left, f"{namespace}/{name}")
-            for device, milli in taken:
-                yield ClaimPart(
-                    claim=f"what-if.{namespace}.{name}",
-                    namespace=namespace,
-                    name=name,
-                    request=asked,
-                    device=device,
-                    pool=pools[device],
-                    milli=milli,
-                )
+    for taken in _Search(devices, left, f"claim {namespace}/{name}").run():
+        yield ClaimPart(
+            claim=f"what-if.{namespace}.{name}",
+            namespace=namespace,
+            name=name,
+            request=taken.request,
+            device=taken.device,
+            pool=pools[taken.device],
+            milli=taken.milli,
+        )
 
 
-def _choose(request: _Request, left: _Left, claim: str) -> tuple[str, list[tuple[str, int]]]:
-    """Return the first alternative for which there is room, by name, and its devices."""
-    for asked, wanted in request.alternatives.items():
-        if found := left.take(wanted):
-            return asked, found
-    least = min((_amount(each, left.granule) for each in request.alternatives.values()), default=0)
-    there = ", ".join(f"{name} has {format_cpu(milli)}" for name, milli in left.milli.items())
-    text = f"no device has {count_cpus(least)} left: {there}"
-    raise AllocationError(f"claim {claim} ({request.name}): {text}")
+class _Search:
+    """The search for devices for the requests of one claim, with a bound on what is tried."""
+
+    def __init__(self, devices: _Devices, left: _Left, claim: str) -> None:
+        self._requests = [each for each in devices.requests if each.ours]
+        foreign = devices.foreign
+        self._constraints = [
+            each for each in devices.constraints if not any(map(each.concerns, foreign))
+        ]
+        self._left = left
+        self._claim = claim
+        self._tries = 0
+        self._deepest = 0  # index of the last request that was reached
+
+    def run(self) -> tuple[_Taken, ...]:
+        """Take the first devices with which all is well; AllocationError if there are none."""
+        found = self._from(0, ())
+        if found is None:
+            raise self._failure(self._requests[self._deepest])
+        return found
+
+    def _from(self, at: int, before: tuple[_Taken, ...]) -> tuple[_Taken, ...] | None:
+        """Take devices for the requests from *at* on; None: there are none."""
+        if at == len(self._requests):
+            return before
+        self._deepest = max(self._deepest, at)
+        milli = self._left.milli
+        for asked, wanted in self._requests[at].alternatives.items():
+            amount = _amount(wanted, self._left.granule)
+            for devices in combinations(self._left.fitting(wanted, amount), wanted.count):
+                self._tries += 1
+                if self._tries > MAX_TRIES:
+                    raise AllocationError(f"{self._claim} has too many ways to be allocated")
+                taken = (*before, *(_Taken(asked, each, amount) for each in devices))
+                if not all(self._holds(each, taken) for each in self._constraints):
+                    continue
+                for each in devices:
+                    milli[each] -= amount
+                if (found := self._from(at + 1, taken)) is not None:
+                    return found
+                for each in devices:
+                    milli[each] += amount
+        return None
+
+    def _holds(self, constraint: _Constraint, taken: Iterable[_Taken]) -> bool:
+        name = constraint.match_attribute or constraint.distinct_attribute or ""
+        concerned = [each for each in taken if constraint.concerns(each.request)]
+        values = [self._left.attributes[each.device].get(name) for each in concerned]
+        return not values or constraint.holds(values)
+
+    def _failure(self, request: _Request) -> AllocationError:
+        wanted = request.alternatives.values()
+        least = min((_amount(each, self._left.granule) for each in wanted), default=0)
+        milli = self._left.milli.items()
+        there = ", ".join(f"{name} has {format_cpu(left)}" for name, left in milli)
+        limited = self._constraints or any(each.selectors for each in wanted)
+        allowed = " that its selectors and constraints allow" * bool(limited)
+        text = f"no device{allowed} has {count_cpus(least)} left: {there}"
+        return AllocationError(f"{self._claim} ({request.name}): {text}")

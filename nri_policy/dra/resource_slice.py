@@ -65,7 +65,10 @@ def _device(layout: Layout, value: Published) -> Object:
     return {
         "name": value.device.name,
         "allowMultipleAllocations": True,
-        "attributes": _attributes(layout, value),
+        "attributes": {
+            key: {"int" if isinstance(each, int) else "string": each}
+            for key, each in attributes_of(layout, value).items()
+        },
         "capacity": {
             CPU: {
                 "value": str(value.cpus),
@@ -89,12 +92,12 @@ def _policy(cpus: int, granule: int) -> Object:
     return {"default": str(granule), "validRange": valid}
 
 
-def _attributes(layout: Layout, value: Published) -> Object:
+def attributes_of(layout: Layout, value: Published) -> dict[str, int | str]:
     """Return the attributes, the same keys of every device: a selector may read each of them."""
     machine, pool = layout.machine, layout.tree.pools[value.device.pool]
     kinds = {core.kind.value for core in machine.cores if not core.cpus.isdisjoint(pool.cpus)}
     packages = [each.id for each in machine.packages if not each.cpus.isdisjoint(pool.cpus)]
-    own = {
+    own: dict[str, int | str] = {
         "kind": "cpu",
         "level": "numa",
         "socket": min(packages, default=-1),
@@ -105,12 +108,9 @@ def _attributes(layout: Layout, value: Published) -> Object:
         "pool": pool.name.encode()[:MAX_TEXT].decode(errors="ignore"),
         "total": len(pool.cpus & layout.capacity.sharable),
     }
-    values = {
+    return {
         NUMA_NODE: value.device.node,
         **{f"{DRIVER}/{key}": each for key, each in own.items()},
-    }
-    return {
-        key: {"int" if isinstance(each, int) else "string": each} for key, each in values.items()
     }
 
 

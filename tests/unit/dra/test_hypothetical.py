@@ -15,6 +15,7 @@ from nri_policy.kubelet.hypothetical import Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.node import Result, WhatIf
 from nri_policy.plugin.convert import container_of
+from nri_policy.workload.claim import DRIVER
 from tests.support.claims import part
 from tests.support.daemon import pod
 from tests.support.engine_driver import EngineDriver
@@ -113,13 +114,78 @@ def test_what_is_not_evaluated_is_said() -> None:
     result = tried(EngineDriver(**ON), own, user("web", claim="own"))
     assert str(cpus(result)) == "2-3"
     assert {each.partition(":")[0] for each in result.warnings} == {
-        "selectors and constraints of the claim own were ignored",
+        "not all selectors and constraints of the claim own were evaluated",
         "the devices of resource claims were ignored",
         "default/web/main",  # it requests less than its claim
     }
     for objects in ((user("web", template="own"),), (claim("own", gpu), user("web", claim="own"))):
         (warning,) = tried(EngineDriver(**ON), *objects).warnings
         assert warning.startswith("the devices of resource claims were ignored: own: ")
+
+
+def on_node(number: int) -> dict[str, Any]:
+    """Return selectors for one NUMA node."""
+    text = f"device.driver == '{DRIVER}' && device.attributes['{DOMAIN}'].numaNode == {number}"
+    return {"selectors": [{"cel": {"expression": text}}]}
+
+
+def test_selectors_that_compare_attributes_choose_the_device() -> None:
+    own = claim("own", {"name": "cpu", "exactly": exactly("2", **on_node(2))})
+    result = tried(EngineDriver(**ON), own, user("web", claim="own"))
+    assert str(cpus(result)) == "8-9"
+    much = claim("own", {"name": "cpu", "exactly": exactly("2", **on_node(7))})
+    result = tried(EngineDriver(**ON), much, user("web", claim="own"))
+    refusal = result.newcomers["default/web/main"].refusal
+    assert refusal is not None
+    assert "no device that its selectors and constraints allow has 2 CPUs left" in refusal
+
+
+def test_a_selector_that_is_not_evaluated_is_said() -> None:
+    odd = {"selectors": [{"cel": {"expression": "device.capacity['placement.nri'].cpu > 3"}}]}
+    own = claim("own", {"name": "cpu", "exactly": exactly("2", **odd)})
+    warnings = tried(EngineDriver(**ON), own, user("web", claim="own")).warnings
+    assert any("the claim own were evaluated: it may get other devices" in w for w in warnings)
+
+
+MATCH, DISTINCT = ({each: f"{DOMAIN}/numaNode"} for each in ("matchAttribute", "distinctAttribute"))
+CONSTRAINTS = [
+    ([MATCH], "4-6,7", "numa0 has room for the first alone"),
+    ([DISTINCT], "1,4-6", "two NUMA nodes"),
+    ([{**MATCH, "requests": ["big"]}], "1,4-6", "it is about one request"),
+    ([{"matchAttribute": "placement.nri/unknown"}], "", "no device has it"),
+    ([MATCH, DISTINCT], "", "both cannot be"),
+]
+
+
+@pytest.mark.parametrize(
+    ("constraints", "expected", "_why"), CONSTRAINTS, ids=[each[2] for each in CONSTRAINTS]
+)
+def test_constraints_between_our_devices_are_kept(
+    constraints: list[dict[str, Any]], expected: str, _why: str
+) -> None:
+    node = EngineDriver(**ON)
+    node.handle(Prepared(parts=(part(2000, 0),)))  # one CPU of numa0 is left
+    own = claim(
+        "own",
+        {"name": "small", "exactly": exactly("1")},
+        {"name": "big", "exactly": exactly("3")},
+        constraints=constraints,
+    )
+    result = tried(node, own, user("web", claim="own"))
+    if not expected:
+        assert not result.fits
+        return
+    assert cpus(result) == CPUSet.parse(expected)
+    assert not any("evaluated" in each for each in result.warnings)
+
+
+def test_a_claim_with_too_many_ways_is_given_up() -> None:
+    pairs = [{"name": f"r{n}", "exactly": exactly("1m", count=2)} for n in range(16)]
+    never = [{"matchAttribute": f"{DRIVER}/pool", "requests": ["r14", "r15"]}]
+    own = claim("own", *pairs, constraints=never)
+    result = tried(EngineDriver(**ON), own, user("web", claim="own"))
+    refusal = result.newcomers["default/web/main"].refusal
+    assert refusal == "claim default/own has too many ways to be allocated"
 
 
 def test_without_the_driver_claims_are_ignored() -> None:
