@@ -9,9 +9,10 @@ Others import from these modules:
 | `administration` | what changes something on demand |
 | `client` | the other end of the control service, for commands |
 | `decision_log` | what was decided lately, as far as the engine's state does not say it |
-| `endpoint` | one gRPC server for all that it serves there |
+| `endpoint` | the gRPC server behind the daemon's own socket |
 | `handler` | what a gRPC server needs to offer a service's methods |
 | `health` | the standard gRPC health service: whether the daemon knows its containers and serves |
+| `listener` | the daemon's own socket, and when the server behind it starts |
 | `name` | finds the container or pod that a name means |
 | `reflection` | the standard gRPC reflection service |
 """

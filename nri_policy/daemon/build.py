@@ -11,9 +11,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import cached_property
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -21,20 +23,14 @@ from msgspec.structs import replace
 from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.source import NodeSource
-from nri_policy.control.administration import Administration
 from nri_policy.control.decision_log import DecisionLog
-from nri_policy.control.endpoint import listening
-from nri_policy.control.health import SERVICE as HEALTH
-from nri_policy.control.health import Health
-from nri_policy.control.reflection import Reflection
-from nri_policy.daemon.control import SERVICE, Control
+from nri_policy.control.listener import listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
 from nri_policy.daemon.readiness import Readiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status
-from nri_policy.daemon.trials import Hypotheses
 from nri_policy.dra.cdi import FOLDER, Files
-from nri_policy.dra.endpoint import KUBELET
+from nri_policy.dra.registration import KUBELET
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
@@ -43,7 +39,6 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.events import Event as ClusterEvent
 from nri_policy.kubelet.stock import Left
 from nri_policy.node import Node, NodeView, Outcome
-from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session, registration_delay
@@ -65,9 +60,11 @@ from nri_policy.plugin.sources import HostCgroups, Sources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.settings import OnExit, Reload, Settings
 from nri_policy.store.errors import StoreError
-from nri_policy.store.history import History
 from nri_policy.store.store import Store
 from nri_policy.systemd.scopes import Scopes
+
+if TYPE_CHECKING:
+    from nri_policy.daemon.control import Control
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +124,8 @@ class Daemon:
         self.watchdog = Watchdog(self.node.turn, Clock())
         self._build_runtime_side(host)
         self._build_read_side(host)
-        self._build_control_side(host)
+        self._unused = host.unused
+        self._decision_log = DecisionLog()
         self.node.observe(self._decision_log.note)
         self.node.observe(DecisionEvents(host.record).decided)
         self.node.observe(self.topology.feed.decided)
@@ -230,21 +228,6 @@ class Daemon:
             not_taken=self._update_queue.refused,
             notes=host.notes,
             more=lambda: (*self.readiness.problems(), *self.claim_driver.problems()),
-        )
-
-    def _build_control_side(self, host: Environment) -> None:
-        """Make what the commands ask."""
-        self._decision_log = DecisionLog()
-        self._control = Control(
-            self.node,
-            self._decision_log,
-            status=self.status,
-            what_if=Hypotheses(self.node, self.parts.pods, self.reloads, self.auditor, host.unused),
-            auditor=self.auditor,
-            cpu_seconds=self._cgroups.cpu_seconds,
-            reloads=self.reloads,
-            topology=self.topology,
-            past=History(self._store.path),
         )
 
     @asynccontextmanager
@@ -353,19 +336,44 @@ class Daemon:
 
         OSError where there can be no socket.
         """
-        health = Health(self.synchronized, [SERVICE.full_name])
-        administration = Administration(self.reloads.reload)
-        async with listening(
-            control_socket,
-            shared=[
-                self._control.handler(),
-                health.handler(),
-                Reflection([SERVICE, HEALTH]).handler(),
-            ],
-            private=[plugin_handler(self._called, Clock()), administration.handler()],
-            large=[f"/{SERVICE.full_name}/WhatIf", *PATHS],
+        async with listening(control_socket, self._serve_callers):
+            yield
+
+    @asynccontextmanager
+    async def _serve_callers(self, path: Path, *, owner_only: bool) -> AsyncIterator[None]:
+        await asyncio.to_thread(import_module, "nri_policy.daemon.services")  # it takes a while
+        from nri_policy.daemon.services import serving_all  # noqa: PLC0415 - for callers only
+
+        async with serving_all(
+            path,
+            self.control,
+            plugin=self._called,
+            reload=self.reloads.reload,
+            ready=self.synchronized,
+            owner_only=owner_only,
         ):
             yield
+
+    @cached_property
+    def control(self) -> Control:
+        """What answers the commands, made for the first one."""
+        from nri_policy.daemon.control import Control  # noqa: PLC0415 - for callers only
+        from nri_policy.daemon.trials import Hypotheses  # noqa: PLC0415
+        from nri_policy.store.history import History  # noqa: PLC0415
+
+        return Control(
+            self.node,
+            self._decision_log,
+            status=self.status,
+            what_if=Hypotheses(
+                self.node, self.parts.pods, self.reloads, self.auditor, self._unused
+            ),
+            auditor=self.auditor,
+            cpu_seconds=self._cgroups.cpu_seconds,
+            reloads=self.reloads,
+            topology=self.topology,
+            past=History(self._store.path),
+        )
 
     async def flush_updates(self) -> None:
         """Put in force what is not, without waiting for a response that could tell the runtime."""

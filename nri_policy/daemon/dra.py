@@ -17,8 +17,8 @@ from typing import NoReturn
 
 from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.dra.driver import Driver
-from nri_policy.dra.endpoint import KUBELET, Registration, serving
 from nri_policy.dra.publisher import Publisher
+from nri_policy.dra.registration import KUBELET, Registration
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.units import count_cpus
@@ -190,6 +190,8 @@ class ClaimDriver:
                 await self._sleep(_BACKOFF(failures))
 
     async def _serve(self, publisher: Publisher) -> None:
+        from nri_policy.dra.endpoint import serving  # noqa: PLC0415 - with gRPC
+
         await asyncio.to_thread(self._driver.restart)
         async with serving(self._driver, self.registration, self._kubelet):
             self._error = ""

@@ -28,7 +28,7 @@ from nri_policy.doctor.processes import Process, find_named, own_affinity, proce
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
 from nri_policy.dra.cdi import FOLDER
-from nri_policy.dra.endpoint import KUBELET, registration_socket
+from nri_policy.dra.registration import KUBELET, registration_socket
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.hardware.discovery import discover

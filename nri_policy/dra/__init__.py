@@ -10,6 +10,7 @@ Others import from these modules:
 | `hypothetical` | what a scheduler would allocate to claims in manifests that are tried |
 | `driver` | what the kubelet asks of us as a driver, for claims of our own devices |
 | `endpoint` | the sockets at which it asks |
+| `registration` | where the kubelet looks for the driver, and what it has said of it |
 | `publisher` | the slice with our own devices |
 | `cdi` | the files by which a runtime shows a container's claims |
 """

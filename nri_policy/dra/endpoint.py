@@ -16,6 +16,7 @@ import grpc
 from google.protobuf.message import Message
 
 from nri_policy.dra.driver import Driver
+from nri_policy.dra.registration import KUBELET, Registration, registration_socket
 from nri_policy.proto import dra_pb2
 from nri_policy.proto.pluginregistration_pb2 import (
     InfoRequest,
@@ -27,7 +28,6 @@ from nri_policy.workload.claim import DRIVER
 
 log = logging.getLogger(__name__)
 
-KUBELET = Path("/var/lib/kubelet")
 VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin")  # as the kubelet names them
 _SERVICES = tuple(f"k8s.io.kubelet.pkg.apis.dra.{each}" for each in VERSIONS)
 _REGISTRATION = "pluginregistration.Registration"
@@ -35,20 +35,6 @@ MAX_PATH = 107  # bytes; unix(7)
 MAX_MESSAGE = 4 << 20  # bytes of a request
 
 _Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class Registration:
-    """What the kubelet has said of us."""
-
-    def __init__(self) -> None:
-        self.registered = False
-        self.error = ""  # why it has refused us
-        self.heard: Callable[[], None] = lambda: None  # called when the kubelet has said something
-
-
-def registration_socket(kubelet: Path) -> Path:
-    """Return where the kubelet whose folder is *kubelet* finds the driver."""
-    return kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"
 
 
 @asynccontextmanager

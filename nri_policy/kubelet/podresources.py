@@ -18,46 +18,41 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
-
-import grpc
-from google.protobuf.message import Message
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.wording import quoted
-from nri_policy.proto.podresources_pb2 import (
-    AllocatableResourcesRequest,
-    AllocatableResourcesResponse,
-    ContainerDevices,
-    GetPodResourcesRequest,
-    ListPodResourcesRequest,
-    PodResources,
-)
-from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
 from nri_policy.workload.pod import Pod
+
+if TYPE_CHECKING:
+    from nri_policy.kubelet.pod_resources_client import Client
+    from nri_policy.proto.podresources_pb2 import (
+        AllocatableResourcesResponse,
+        ContainerDevices,
+        PodResources,
+    )
 
 log = logging.getLogger(__name__)
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 DEADLINE = 1.0  # seconds for a question, its second try included; a runtime waits for 2
 PATIENCE = 0.1  # seconds that a request may wait for answers that are on their way
-BACKOFF = 0.2  # seconds until the second try; the kubelet allows 20 more calls in that time
-
-_OPTIONS = (
-    ("grpc.max_receive_message_length", 16 << 20),  # bytes; what the kubelet's own clients allow
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),  # a kubelet that restarts is soon asked again
-)
-# What kubelets without Get say: they do not know it, or it is off. The latter's code is also that
-# of "no such pod"; its text differs from version to version.
-_NO_GET = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN)
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 
 Device = tuple[str, str]  # resource and id
+
+
+class KubeletError(Exception):
+    """The kubelet does not answer; `code` is gRPC's, as a word."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
 
 _Name = tuple[str, str]  # a pod's namespace and name
 _Devices = Mapping[tuple[str, str, str], CPUSet]  # nodes by container, resource and device id
@@ -117,7 +112,7 @@ class Assignments:
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
         self._listed: _Answers = {}
-        self._channel: grpc.aio.Channel | None = None  # None: nothing was asked yet
+        self._client: Client | None = None  # None: nothing was asked yet
         self.answered: Callable[[], None] = lambda: None  # called when more is known
 
     async def __aenter__(self) -> Self:
@@ -132,8 +127,8 @@ class Assignments:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._channel is not None:
-            await self._channel.close()
+        if self._client is not None:
+            await self._client.close()
 
     def ask(self, pod: Pod) -> None:
         """Ask about a pod that is about to run."""
@@ -229,11 +224,13 @@ class Assignments:
             query.older = None
             query.task = self._start(partial(self._one, name))
 
-    @cached_property
-    def _stub(self) -> PodResourcesListerStub:
-        """The kubelet."""
-        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
-        return PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+    @property
+    def _kubelet(self) -> Client:
+        if self._client is None:
+            from nri_policy.kubelet.pod_resources_client import Client  # noqa: PLC0415 - with gRPC
+
+            self._client = Client(self._socket, self._sleep)
+        return self._client
 
     def _query(self, pod: Pod) -> _Query | None:
         query = self._queries.get(_name(pod))
@@ -258,11 +255,9 @@ class Assignments:
             if await self._done_within(DEADLINE, {task}):
                 return task.result()
             log.warning("no-pod-resources", extra={"reason": f"no answer within {DEADLINE:g} s"})
-        except grpc.aio.AioRpcError as error:
-            log.warning(
-                "no-pod-resources",
-                extra={"code": error.code().name, "reason": quoted(error.details() or "")},
-            )
+        except KubeletError as error:
+            extra = {"code": error.code, "reason": quoted(error.reason)}
+            log.warning("no-pod-resources", extra=extra)
         finally:
             task.cancel()
         return None
@@ -280,13 +275,9 @@ class Assignments:
 
     async def _one(self, name: _Name) -> _Answers:
         if self._get:
-            try:
-                request = GetPodResourcesRequest(pod_namespace=name[0], pod_name=name[1])
-                response = await self._call(self._stub.Get, request)
-                return _by_pod([response.pod_resources])
-            except grpc.aio.AioRpcError as error:
-                if error.code() not in _NO_GET:
-                    raise
+            answer = await self._kubelet.get(*name)
+            if answer is not None:
+                return _by_pod([answer])
         answers = await self._list()
         # it does not know a pod that it lists: then it does not know Get
         self._get = self._get and name not in answers
@@ -298,15 +289,12 @@ class Assignments:
         async with self._listing:
             if self._lists == begun:
                 self._lists, self._listed = begun + 1, {}
-                response = await self._call(self._stub.List, ListPodResourcesRequest())
-                self._listed = _by_pod(response.pod_resources)
+                self._listed = _by_pod(await self._kubelet.list())
             return self._listed
 
     async def _allocatable(self) -> Mapping[Device, CPUSet]:
-        request = AllocatableResourcesRequest()
-        response = await self._call(self._stub.GetAllocatableResources, request)
         devices: dict[Device, CPUSet] = {}
-        for entry in response.devices:
+        for entry in (await self._kubelet.allocatable()).devices:
             nodes = _nodes(entry)
             for device in entry.device_ids:
                 key = entry.resource_name, device
@@ -314,18 +302,7 @@ class Assignments:
         return devices
 
     async def _manages_cpus(self) -> bool:
-        request = AllocatableResourcesRequest()
-        return manages_cpus(await self._call(self._stub.GetAllocatableResources, request))
-
-    async def _call(self, method: Callable[[Any], Awaitable[Any]], request: Message) -> Any:
-        """Call *method*, and once more if it was called too often."""
-        try:
-            return await method(request)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
-                raise
-        await self._sleep(BACKOFF)
-        return await method(request)
+        return manages_cpus(await self._kubelet.allocatable())
 
 
 def manages_cpus(answer: AllocatableResourcesResponse) -> bool:

@@ -12,8 +12,9 @@ import grpc
 import pytest
 
 from nri_policy.control import intake
-from nri_policy.control.endpoint import MOST_BYTES, listening
+from nri_policy.control.endpoint import MOST_BYTES
 from nri_policy.control.intake import LARGEST, MOST_READ, Intake
+from tests.unit.control.serving import listening
 
 Ask = Callable[[bytes], Any]
 
@@ -43,7 +44,7 @@ async def serving(folder: Path, held: Held, large: Collection[str] = ()) -> Asyn
     served = grpc.method_handlers_generic_handler("length", {"Of": method})
     path = folder / "control.sock"
     async with (
-        listening(path, shared=[served], private=[], large=large),
+        listening(path, [served], large=large),
         grpc.aio.insecure_channel(f"unix:{path}") as channel,
     ):
         method_there: Any = channel.unary_unary("/length/Of")

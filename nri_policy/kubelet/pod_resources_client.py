@@ -1,0 +1,93 @@
+"""The kubelet's PodResources API over gRPC: imported, with gRPC, once the kubelet is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+
+from nri_policy.kubelet.podresources import KubeletError
+from nri_policy.proto.podresources_pb2 import (
+    AllocatableResourcesRequest,
+    AllocatableResourcesResponse,
+    GetPodResourcesRequest,
+    ListPodResourcesRequest,
+    PodResources,
+)
+from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
+
+BACKOFF = 0.2  # seconds until the second try; the kubelet allows 20 more calls in that time
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", 16 << 20),  # bytes; what the kubelet's own clients allow
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),  # a kubelet that restarts is soon asked again
+)
+# What kubelets without Get say: they do not know it, or it is off. The latter's code is also that
+# of "no such pod"; its text differs from version to version.
+_NO_GET = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN)
+
+
+class Client:
+    """A connection to the kubelet. All that asks raises KubeletError."""
+
+    def __init__(
+        self, socket: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Take the kubelet's socket, which need not be there yet."""
+        self._sleep = sleep
+        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
+        self._stub = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+
+    async def close(self) -> None:
+        """Give up all that is asked, and the connection."""
+        await self._channel.close()
+
+    async def get(self, namespace: str, name: str) -> PodResources | None:
+        """Return what a pod has; None where the kubelet does not know this question, or the pod."""
+        request = GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
+        try:
+            response = await self._call(self._stub.Get, request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _NO_GET:
+                return None
+            raise _translate(error) from error
+        return response.pod_resources  # type: ignore[no-any-return]
+
+    async def list(self) -> Sequence[PodResources]:
+        """Return what each pod has."""
+        try:
+            response = await self._call(self._stub.List, ListPodResourcesRequest())
+        except grpc.aio.AioRpcError as error:
+            raise _translate(error) from error
+        return response.pod_resources  # type: ignore[no-any-return]
+
+    async def allocatable(self) -> AllocatableResourcesResponse:
+        """Return what can be assigned at all."""
+        method = self._stub.GetAllocatableResources
+        try:
+            response: AllocatableResourcesResponse = await self._call(
+                method, AllocatableResourcesRequest()
+            )
+        except grpc.aio.AioRpcError as error:
+            raise _translate(error) from error
+        return response
+
+    async def _call(self, method: Callable[[Any], Awaitable[Any]], request: Message) -> Any:
+        """Call *method*, and once more if it was called too often."""
+        try:
+            return await method(request)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+        await self._sleep(BACKOFF)
+        return await method(request)
+
+
+def _translate(error: grpc.aio.AioRpcError) -> KubeletError:
+    return KubeletError(error.code().name, error.details() or "")

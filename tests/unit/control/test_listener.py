@@ -1,0 +1,107 @@
+"""The daemon's own socket, before the server behind it: here one that sends back what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from nri_policy.control.listener import listening
+
+NO_GROUP = "no-such-group"
+LARGE = 3 << 20  # bytes; more than all buffers on the way hold
+
+
+class Echo:
+    """Serves, and counts how often it was started and stopped."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures  # starts that fail
+        self.started, self.stopped = 0, 0
+        self.mode = 0
+
+    @asynccontextmanager
+    async def serve(self, path: Path, *, owner_only: bool) -> AsyncIterator[None]:
+        assert owner_only
+        self.started += 1
+        if self.failures:
+            self.failures -= 1
+            raise OSError("no room")
+        server = await asyncio.start_unix_server(self._answer, path)
+        try:
+            yield
+        finally:
+            server.close()
+            self.stopped += 1
+
+    async def _answer(self, reader: StreamReader, writer: StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if data == b"bye":
+                break
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+
+async def ask(path: Path, data: bytes) -> bytes:
+    """Return what comes back for *data*, nothing if the connection is closed instead."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(data)
+    try:
+        return await reader.readexactly(len(data))
+    except (asyncio.IncompleteReadError, ConnectionResetError):
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_the_server_starts_for_the_first_caller_and_once(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    async with listening(path, echo.serve, group=NO_GROUP):
+        assert echo.started == 0
+        answers = await asyncio.gather(*(ask(path, f"{at}".encode()) for at in range(9)))
+        assert answers == [f"{at}".encode() for at in range(9)]
+        assert (echo.started, echo.stopped) == (1, 0)
+    assert echo.stopped == 1
+    assert not path.exists()
+
+
+async def test_nobody_calls_and_nothing_was_started(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    async with listening(path, echo.serve, group=NO_GROUP):
+        pass
+    assert (echo.started, echo.stopped) == (0, 0)
+
+
+async def test_much_is_forwarded_whole_in_both_directions(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    data = bytes(range(256)) * (LARGE // 256)
+    async with listening(path, echo.serve, group=NO_GROUP):
+        assert await ask(path, data) == data
+
+
+async def test_a_server_that_cannot_start_is_tried_again_for_the_next_caller(
+    tmp_path: Path,
+) -> None:
+    path, echo = tmp_path / "control.sock", Echo(failures=1)
+    async with listening(path, echo.serve, group=NO_GROUP):
+        assert await ask(path, b"first") == b""
+        assert await ask(path, b"second") == b"second"
+
+
+async def test_a_connection_ends_with_either_side(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    async with listening(path, echo.serve, group=NO_GROUP):
+        assert await ask(path, b"bye") == b""  # closed by the server
+
+
+async def test_connections_end_with_the_daemon(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    async with listening(path, echo.serve, group=NO_GROUP):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"hello")
+        assert await reader.readexactly(5) == b"hello"
+    assert await reader.read() == b""
+    writer.close()
