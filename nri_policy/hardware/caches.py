@@ -23,16 +23,22 @@ _MOST_INDEXES = 32  # caches of one CPU; there are five at most on any machine k
 def read_caches(tree: Tree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
+    # The kernel enters a cache in both directions (drivers/base/cacheinfo.c), under one index. So
+    # it is read from one of its CPUs only: more than half of all the files that there are.
+    read: dict[int, set[int]] = {}  # CPUs whose cache is known, by index
     with tree.folder(CPU_FOLDER) as folder:
         for cpu in online:
             with folder.folder(f"cpu{cpu}") as own, own.folder("cache") as caches:
                 for index in caches.numbered("index")[:_MOST_INDEXES]:
+                    if cpu in read.setdefault(index, set()):
+                        continue
                     with caches.folder(f"index{index}") as cache:
                         found = _read_cache(cache, cpu, online)
                         if found is not None:
                             level, type_, size, cpus = found
                             key = (level, type_, cpus)
                             sizes[key] = max(size, sizes.get(key, 0))
+                            read[index].update(cpus)
     return tuple(
         Cache(level=level, type=type_, size=size, cpus=cpus)
         for (level, type_, cpus), size in sorted(

@@ -13,8 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -23,6 +21,9 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.notes import Notes, quote
 
 _LIMIT = 1 << 16  # bytes; the longest list of 8192 CPUs, every second one, is 19 KiB
+_CHUNK = 1 << 14  # bytes
+# A first read of less is the whole file: the kernel fills a page as far as there is anything.
+_SHORT = 256
 _ENTRIES = 1 << 16  # names of one folder
 _REMEMBERED = 1 << 13  # parsed texts; many files hold the same set
 _LINKS = 40  # the kernel's own limit, MAXSYMLINKS
@@ -90,17 +91,12 @@ class Tree:
     ) -> None:
         os.close(self._fd)
 
-    @contextmanager
-    def folder(self, path: str) -> Iterator[Folder]:
-        """Open the folder at *path* below the root; an absent one reads as empty."""
+    def folder(self, path: str) -> Folder:
+        """Open the folder at *path* below the root, for a `with`; an absent one reads as empty."""
         fd = self.open(path, _OPEN_FOLDER)
         if fd is not None and self.witness is not None:
             self.witness.name(path)
-        try:
-            yield Folder(self, path, fd)
-        finally:
-            if fd is not None:
-                os.close(fd)
+        return Folder(self, path, fd)
 
     def open(self, path: str, flags: int) -> int | None:
         """Open *path* below the root, following links inside it; None if it cannot be had."""
@@ -176,17 +172,24 @@ class Folder:
     def __bool__(self) -> bool:
         return self._fd is not None
 
-    @contextmanager
-    def folder(self, name: str) -> Iterator[Folder]:
-        """Open a folder in this one; an absent one reads as empty."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+
+    def folder(self, name: str) -> Folder:
+        """Open a folder in this one, for a `with`; an absent one reads as empty."""
         fd = self._open(name, _OPEN_FOLDER)
         if fd is not None and self.tree.witness is not None:
             self.tree.witness.name(f"{self.path}/{name}")
-        try:
-            yield Folder(self.tree, f"{self.path}/{name}", fd)
-        finally:
-            if fd is not None:
-                os.close(fd)
+        return Folder(self.tree, f"{self.path}/{name}", fd)
 
     def _open(self, name: str, flags: int) -> int | None:
         if self._fd is None:
@@ -241,17 +244,17 @@ class Folder:
         fd = self._open(name, _OPEN_FILE)
         if fd is None:
             return None
-        data = bytearray()
         try:
-            while len(data) < limit and (chunk := os.read(fd, min(limit - len(data), 1 << 14))):
-                data += chunk
+            data = os.read(fd, min(limit, _CHUNK))
+            if len(data) >= _SHORT:
+                data = _read_rest(fd, data, limit)
         except OSError as error:
             self.tree.unreadable(f"{self.path}/{name}", error)
             return None
         finally:
             os.close(fd)
         if self.tree.witness is not None:
-            self.tree.witness.file(f"{self.path}/{name}", bytes(data))
+            self.tree.witness.file(f"{self.path}/{name}", data)
         return data.decode("utf-8", "replace").strip(_BLANK)
 
     def integer(self, name: str) -> int | None:
@@ -274,3 +277,10 @@ class Folder:
         if mask is None or (text := self.text(mask)) is None:
             return None
         return self.tree.parse(text, f"{self.path}/{mask}", mask=True)
+
+
+def _read_rest(fd: int, begun: bytes, limit: int) -> bytes:
+    data = bytearray(begun)
+    while len(data) < limit and (chunk := os.read(fd, min(limit - len(data), _CHUNK))):
+        data += chunk
+    return bytes(data)

@@ -52,6 +52,11 @@ def test_offline_sharers_are_left_out(read: Read) -> None:
     assert cpus == "0-1,3"
 
 
+def test_a_cache_is_read_from_one_of_its_cpus(read: Read) -> None:
+    machine = read("core:2", cache(0, 3, size="8M") | cache(1, 3, size="4M"))
+    assert shared(machine, 3) == [("0-1", "unified", 8 << 20)]
+
+
 def test_some_cpus_may_lack_caches(read: Read) -> None:
     machine = read("core:2", {f"{CPU}/cpu1/cache": None})
     assert [cpus for cpus, _, _ in shared(machine, 2)] == ["0"]

@@ -72,6 +72,13 @@ def test_reads_are_bounded(tree: Tree) -> None:
         assert len(top.text("huge", 10) or "") == 10
 
 
+@pytest.mark.parametrize("length", [0, 1, 255, 256, (1 << 14) - 1, 1 << 14, (1 << 14) + 1, 40000])
+def test_files_of_any_length_are_read_to_their_end(tree: Tree, length: int) -> None:
+    (tree.root / "file").write_text("x" * length)
+    with tree.folder("") as folder:
+        assert folder.text("file") == "x" * length
+
+
 def test_pipes_do_not_block_and_folders_are_no_files(tree: Tree) -> None:
     os.mkfifo(tree.root / "pipe")
     change(tree.root, {"folder/file": "1"})
