@@ -6,7 +6,7 @@ It is told of what differs from what it has. What is returned counts as sent: `S
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.quota import NO_QUOTA, quota_of
@@ -78,25 +78,62 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placeme
     placements: list[Placement] = []
     if not changed or not state.layout.settings.pin_cpu:
         return placements
-    pools, free, sent = state.layout.tree.pools, state.supply.free_cpus(), state.sent
+    pools, free = state.layout.tree.pools, state.supply.free_cpus()
     for pool in sorted(state.sharing):
         if pools[pool].cpus.isdisjoint(changed):
             continue
         cpus = (pools[pool].cpus & free) or state.layout.capacity.reserved
-        known = now = None  # what the runtime has of the one before, and is to have
-        for member, mems in state.sharing[pool].items():
-            before = sent.get(member)
-            if before is not known or now is None or now[1] is not mems:
-                known, now = before, None
-                if before is not None and before[1] is mems and before[0] != cpus:
-                    now = cpus, mems
-            # who keeps what it had is not like the others
-            if now is None or member in state.resizing or member in state.quotas:
-                if (placement := announce(state, member, cause, with_shares=False)) is not None:
-                    placements.append(placement)
-            else:
-                sent[member] = now
-                placements.append(
-                    Placement(container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause)
-                )
+        members = state.sharing[pool]
+        known = _find_common(state, members)
+        if known is None:
+            placements += _announce_members(state, members, cpus, cause)
+        elif known[0] != cpus:
+            mems = known[1]
+            state.sent.update(dict.fromkeys(members, (cpus, mems)))
+            placements += [
+                Placement(container_id=each, cpus=cpus, mems=mems, shares=None, cause=cause)
+                for each in members
+            ]
+    return placements
+
+
+def _find_common(
+    state: State, members: Mapping[str, CPUSet | None]
+) -> tuple[CPUSet, CPUSet] | None:
+    """Return what the runtime has of all *members*, None where they are not all alike.
+
+    *members* have the memory that each is to have.
+    """
+    ordinary = members.keys().isdisjoint
+    if not (ordinary(state.resizing) and ordinary(state.quotas)):
+        return None  # who keeps what it had is not like the others
+    sent = [*map(state.sent.get, members)]
+    known = sent[0]
+    # lists count and compare what is the very same object without looking into it
+    if known is None or sent.count(known) < len(sent):
+        return None
+    return known if [*members.values()].count(known[1]) == len(sent) else None
+
+
+def _announce_members(
+    state: State, members: Mapping[str, CPUSet | None], cpus: CPUSet, cause: str
+) -> list[Placement]:
+    """Return the updates for the sharers of a pool with *cpus*, who have not all the same."""
+    placements: list[Placement] = []
+    sent = state.sent
+    known = now = None  # what the runtime has of the one before, and is to have
+    for member, mems in members.items():
+        before = sent.get(member)
+        if before is not known or now is None or now[1] is not mems:
+            known, now = before, None
+            if before is not None and before[1] is mems and before[0] != cpus:
+                now = cpus, mems
+        if now is None or member in state.resizing or member in state.quotas:
+            if (placement := announce(state, member, cause, with_shares=False)) is not None:
+                placements.append(placement)
+        else:
+            sent[member] = now
+            placements.append(
+                Placement(container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause)
+            )
     return placements
