@@ -96,6 +96,9 @@ class _Forwarding:
             theirs = await asyncio.open_unix_connection(self._path)
         except OSError as error:
             log.warning("caller-turned-away", extra={"reason": str(error)})
+        except Exception:
+            # what the server needs is imported now: another version may be installed meanwhile
+            log.exception("caller-turned-away")
         else:
             await _forward((reader, writer), theirs)
         finally:

@@ -116,7 +116,8 @@ class Daemon:
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
         self._deadlines = asyncio.Event()  # set while there may be any
-        self.metrics = Metrics(version("nri-policy"), self._now(), elsewhere=self._count_elsewhere)
+        self._version = version("nri-policy")  # what runs: another may be installed meanwhile
+        self.metrics = Metrics(self._version, self._now(), elsewhere=self._count_elsewhere)
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
         )
@@ -373,6 +374,7 @@ class Daemon:
             reloads=self.reloads,
             topology=self.topology,
             past=History(self._store.path),
+            version=self._version,
         )
 
     async def flush_updates(self) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import grpc
@@ -80,6 +79,7 @@ class Control:
         reloads: Reloads,
         topology: Topology,
         past: History,
+        version: str,
     ) -> None:
         self._node = node
         self._decision_log = decision_log
@@ -90,7 +90,7 @@ class Control:
         self._reloads = reloads
         self._topology = topology
         self._past = past
-        self._version = version("nri-policy")  # what runs: another may be installed meanwhile
+        self._version = version
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:

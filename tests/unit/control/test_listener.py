@@ -17,8 +17,8 @@ LARGE = 3 << 20  # bytes; more than all buffers on the way hold
 class Echo:
     """Serves, and counts how often it was started and stopped."""
 
-    def __init__(self, failures: int = 0) -> None:
-        self.failures = failures  # starts that fail
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = [*failures]  # of the first starts
         self.started, self.stopped = 0, 0
         self.mode = 0
 
@@ -27,8 +27,7 @@ class Echo:
         assert owner_only
         self.started += 1
         if self.failures:
-            self.failures -= 1
-            raise OSError("no room")
+            raise self.failures.pop(0)
         server = await asyncio.start_unix_server(self._answer, path)
         try:
             yield
@@ -85,10 +84,11 @@ async def test_much_is_forwarded_whole_in_both_directions(tmp_path: Path) -> Non
 async def test_a_server_that_cannot_start_is_tried_again_for_the_next_caller(
     tmp_path: Path,
 ) -> None:
-    path, echo = tmp_path / "control.sock", Echo(failures=1)
+    path, echo = tmp_path / "control.sock", Echo(OSError("no room"), ImportError("another version"))
     async with listening(path, echo.serve, group=NO_GROUP):
         assert await ask(path, b"first") == b""
-        assert await ask(path, b"second") == b"second"
+        assert await ask(path, b"second") == b""
+        assert await ask(path, b"third") == b"third"
 
 
 async def test_a_connection_ends_with_either_side(tmp_path: Path) -> None:
