@@ -306,6 +306,8 @@ AFFINITIES = frozenset({"affinity", "anti-affinity"})  # `affinity` reads them
 DEPRECATED = frozenset(each.name for each in ANNOTATIONS if each.deprecated_form)
 
 _NAMES = frozenset({*BY_NAME, *LATER})
+_BEFORE_DOMAIN = tuple(f"{name}." for name in _NAMES)
+_AFTER_DOMAIN = AFFINITIES | DEPRECATED
 _SHOWN = 20  # warnings for one pod
 
 
@@ -321,7 +323,7 @@ def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
     for key in annotations:
         prefix, slash, rest = key.partition("/")
         if prefix == DOMAIN:
-            known, name = AFFINITIES | DEPRECATED, rest
+            known, name = _AFTER_DOMAIN, rest
         elif prefix.endswith(f".{DOMAIN}"):
             known, name = _NAMES, prefix.removesuffix(f".{DOMAIN}")
             addressed = not slash or rest == "pod" or rest.startswith("container.")
@@ -337,9 +339,11 @@ def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
 
 def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
     """Yield a warning about a key under another domain, if ours may have been meant."""
+    if not prefix.startswith(_BEFORE_DOMAIN) and rest not in _AFTER_DOMAIN:
+        return
     names = [name for name in _NAMES if prefix.startswith(f"{name}.")]
     domains = [prefix.removeprefix(f"{name}.") for name in names]
-    if rest in AFFINITIES | DEPRECATED:
+    if rest in _AFTER_DOMAIN:
         domains.append(prefix)
     for domain in domains:
         if hint := did_you_mean(domain, [DOMAIN]):
