@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, get_args
 
 import msgspec
@@ -82,19 +83,16 @@ def _decode_cpus(kind: type, value: Any) -> CPUSet:
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
+@cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return what decodes a kind; made when the first one is read: a new node has none."""
     return msgspec.json.Decoder(kind, dec_hook=_decode_cpus)
 
 
 _EVENTS = {
-    each.__struct_config__.tag: _decoder(_Reconfigured if each is Reconfigured else each)
+    each.__struct_config__.tag: _Reconfigured if each is Reconfigured else each
     for each in get_args(Event)
 }
-_DECISION = _decoder(_Decision)
-_GRANT = _decoder(StoredGrant)
-_HELD = _decoder(dict[str, msgspec.Raw])
-_MACHINE = _decoder(Machine)
-_SPEC = _decoder(dict[str, Any])
 
 
 def encode(value: StoredGrant | Machine) -> bytes:
@@ -159,25 +157,25 @@ def encode_decision(
 
 def decode_grant(text: str | bytes) -> StoredGrant:
     """Return the grant in *text*; raises ValueError."""
-    grant: StoredGrant = _decode(_GRANT, text)
+    grant: StoredGrant = _decode(StoredGrant, text)
     return grant
 
 
 def decode_held(text: str | bytes) -> dict[str, bytes]:
     """Return the forms of the grants in *text* by container id; raises ValueError."""
-    held: dict[str, msgspec.Raw] = _decode(_HELD, text)
+    held: dict[str, msgspec.Raw] = _decode(dict[str, msgspec.Raw], text)
     return {container_id: bytes(form) for container_id, form in held.items()}
 
 
 def decode_machine(text: str | bytes) -> Machine:
     """Return the machine in *text*; raises ValueError."""
-    machine: Machine = _decode(_MACHINE, text)
+    machine: Machine = _decode(Machine, text)
     return machine
 
 
 def decode_settings(text: str | bytes, origin: str) -> Settings:
     """Return the settings in *text*; raises ValueError."""
-    return from_spec(_decode(_SPEC, text), origin)
+    return from_spec(_decode(dict[str, Any], text), origin)
 
 
 def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
@@ -200,7 +198,7 @@ def decode_decision(
 
     Raises ValueError.
     """
-    form: _Decision = _decode(_DECISION, text)
+    form: _Decision = _decode(_Decision, text)
     tree, explanation = layout.tree, None
     if form.explanation is not None:
         why = form.explanation
@@ -243,10 +241,10 @@ def _read_request(form: dict[str, Any]) -> Request:
     return msgspec.convert({"steering": form, **form}, Request)
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], text: str | bytes) -> Any:
+def _decode(kind: Any, text: str | bytes) -> Any:
     """Return what *text* holds; whatever is wrong with it is a ValueError."""
     try:
-        return decoder.decode(text)
+        return _decoder(kind).decode(text)
     except (msgspec.MsgspecError, TypeError, RecursionError) as error:
         raise ValueError(f"not a stored value: {error}") from None
 
