@@ -115,9 +115,11 @@ class ClusterSource(Struct, frozen=True):
         try:
             connect = access(self.kubeconfig or usual_kubeconfig())
             if connect is None:
+                named = os.environ.get("KUBECONFIG")
+                lacking = "KUBECONFIG names no file" if named else "there is no ~/.kube/config"
                 raise click.UsageError(
-                    "no cluster is named, and there is no ~/.kube/config: give --cluster,"
-                    " --synthetic or --kubeconfig"
+                    f"no cluster is named, and {lacking}: give --cluster, --synthetic or"
+                    " --kubeconfig"
                 )
             return asyncio.run(_list(Client(connect), groups=groups, budgets=budgets))
         except KubeconfigError as error:

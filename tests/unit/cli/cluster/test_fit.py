@@ -177,7 +177,10 @@ def test_without_a_cluster_it_says_how_to_name_one(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     code, text = run(*files[:2])
-    assert (code, "give --cluster, --synthetic or --kubeconfig" in text) == (2, True)
+    assert code == 2
+    assert "there is no ~/.kube/config: give --cluster, --synthetic or --kubeconfig" in text
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "nowhere"))
+    assert "KUBECONFIG names no file: give --cluster" in run(*files[:2])[1]
 
 
 def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
