@@ -321,10 +321,31 @@ cdef bint _give(Row row, Row into, int count, int need, int unit, bint in_slices
     return left <= 0 and not need
 
 
+cdef bint _is_host_smaller(Counts counts, Row given, int level):
+    """Return whether the domains of *level* are hosts, and one of those *given* takes fewer pods than its zones would."""
+    cdef int index, child, domain, host
+    cdef int64_t total, loss
+    if counts.hosts is None or level != counts.host_level:
+        return False
+    for index in range(given.size):
+        domain, total, loss = given.at[index].domain, 0, INT32_MAX
+        for child in range(counts.domains.low[domain], counts.domains.high[domain]):
+            total += counts.pods[child]
+            if counts.leaders and counts.leaders[child]:
+                loss = min(loss, counts.pods[child] - counts.pods_l[child])
+        host = counts.host_of[counts._first_leaf(domain)]
+        if counts.hosts.pods[host] < total:
+            return True
+        if given.at[index].leaders and counts.hosts.pods_l[host] < total - loss:
+            return True
+    return False
+
+
 cdef descend(Counts counts, Row chosen, int level, int count, int need, Order order, bint apart):
     """Return what `pack` does, from the *chosen* domains of *level*, in their order.
 
-    With *apart*, every domain above the slice level keeps what it was given; else all share.
+    With *apart*, every domain above the slice level keeps what it was given; else all share. So does every host from
+    where one takes fewer pods than its zones would: what the zones do not list, or how many pods a host may have.
     """
     cdef Domains domains = counts.domains
     cdef Row row = Row(), given = Row(), below
@@ -336,6 +357,7 @@ cdef descend(Counts counts, Row chosen, int level, int count, int need, Order or
         raise Refusal(_sum(given), level)
     while level < domains.levels - 1:
         below = Row()
+        apart = apart or _is_host_smaller(counts, given, level)
         if level < counts.slice_level and not apart:
             row.size = 0
             for index in range(given.size):

@@ -7,7 +7,7 @@ from functools import partial
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import no_domains, not_fit
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.request import Plan, Unit, Unplaceable, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
@@ -41,9 +41,9 @@ def count(
     scored = settings.preferred_node_affinity
     kind = tree.filter(spec, scored=scored)
     leader = unit.leader.template.spec if unit.leader else None
-    counts = tree.counts(
-        spec.effective(),
-        kind,
+    demand = Demand(
+        pod=spec.effective(),
+        kind=kind,
         size=wanted.size,
         slice_level=wanted.slice_level,
         inner=wanted.inner,
@@ -52,7 +52,7 @@ def count(
         most=unit.workers.request.max_per_host if unit.workers.request else None,
         held=held,
     )
-    return counts, kind
+    return tree.counts(demand), kind
 
 
 def search(

@@ -17,7 +17,7 @@ from msgspec import Struct
 from nri_policy.cluster.engine.message import no_domains
 from nri_policy.cluster.engine.placement import assignment, search
 from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -166,16 +166,17 @@ class _Search(Struct, frozen=True):
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
         trial = tree.fork()
         trial.close_hosts(self.failed, kind)
-        counts = trial.count_once(
-            spec.effective(),
-            kind,
+        demand = Demand(
+            pod=spec.effective(),
+            kind=kind,
             size=wanted.size,
             slice_level=wanted.slice_level,
             inner=wanted.inner,
-            within=None if within is None else tree.shape.domains.leaves_below(within),
             most=request.max_per_host,
             held=places,
         )
+        leaves = None if within is None else tree.shape.domains.leaves_below(within)
+        counts = trial.count_once(demand, leaves)
         return [*search(trial, counts, kind, wanted, missing)[0]]
 
     def _broken(

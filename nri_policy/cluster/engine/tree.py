@@ -14,6 +14,7 @@ from copy import copy
 from typing import Any, Self
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy.cluster.engine.filter import Filter, Filters
 from nri_policy.cluster.engine.shape import Path, Shape
@@ -30,6 +31,34 @@ MAX_COUNTS = 16  # that are kept; the least recently used go first
 _ANYWHERE = PodSpec()
 
 
+class Demand(Struct, frozen=True, kw_only=True):
+    """Pods of one kind of which is asked how many fit where, in slices, beside their leader."""
+
+    pod: Amounts
+    kind: Filter
+    size: int  # of the outermost slices
+    slice_level: int
+    inner: dict[int, int]  # level -> size of the slices there
+    leader: Amounts | None = None
+    leader_kind: Filter | None = None
+    most: int | None = None  # on a host
+    held: Mapping[int, int] = {}  # leaf -> pods there that count for that
+
+    def key(self) -> object:
+        """Return what is equal for demands that are."""
+        return (
+            frozenset(self.pod.items()),
+            self.kind,
+            self.size,
+            self.slice_level,
+            frozenset(self.inner.items()),
+            None if self.leader is None else frozenset(self.leader.items()),
+            self.leader_kind,
+            self.most,
+            None if self.most is None else frozenset(self.held.items()),
+        )
+
+
 class Tree:
     """The leaves of one topology: hosts, or what is above them; `ZoneTree` goes on below."""
 
@@ -39,7 +68,7 @@ class Tree:
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self._used = used
         self._hosts_assigned = False  # to hosts of leaves that are not hosts
-        self._counts: OrderedDict[Any, Counts] = OrderedDict()
+        self._counts: OrderedDict[object, Counts] = OrderedDict()
         self._origin: Self | None = None  # of a fork
         paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
@@ -270,44 +299,12 @@ class Tree:
         """Return which leaves a pod may use that tolerates these taints and no others."""
         return self._filters.find(spec, tolerations, self._nodes, self._tainted)
 
-    def counts(  # noqa: PLR0913 - keywords: what is counted
-        self,
-        pod: Amounts,
-        kind: Filter,
-        *,
-        size: int,
-        slice_level: int,
-        inner: dict[int, int],
-        leader: Amounts | None,
-        leader_kind: Filter | None,
-        most: int | None = None,
-        held: Mapping[int, int] = {},
-    ) -> Counts:
-        """Return the counts of a pod set, those of the last time brought up to date."""
-        key = (
-            frozenset(pod.items()),
-            kind,
-            size,
-            slice_level,
-            frozenset(inner.items()),
-            None if leader is None else frozenset(leader.items()),
-            leader_kind,
-            most,
-            frozenset(held.items()) if most is not None else None,
-        )
+    def counts(self, demand: Demand) -> Counts:
+        """Return how many fit where, what was known of the last time brought up to date."""
+        key = demand.key()
         found = self._counts.get(key)
         if found is None:
-            found = self.count_once(
-                pod,
-                kind,
-                size=size,
-                slice_level=slice_level,
-                inner=inner,
-                leader=leader,
-                leader_kind=leader_kind,
-                most=most,
-                held=held,
-            )
+            found = self.count_once(demand)
             known = None if self._origin is None else self._origin._counts.get(key)  # noqa: SLF001
             if known is not None:
                 found.start_from(known)
@@ -317,53 +314,35 @@ class Tree:
         self._counts.move_to_end(key)
         return found
 
-    def count_once(  # noqa: PLR0913 - keywords: what is counted
-        self,
-        pod: Amounts,
-        kind: Filter,
-        *,
-        size: int,
-        slice_level: int,
-        inner: dict[int, int],
-        leader: Amounts | None = None,
-        leader_kind: Filter | None = None,
-        within: range | None = None,
-        most: int | None = None,
-        held: Mapping[int, int] = {},
-    ) -> Counts:
-        """Return new counts, only of the leaves *within*, with *most* pods a host, *held* there."""
+    def count_once(self, demand: Demand, within: range | None = None) -> Counts:
+        """Return new counts, only of the leaves *within*."""
         leaves = range(self.shape.domains.leaves) if within is None else within
-        hosts, host_of = self._of_hosts(pod, kind, leader, leader_kind, most)
+        hosts, host_of = self._of_hosts(demand)
+        leader, leader_kind = demand.leader, demand.leader_kind
         return Counts(
             self.rows,
-            Vector(self.rows, with_place(pod)),
-            kind.mask,
-            size=size,
-            slice_level=slice_level,
-            inner=inner,
+            Vector(self.rows, with_place(demand.pod)),
+            demand.kind.mask,
+            size=demand.size,
+            slice_level=demand.slice_level,
+            inner=demand.inner,
             leader=None if leader is None else Vector(self.rows, with_place(leader)),
-            leader_mask=leader_kind.mask if leader_kind else None,
+            leader_mask=None if leader_kind is None else leader_kind.mask,
             low=leaves.start,
             high=leaves.stop,
             hosts=hosts,
             host_of=host_of,
-            most=self._limits(pod, most, held),
+            most=self._limits(demand),
         )
 
-    def _limits(self, _pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
+    def _limits(self, demand: Demand) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""
+        most, held = demand.most, demand.held
         if most is None or not self.shape.by_host:
             return None
         return [max(0, most - held.get(leaf, 0)) for leaf in range(self.shape.domains.leaves)]
 
-    def _of_hosts(
-        self,
-        _pod: Amounts,
-        _kind: Filter,
-        _leader: Amounts | None,
-        _leader_kind: Filter | None,
-        _most: int | None,
-    ) -> tuple[Counts | None, list[int] | None]:
+    def _of_hosts(self, _demand: Demand) -> tuple[Counts | None, list[int] | None]:
         """Return the counts of the hosts that leaves are in, and the host of each leaf."""
         return None, None
 

@@ -6,12 +6,12 @@ the object does not count yet (spec cluster.md §7).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.shape import Path, Shape
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -170,39 +170,35 @@ class ZoneTree(Tree):
         for leaf, count in places.items():
             self.hosts.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
 
-    def _limits(self, pod: Amounts, most: int | None, held: Mapping[int, int]) -> list[int] | None:
-        limits = super()._limits(pod, most, held)
+    def _limits(self, demand: Demand) -> list[int] | None:
+        limits = super()._limits(demand)
         if limits is None and self._parts:
             limits = [MAX_COUNT] * self.shape.domains.leaves
         for leaf, parts in self._parts.items():
             assert limits is not None  # there are parts
-            limits[leaf] = min(limits[leaf], whole(parts, pod))
+            limits[leaf] = min(limits[leaf], whole(parts, demand.pod))
         return limits
 
-    def _of_hosts(
-        self,
-        pod: Amounts,
-        kind: Filter,
-        leader: Amounts | None,
-        leader_kind: Filter | None,
-        most: int | None,
-    ) -> tuple[Counts, list[int]]:
-        hosts = self.hosts
-        counts = hosts.counts(
-            pod,
-            hosts.filter_of(kind.spec, kind.tolerations),
+    def _of_hosts(self, demand: Demand) -> tuple[Counts, list[int]]:
+        hosts, last = self.hosts, len(self.shape.topology.levels) - 1
+        found = [hosts.shape.find([HOSTNAME], [path[last]]) for path in self.shape.paths]
+        host_of = [leaf for leaf in found if leaf is not None]
+        held: Counter[int] = Counter()
+        for leaf, count in demand.held.items():
+            held[host_of[leaf]] += count
+        kind, leader_kind = demand.kind, demand.leader_kind
+        of_hosts = Demand(
+            pod=demand.pod,
+            kind=hosts.filter_of(kind.spec, kind.tolerations),
             size=1,
-            slice_level=len(hosts.shape.levels) - 1,
+            slice_level=last,
             inner={},
-            leader=leader,
-            leader_kind=hosts.filter_of(leader_kind.spec, leader_kind.tolerations)
-            if leader_kind
-            else None,
-            most=most,
+            leader=demand.leader,
+            leader_kind=leader_kind and hosts.filter_of(leader_kind.spec, leader_kind.tolerations),
+            most=demand.most,
+            held=held,
         )
-        last = len(self.shape.topology.levels) - 1
-        leaves = [hosts.shape.find([HOSTNAME], [path[last]]) for path in self.shape.paths]
-        return counts, [leaf for leaf in leaves if leaf is not None]
+        return hosts.counts(of_hosts), host_of
 
     def _add(self, node: ClusterNode, leaf: int, times: int) -> None:
         """Nothing is added: what its zones have left is what they say."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+
+import pytest
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine as ClusterEngine
@@ -237,3 +240,54 @@ def test_pods_in_zones_of_a_failed_host_are_placed_anew() -> None:
     assert {host.rpartition("-")[0] for host in hosts} == {lost.rpartition("-")[0]}, "its rack"
     assert sum(each["count"] for each in after["domains"]) == 8
     assert all(each["count"] % 2 == 0 for each in after["domains"])
+
+
+def by_host(status: Object) -> dict[str, int]:
+    pods: Counter[str] = Counter()
+    for assignment in status["assignments"]:
+        for each in assignment["domains"]:
+            pods[each["values"][0]] += each["count"]
+    return dict(pods)
+
+
+@pytest.mark.parametrize("level", ["zone/socket", "zone/Node"])
+@pytest.mark.parametrize("limit", ["maxPerHost", "pods"])
+def test_all_zones_of_a_host_together_get_no_more_than_it_may_take(level: str, limit: str) -> None:
+    hosts = [node(name, RACK="a", cpu=16, pods=3 if limit == "pods" else 110) for name in "abc"]
+    zones = [topology(name, "4", "4", "4", "4") for name in "abc"]
+    request = {"unconstrained": True, "slices": [{"level": level, "size": 1}]}
+    request |= {"maxPerHost": 3} if limit == "maxPerHost" else {}
+    full = place(group(pod_set(9, request, cpu=1)), nodes=hosts, zones=zones)
+    assert by_host(full) == {"a": 3, "b": 3, "c": 3}
+    more = place(group(pod_set(10, request, cpu=1)), nodes=hosts, zones=zones)
+    assert "only 9 out of 10" in more["message"]
+
+
+def test_a_leader_takes_its_place_on_the_host_of_its_zone() -> None:
+    """It asks for nothing that zones list: they would take four workers beside it."""
+    hosts = [node(name, RACK="a", cpu=16, pods=4) for name in "ab"]
+    zones = [topology(name, "4", "4", "4", "4") for name in "ab"]
+    request = WHOLE | {"leaderGroup": "j"}
+    pod_sets = [pod_set(1, request, name="leader", memory="1Gi")]
+    pod_sets += [pod_set(7, request, name="workers", cpu=4)]
+    status = place(group(*pod_sets), nodes=hosts, zones=zones)
+    assert by_host(status) == {"a": 4, "b": 4}, status
+
+
+def test_pods_that_a_host_keeps_count_for_the_most_that_it_takes_in_its_zones() -> None:
+    hosts = [node("a", RACK="a", cpu=16)]
+    zones = [topology(name, "4", "4", "4", "4") for name in "ac"]
+    places = [(["a", "socket #0", "node-0"], 1), (["a", "socket #1", "node-2"], 1)]
+    places += [(["c", "socket #0", "node-0"], 2)]
+    given = [
+        {
+            "podSet": "main",
+            "levels": [HOSTNAME, "zone/socket", "zone/Node"],
+            "domains": [{"values": values, "count": count} for values, count in places],
+        }
+    ]
+    status = {"state": "Degraded", "unhealthyNodes": ["c"], "assignments": given}
+    for most, hosts_of_all in ((3, None), (4, {"a": 4})):
+        asked = group(pod_set(4, WHOLE | {"maxPerHost": most}, cpu=1), status=status)
+        found = place(asked, nodes=hosts, zones=zones, groups=[asked])
+        assert (by_host(found) if found["assignments"] else None) == hosts_of_all, found
