@@ -23,22 +23,20 @@ _MOST_INDEXES = 32  # caches of one CPU; there are five at most on any machine k
 def read_caches(tree: Tree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
-    # The kernel enters a cache in both directions (drivers/base/cacheinfo.c), under one index. So
-    # it is read from one of its CPUs only: more than half of all the files that there are.
-    read: dict[int, set[int]] = {}  # CPUs whose cache is known, by index
+    # The kernel enters a cache in both directions (drivers/base/cacheinfo.c), though its index may
+    # be another one at each CPU. So who has it is read from one of its CPUs only.
+    known: dict[tuple[int, str], set[int]] = {}  # CPUs whose cache is known, by level and type
     with tree.folder(CPU_FOLDER) as folder:
         for cpu in online:
             with folder.folder(f"cpu{cpu}") as own, own.folder("cache") as caches:
                 for index in caches.numbered("index")[:_MOST_INDEXES]:
-                    if cpu in read.setdefault(index, set()):
-                        continue
                     with caches.folder(f"index{index}") as cache:
-                        found = _read_cache(cache, cpu, online)
-                        if found is not None:
-                            level, type_, size, cpus = found
-                            key = (level, type_, cpus)
-                            sizes[key] = max(size, sizes.get(key, 0))
-                            read[index].update(cpus)
+                        kind = _read_kind(cache, cpu)
+                        if kind is None or cpu in known.setdefault(kind, set()):
+                            continue
+                        cpus, size = _read_cpus(cache, cpu, online), _read_size(cache)
+                        sizes[*kind, cpus] = max(size, sizes.get((*kind, cpus), 0))
+                        known[kind].update(cpus)
     return tuple(
         Cache(level=level, type=type_, size=size, cpus=cpus)
         for (level, type_, cpus), size in sorted(
@@ -47,16 +45,20 @@ def read_caches(tree: Tree, online: CPUSet) -> tuple[Cache, ...]:
     )
 
 
-def _read_cache(cache: Folder, cpu: int, online: CPUSet) -> tuple[int, str, int, CPUSet] | None:
+def _read_kind(cache: Folder, cpu: int) -> tuple[int, str] | None:
+    """Return the level and the type of a cache; a CPU has one of each."""
     level = cache.integer("level")
     type_ = (cache.text("type") or "").lower()
     if level is None or type_ not in _TYPES:
         cache.tree.notes.add("caches without a level or type are left out", cpu)
         return None
+    return level, type_
+
+
+def _read_cpus(cache: Folder, cpu: int, online: CPUSet) -> CPUSet:
+    """Return who shares a cache of *cpu*; firmware that does not know says "nobody"."""
     cpus = cache.set("shared_cpu_list", "shared_cpu_map")
-    # firmware that does not know says "nobody"
-    shared = ((cpus & online) if cpus else CPUSet()) | CPUSet((cpu,))
-    return level, type_, _read_size(cache), shared
+    return ((cpus & online) if cpus else CPUSet()) | CPUSet((cpu,))
 
 
 def _read_size(cache: Folder) -> int:

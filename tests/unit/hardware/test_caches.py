@@ -57,6 +57,18 @@ def test_a_cache_is_read_from_one_of_its_cpus(read: Read) -> None:
     assert shared(machine, 3) == [("0-1", "unified", 8 << 20)]
 
 
+def test_one_cache_may_have_another_index_at_each_of_its_cpus(read: Read) -> None:
+    changes: dict[str, Change] = {
+        f"{CPU}/cpu1/cache": None,
+        **cache(1, 0, level="2", type="Unified", size="2M", shared_cpu_list="1"),
+        **cache(1, 2, level="3", type="Unified", size="8M", shared_cpu_list="0-1"),
+        **cache(0, 3, size="8M"),
+    }
+    machine = read("core:2", changes)
+    assert [cpus for cpus, _, _ in shared(machine, 2)] == ["0", "1"]
+    assert shared(machine, 3) == [("0-1", "unified", 8 << 20)]
+
+
 def test_some_cpus_may_lack_caches(read: Read) -> None:
     machine = read("core:2", {f"{CPU}/cpu1/cache": None})
     assert [cpus for cpus, _, _ in shared(machine, 2)] == ["0"]
