@@ -123,20 +123,13 @@ def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
     return amounts
 
 
-def parse_supply(offered: Offered, path: str) -> Amounts:
+@lru_cache(maxsize=4096)  # nodes offer the same amounts, again and again
+def parse_supply(offered: Offered) -> Amounts:
     """Return the quantities that a node offers: negative ones as 0, huge ones capped.
 
     A node may report a negative amount: more is reserved than there is. Equal ones are one object.
     Raises DocumentError for what is no quantity.
     """
-    try:
-        return _supply(offered)
-    except DocumentError as error:
-        raise error.below(path) from None
-
-
-@lru_cache(maxsize=4096)  # nodes offer the same amounts, again and again
-def _supply(offered: Offered) -> Amounts:
     amounts = {}
     for resource, value in offered:
         if isinstance(value, str) and value.startswith("-"):

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import (
     Amounts,
+    DocumentError,
     Offered,
     Wire,
     convert,
@@ -68,7 +69,10 @@ def read_node(value: object, path: str) -> ClusterNode:
     """Return the node in a Kubernetes Node object; raises DocumentError."""
     usual = read_usual(value)  # of 100,000 nodes, mostly all are
     name, labels, offered, taints, unschedulable, ready = usual or _read(value, path)
-    allocatable = parse_supply(offered, join(path, "status.allocatable"))
+    try:
+        allocatable = parse_supply(offered)
+    except DocumentError as error:
+        raise error.below(join(path, "status.allocatable")) from None
     return ClusterNode(
         name, labels, allocatable, taints, ready is True, unschedulable, ready is not None
     )

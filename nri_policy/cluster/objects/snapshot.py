@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -57,7 +58,7 @@ def read_snapshot(value: object) -> ClusterSnapshot:
         for number, each in enumerate(given.budgets or ())
     ]
     return ClusterSnapshot(
-        nodes=_read(given.nodes, "nodes", read_node, lambda each: each.name),
+        nodes=_read(given.nodes, "nodes", read_node, attrgetter("name")),
         pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
         zones=_read(given.zones, "zones", read_zones, lambda each: each.node),
         groups=_read(

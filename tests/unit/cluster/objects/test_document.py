@@ -119,7 +119,7 @@ def test_a_node_may_report_quantities_of_every_form() -> None:
         "big": 2**70,
         "e": "1e3",
     }
-    assert parse_supply(tuple(given.items()), "") == {
+    assert parse_supply(tuple(given.items())) == {
         "cpu": 1500,
         "memory": 2**30,
         "pods": 110,
