@@ -390,6 +390,8 @@ def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:
     play.listen()
     play.now += 1.0
     assert play.controller.step() == opened  # asked again, to a host that is gone or not
+    play.notify("pods", "j-0")
+    assert not [each for each in play.controller.step() if isinstance(each, OpenGate)], "once"
     for each in opened:
         world.write(each)
     play.rest()

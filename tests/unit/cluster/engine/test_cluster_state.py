@@ -10,7 +10,7 @@ from nri_policy.cluster.engine.usage import in_use
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import read_pod
 from tests.unit.cluster.engine.test_preemption import RACK, engine
-from tests.unit.cluster.written import group, pod, pod_set
+from tests.unit.cluster.written import group, pod, pod_set, pod_spec
 
 
 def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
@@ -48,3 +48,13 @@ def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
         )
     assert made.tree("default").rows.dump() == before
     assert made.groups == groups
+
+
+def test_tolerations_tell_no_pods_apart_where_no_node_has_taints() -> None:
+    """Else each kind of them is counted by itself."""
+    tree = engine().tree("default")
+    plain, tolerating = (
+        read_pod(pod("p", "") | {"spec": pod_spec({"cpu": 1}, tolerations=each)}, "").spec
+        for each in ([], [{"key": "k", "operator": "Exists"}])
+    )
+    assert tree.filter(tolerating, scored=False) is tree.filter(plain, scored=False)

@@ -157,6 +157,20 @@ def test_a_group_that_is_stored_with_its_request_has_the_same_rules() -> None:
     assert place(given, asked) == "r1"
 
 
+def test_a_group_counts_in_its_rack_although_no_node_is_left_there() -> None:
+    given = cluster()
+    racks = settings("zone", "rack")
+    asked = replica("g0", rule(45))
+    status = offline.place(given, asked, racks)
+    (assignment,) = status["assignments"]
+    assert assignment["domains"] == [{"values": ["z0", "r0"], "count": 1}]
+    given["groups"].append({**asked, "status": status})
+    given["nodes"] = [each for each in given["nodes"] if each["metadata"]["name"] > "h1"]
+    full = replica("g1", rule(45), request={"required": RACK}, count=9)
+    message = offline.place(given, full, racks)["message"]
+    assert message.endswith("topology spreading: rack r0 has 1 of 1, more than 45%"), message
+
+
 def test_a_rule_about_what_is_no_level_is_refused_with_the_levels() -> None:
     message = place(cluster(), replica("g", rule(45, "example.com/rakc")))
     assert message.startswith("no requested topology level: example.com/rakc")

@@ -14,6 +14,7 @@ from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, read_g
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
+from nri_policy.cluster.objects.zone import NodeZones, read_zones
 from nri_policy.cluster.view import Cluster
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME, Object, group, pod_set, settings
@@ -232,6 +233,25 @@ def test_what_is_stored_counts_for_another_leader() -> None:
     other.wait("small", rack(1), since=6.0)
     other.step(7.0)
     assert other.reserved("gang") == ("h2", "h3")
+
+
+def test_a_group_is_tried_again_when_its_zones_have_more_left() -> None:
+    def report(free: int) -> NodeZones:
+        cpu = {"name": "cpu", "capacity": "4", "allocatable": "4", "available": str(free)}
+        zone = {"name": "node-0", "type": "Node", "resources": [cpu]}
+        return read_zones({"metadata": {"name": "h0"}, "zones": [zone]}, "")
+
+    racks = Racks(1, belowHost=["Node"])
+    racks.cluster.set_zones(report(1))
+    racks.waiting.see_cluster()
+    racks.wait(
+        "g", pod_set(1, {"required": RACK, "slices": [{"level": "zone/Node", "size": 1}]}, cpu=4)
+    )
+    assert racks.step(0.0) == {}
+    assert racks.step(1.0) == {}, "nothing has changed"
+    racks.cluster.set_zones(report(4))
+    racks.waiting.see_cluster()
+    assert racks.step(2.0) == {"g": ["node-0"]}
 
 
 def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
