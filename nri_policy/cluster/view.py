@@ -23,14 +23,14 @@ class ClusterView(Struct, frozen=True):
     nodes: Mapping[str, ClusterNode] = {}
     zones: Mapping[str, NodeZones] = {}  # by node
     stale: AbstractSet[str] = frozenset()  # nodes whose reports make no sense
-    renamed: Mapping[str, tuple[str, ...]] = {}  # hostname -> nodes that have another name
+    other_hostnames: Mapping[str, tuple[str, ...]] = {}  # hostname -> nodes that have another name
 
     def on_host(self, host: str) -> list[ClusterNode]:
         """Return the nodes with a hostname: that of this name alone, where there is one."""
         alike = self.nodes.get(host)
         if alike is not None and alike.labels.get(HOSTNAME) == host:
             return [alike]
-        return [self.nodes[name] for name in self.renamed.get(host, ())]
+        return [self.nodes[name] for name in self.other_hostnames.get(host, ())]
 
 
 class Follower(Protocol):
@@ -48,7 +48,7 @@ class Cluster:
 
     def __init__(self, nodes: Iterable[ClusterNode] = (), zones: Iterable[NodeZones] = ()) -> None:
         self._nodes = {each.name: each for each in nodes}
-        self._renamed: dict[str, tuple[str, ...]] = {}
+        self._other_hostnames: dict[str, tuple[str, ...]] = {}
         for each in self._nodes.values():
             if each.labels.get(HOSTNAME) != each.name:  # few
                 self._add_hostname(each)
@@ -58,7 +58,7 @@ class Cluster:
             MappingProxyType(self._nodes),
             MappingProxyType(self._zones),
             self._stale.keys(),
-            MappingProxyType(self._renamed),
+            MappingProxyType(self._other_hostnames),
         )
         self._followers: list[Follower] = []
 
@@ -106,11 +106,11 @@ class Cluster:
     def _add_hostname(self, node: ClusterNode) -> None:
         host = node.labels.get(HOSTNAME)
         if host is not None and host != node.name:
-            self._renamed[host] = (*self._renamed.get(host, ()), node.name)
+            self._other_hostnames[host] = (*self._other_hostnames.get(host, ()), node.name)
 
     def _remove_hostname(self, node: ClusterNode) -> None:
         host = node.labels.get(HOSTNAME)
         if host is not None and host != node.name:
-            others = tuple(name for name in self._renamed.pop(host) if name != node.name)
+            others = tuple(name for name in self._other_hostnames.pop(host) if name != node.name)
             if others:
-                self._renamed[host] = others
+                self._other_hostnames[host] = others

@@ -111,4 +111,4 @@ def test_nodes_are_found_by_hostname_as_they_come_change_and_go() -> None:
     cluster.remove_node("d")
     cluster.remove_node("a")
     assert (found("a"), found("x")) == ([], [])
-    assert not cluster.view.renamed
+    assert not cluster.view.other_hostnames
