@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import (
@@ -36,7 +38,7 @@ class ClusterNode(Struct, frozen=True, gc=False):
     """A node; equal nodes compare equal, so that a report of no change is seen as one."""
 
     name: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     allocatable: Amounts
     taints: tuple[Taint, ...] = ()
     ready: bool = True
