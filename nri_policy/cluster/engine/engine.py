@@ -85,7 +85,7 @@ class Engine(ClusterState):
         trial = self._trial(group, steps, more)
         status, refused = first, _ = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
         moved: list[Unit] = []
-        while refused is not None and (steps := _reordered(steps, refused, moved)):
+        while refused is not None and (steps := _reorder(steps, refused, moved)):
             trial = self._trial(group, steps, more)
             status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
         return first if refused is not None else status
@@ -357,7 +357,7 @@ def _is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:
     return bool(group.status.assignments and (group.status.unhealthy_nodes or more))
 
 
-def _reordered(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[Unit]:
+def _reorder(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[Unit]:
     """Return *steps* with the one that was refused first; nothing if it was, or has *moved*.
 
     Kueue's order stays for groups of which nothing is spread.

@@ -116,7 +116,7 @@ def count_spared(members: Sequence[Member], job_of: Callable[[Key], Job | None])
     found = 0
     for name, own in by_name.items():
         job = None if name is None else job_of((own[0].pod.namespace, name))
-        found += _succeeded(own) if job is None else job.pods - _needed_by(job, own)
+        found += _count_succeeded(own) if job is None else job.pods - _needed_by(job, own)
     return found
 
 
@@ -127,11 +127,12 @@ def _made_by(job: Job, own: Sequence[Member]) -> int:
 
 def _needed_by(job: Job, own: Sequence[Member]) -> int:
     """Return how many pods a Job needs at once from now on for its completions."""
-    done = max(_succeeded(own), job.succeeded)  # it hears of a pod a little later, of all for good
+    # the Job counts a pod a little after it has ended, but it also counts those that are gone
+    done = max(_count_succeeded(own), job.succeeded)
     if job.completions is None:  # after the first success it makes no more pods
         return sum(not each.pod.finished for each in own) if done else job.pods
     return max(0, min(job.pods, job.completions - done))
 
 
-def _succeeded(members: Sequence[Member]) -> int:
+def _count_succeeded(members: Sequence[Member]) -> int:
     return sum(each.pod.phase == "Succeeded" for each in members)

@@ -310,18 +310,18 @@ class Controller:
             del self._again[key]
             self._dirty[key] = None
         for key in self._slice(self._dirty):
-            writes += self._guarded(key, self._recount(key))
+            writes += self._guard(key, self._recount(key))
             self._counted[key] = None
         if not self._dirty:  # all are counted before any of them gets other places
             for key in self._slice(self._counted):
                 if not self._errors_of.holds(key):
-                    writes += self._guarded(key, self._progress.next(key))
+                    writes += self._guard(key, self._progress.next(key))
         if self.busy:
             return writes
         self._set_aside()
         self.attempts.waiting.begin_round()
         for key in self.queue.due():
-            writes += self._guarded(key, self.attempts.place(key))
+            writes += self._guard(key, self.attempts.place(key))
         return writes
 
     def _slice(self, keys: dict[Key, None]) -> list[Key]:
@@ -350,15 +350,15 @@ class Controller:
             self.queue.note_change()
         yield from ()
 
-    def _guarded(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
+    def _guard(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
         """Yield what is to be written for a group; an error of ours is this group's alone."""
         try:
-            yield from self._asking(writes)
+            yield from self._ask_each(writes)
         except Exception as error:
             log.exception("group-failed", extra={"group": "/".join(key)})
             self.errors += 1
             try:
-                yield from self._asking(self._mark(key, error))
+                yield from self._ask_each(self._mark(key, error))
             except Exception:
                 # the same error again: it is left alone, without a word in its status
                 log.exception("group-not-marked", extra={"group": "/".join(key)})
@@ -381,7 +381,7 @@ class Controller:
             yield self._notice(key, key, "InternalError", text)
         self._look_again(key, self._errors_of.until(key))
 
-    def _asking(self, writes: Iterator[Write]) -> Iterator[Write]:
+    def _ask_each(self, writes: Iterator[Write]) -> Iterator[Write]:
         """Yield *writes*, each of which is under way from then on."""
         for write in writes:
             if isinstance(write, PodWrite):

@@ -103,14 +103,16 @@ class Failures:
         for taint, since in self._since.get(host, {}).items():
             tolerated = 0.0
             if taint is not None:
-                tolerated = min((_tolerated(taint, each) for each in tolerations), default=inf)
+                tolerated = min(
+                    (_seconds_tolerated(taint, each) for each in tolerations), default=inf
+                )
             if fixed and (taint is None or taint.effect == "NoExecute"):
                 yield since + tolerated + FIXED_SECONDS
             elif not busy:
                 yield since + tolerated
 
 
-def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> float:
+def _seconds_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> float:
     """Return for how many seconds a taint is tolerated."""
     seconds = [
         inf if each.toleration_seconds is None else max(float(each.toleration_seconds), 0.0)

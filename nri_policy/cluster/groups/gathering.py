@@ -177,15 +177,15 @@ def _likeness(member: Member, levels: Collection[str]) -> bytes:
     if not member.likeness:
         pod = member.pod
         request = read_request(pod.annotations, pod.labels, "metadata")
-        member.likeness = _encoded(pod.spec, request, levels)
+        member.likeness = _encode(pod.spec, request, levels)
     return member.likeness
 
 
 def _likeness_of(pod_set: PodSet, levels: Collection[str]) -> bytes:
-    return _encoded(pod_set.template.spec, pod_set.request, levels)
+    return _encode(pod_set.template.spec, pod_set.request, levels)
 
 
-def _encoded(spec: PodSpec, request: PlacementRequest | None, levels: Collection[str]) -> bytes:
+def _encode(spec: PodSpec, request: PlacementRequest | None, levels: Collection[str]) -> bytes:
     parts = (
         sorted(spec.effective().items()),
         sorted(item for item in spec.node_selector.items() if item[0] not in levels),

@@ -145,7 +145,7 @@ class Progress:
             check_gated(members, self._changes.gate)
         except (Incomplete, DocumentError) as problem:
             self._queue.remove(key)
-            resized = self._resized(seen, members)
+            resized = self._resize(seen, members)
             if resized is not None:
                 yield WriteSpec(resized, seen.revision, resized=True)
             elif members or group.status.state != "Unplaceable":  # else it says why they had to go
@@ -168,7 +168,7 @@ class Progress:
                 holds=bool(group.status.reserved),
             )
 
-    def _resized(self, seen: SeenGroup, members: list[Member]) -> PlacementGroup | None:
+    def _resize(self, seen: SeenGroup, members: list[Member]) -> PlacementGroup | None:
         """Return a group with the size that its owner has by now, if all of its pods are there."""
         key = (seen.group.namespace, seen.group.name)
         if not seen.owners or not members:
@@ -213,7 +213,7 @@ class Progress:
             if not self._groups.is_under_way(key):
                 yield from self._run(seen, lacking)
         if self._engine.groups[key] is group:  # else it has other places soon
-            yield from self._changes.open(group, self._first_served(seen), unhealthy)
+            yield from self._changes.open(group, self._members_to_serve(seen), unhealthy)
 
     def _grow(
         self, seen: SeenGroup, members: list[Member], lacking: dict[str, int]
@@ -279,14 +279,14 @@ class Progress:
         if many := self._too_many(group):
             of = ", ".join(owner_names(many)) or key[1]
             return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
-        return self._unlabelled(group)
+        return self._lost_label(group)
 
     def _too_many(self, group: PlacementGroup) -> list[Member]:
         """Return the pods of a group if they are more than its places."""
         members = self._members.live((group.namespace, group.name))
         return members if len(members) > places_by_pod_set(group).total() else []
 
-    def _first_served(self, seen: SeenGroup) -> list[Member]:
+    def _members_to_serve(self, seen: SeenGroup) -> list[Member]:
         """Return the pods that may get places: where they are too many, not those of new owners."""
         members = self._members.of((seen.group.namespace, seen.group.name))
         if not seen.owners or not self._too_many(seen.group):
@@ -298,7 +298,7 @@ class Progress:
             or any(one.uid in seen.owners for one in _owners_of(each))
         ]
 
-    def _unlabelled(self, group: PlacementGroup) -> str:
+    def _lost_label(self, group: PlacementGroup) -> str:
         """Return which of a group's hosts have lost a label: nothing more goes there."""
         topologies = [self._engine.topology_of(each) for each in group.pod_sets]
         levels = {level for each in topologies if each is not None for level in each.levels}

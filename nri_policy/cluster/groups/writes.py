@@ -117,7 +117,7 @@ class FailPod(Struct, frozen=True):
             "phase": "Failed",
             "reason": NODE_FAILED,
             "message": self.message,
-            "conditions": [_disrupted(NODE_FAILED, self.message)],
+            "conditions": [_disruption(NODE_FAILED, self.message)],
         }
         return {"metadata": _as_seen(self.pod), "status": status}
 
@@ -132,7 +132,7 @@ class DeletePod(Struct, frozen=True):
 
     def patch(self) -> Object:
         """Return the patch of the pod's `status` that says why it is deleted, before it is."""
-        conditions = [_disrupted(self.reason, self.message)]
+        conditions = [_disruption(self.reason, self.message)]
         return {"metadata": _as_seen(self.pod), "status": {"conditions": conditions}}
 
 
@@ -155,7 +155,7 @@ def pod_of(write: PodWrite) -> Pod:
     return write.opening.pod if isinstance(write, OpenGate) else write.pod
 
 
-def _disrupted(reason: str, message: str) -> Object:
+def _disruption(reason: str, message: str) -> Object:
     """Return the condition of a pod that is not to blame for its end.
 
     Failure policies of Jobs may ignore the failures of pods that have it.

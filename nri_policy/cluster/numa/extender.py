@@ -125,7 +125,7 @@ class Verbs:
         slots = self._zones.fits.slots
         return msgspec.json.encode(
             [
-                {"Host": name, "Score": _rounded(scores[slots[name]]) if name in slots else 0}
+                {"Host": name, "Score": _round(scores[slots[name]]) if name in slots else 0}
                 for name in names
             ]
         )
@@ -159,7 +159,7 @@ class Verbs:
 
 def read_binding(body: bytes) -> Binding:
     """Return what `bind` is asked."""
-    given = _decoded(body)
+    given = _decode_object(body)
     return Binding(
         namespace=_text(given, "PodNamespace"),
         name=_text(given, "PodName"),
@@ -187,7 +187,7 @@ def error_result(text: str) -> bytes:
 
 
 def _arguments(body: bytes) -> tuple[Pod, list[str]]:
-    given = _decoded(body)
+    given = _decode_object(body)
     if given.get("nodenames") is None and given.get("nodes"):
         raise BadRequestError(
             "NodeNames: there are none, but whole nodes: set nodeCacheCapable: true"
@@ -202,7 +202,7 @@ def _arguments(body: bytes) -> tuple[Pod, list[str]]:
         raise BadRequestError(str(error)) from error
 
 
-def _decoded(body: bytes) -> Object:
+def _decode_object(body: bytes) -> Object:
     """Return the fields of a document of Go's, with their names in lower case."""
     given = read_json(body)
     if not isinstance(given, dict):
@@ -230,5 +230,5 @@ def _holds(request: NumaRequest) -> bool:
     return request.qos not in (BEST_EFFORT, BURSTABLE) or not request.native
 
 
-def _rounded(score: int) -> int:
+def _round(score: int) -> int:
     return (score * MOST_SCORE + 50) // 100

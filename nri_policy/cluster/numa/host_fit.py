@@ -24,11 +24,11 @@ def host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
         return "nodeSelector"
     if spec.affinity is not None and not spec.affinity.requires(node):
         return "affinity"
-    lacking = _lacking(node.allocatable, used, {**spec.effective(), PODS: 1})
+    lacking = _find_lacking(node.allocatable, used, {**spec.effective(), PODS: 1})
     return f'resource "{lacking}"' if lacking else ""
 
 
-def _lacking(offered: Amounts, used: Amounts, asked: Mapping[str, int]) -> str:
+def _find_lacking(offered: Amounts, used: Amounts, asked: Mapping[str, int]) -> str:
     """Return the first resource, by name, of which too little is left."""
     for name, amount in sorted(asked.items()):
         if amount and offered.get(name, 0) - used.get(name, 0) < amount:

@@ -56,7 +56,7 @@ class PodSpec(Struct, frozen=True, gc=False):
         # An amount that only the pod's limits name is requested where no container requests it.
         total |= {each: amount for each, amount in self.limits.items() if not total.get(each)}
         total |= self.requests
-        return _added(total, self.overhead)
+        return _add(total, self.overhead)
 
 
 class Pod(Struct, frozen=True, gc=False):
@@ -147,13 +147,13 @@ def effective_containers(
     sidecars: Amounts = {}
     peak: Amounts = {}
     for each in init:
-        beside = _added(sidecars, each.requests)
+        beside = _add(sidecars, each.requests)
         if each.sidecar:
             sidecars = beside
         peak = {key: max(peak.get(key, 0), beside.get(key, 0)) for key in {**peak, **beside}}
     running = sidecars
     for each in app:
-        running = _added(running, each.requests)
+        running = _add(running, each.requests)
     return running, peak
 
 
@@ -229,5 +229,5 @@ def _containers(given: list[_Container] | None, path: str) -> tuple[Container, .
     return tuple(containers)
 
 
-def _added(one: Amounts, other: Amounts) -> Amounts:
+def _add(one: Amounts, other: Amounts) -> Amounts:
     return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

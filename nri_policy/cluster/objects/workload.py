@@ -133,7 +133,7 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
                 )
             groups[key] = group
     for key, (size, place) in sizes.items():
-        groups[key] = _filled(groups[key], size, place)
+        groups[key] = _fill_up(groups[key], size, place)
     return [*groups.values()]
 
 
@@ -354,7 +354,7 @@ def _total(given: Mapping[str, str], path: str) -> int | None:
     return int(text)
 
 
-def _filled(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
+def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
     """Return a group with as many pods as it is to have: one pod stands for all that are like it.
 
     Raises DocumentError where it is not clear of which kind the others are.

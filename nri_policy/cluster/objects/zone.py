@@ -35,15 +35,15 @@ class Zone(Struct, frozen=True):
     @property
     def available(self) -> Amounts:
         """What is available, rounded down; less than nothing is nothing."""
-        return _rounded(self.free)
+        return _round_down(self.free)
 
     @property
     def allocatable(self) -> Amounts:
         """What there is, in the same way."""
-        return _rounded(self.total)
+        return _round_down(self.total)
 
 
-def _rounded(exact: Amounts) -> Amounts:
+def _round_down(exact: Amounts) -> Amounts:
     return {
         name: max(amount, 0) // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
         for name, amount in exact.items()

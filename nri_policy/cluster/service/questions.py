@@ -26,7 +26,7 @@ def answer_place(engine: Engine, body: bytes) -> bytes:
 def answer_explain(engine: Engine, body: bytes) -> bytes:
     """Return the explanation of a group: one in a list of objects, or the name of a known one."""
     given = read_json(body)
-    group = _known(engine, given) if isinstance(given, str) else _one(_groups(given))
+    group = _find_known(engine, given) if isinstance(given, str) else _one(_groups(given))
     try:
         return msgspec.json.encode(explain(engine, group))
     except DocumentError as error:
@@ -48,7 +48,7 @@ def _one(groups: list[PlacementGroup]) -> PlacementGroup:
     return groups[0]
 
 
-def _known(engine: Engine, name: str) -> PlacementGroup:
+def _find_known(engine: Engine, name: str) -> PlacementGroup:
     try:
         return find_group(engine, name)
     except DocumentError as error:

@@ -198,16 +198,16 @@ class Service:
         yield GaugeMetricFamily(
             f"{name}promises", "Places promised and not reported yet.", len(self.zones.promises)
         )
-        yield _counted(
+        yield _counter(
             f"{name}promises_ended", "Promises, by why they ended.", "reason", self.zones.ended
         )
-        yield _counted(
+        yield _counter(
             f"{name}rejected_nodes", "Nodes rejected by the filter.", "reason", self.verbs.rejected
         )
         yield CounterMetricFamily(
             f"{name}unknown_nodes", "Nodes asked about that are not known.", self.verbs.unknown
         )
-        yield _counted(
+        yield _counter(
             f"{name}unreadable_objects",
             "Malformed objects.",
             "kind",
@@ -241,7 +241,7 @@ class Service:
             int(bool(self.settings.rejected)),
         )
         if self.admission_writer is not None:
-            yield _counted(
+            yield _counter(
                 f"{name}admission_checks",
                 "Answers to Kueue's admission checks.",
                 "state",
@@ -339,7 +339,7 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
         await client.close()
 
 
-def _counted(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
+def _counter(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(name, text, labels=[label])
     for value, number in numbers.items():
         family.add_metric([value], number)

@@ -69,7 +69,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
         *(source for each in also for source in _of_groups(each)),
         *([] if admission is None else kueue_sources(admission, controller)),
     ]
-    return [_waking(each, wake) for each in found]
+    return [_wake_after(each, wake) for each in found]
 
 
 def _of_settings(settings: LiveSettings) -> list[WatchedKind]:
@@ -164,7 +164,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
     ]
 
 
-def _waking(source: WatchedKind, wake: Callable[[], object]) -> WatchedKind:
+def _wake_after(source: WatchedKind, wake: Callable[[], object]) -> WatchedKind:
     """Return *source* with *wake* called after each change."""
 
     def take(item: Raw) -> None:

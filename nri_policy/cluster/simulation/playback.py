@@ -272,12 +272,12 @@ class Simulation:
         fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
         self._set(key, msgspec.structs.replace(group.status, assignments=fewer, message=""))
         self._waiting.queue.remove(key)
-        if self._lacking(key):
+        if self._missing_pods(key):
             self._queue_up(key)
         else:
             self._waiting.queue.note_change()
 
-    def _lacking(self, key: Key) -> Counter[str]:
+    def _missing_pods(self, key: Key) -> Counter[str]:
         """Return how many pods of a group that has places have none, by pod set."""
         group = self._groups[key]
         wanted = Counter({each.name: each.count for each in group.pod_sets})
@@ -347,7 +347,7 @@ class Simulation:
         self._waiting.hold(self._now, self._groups.__getitem__)
         self._waiting.begin_round()
         for key in queue.all_due():
-            if more := self._lacking(key):
+            if more := self._missing_pods(key):
                 self._grow(key, more)
                 continue
             asked = msgspec.structs.replace(self._groups[key], status=GroupStatus())
