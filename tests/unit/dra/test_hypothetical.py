@@ -141,7 +141,8 @@ def test_selectors_that_compare_attributes_choose_the_device() -> None:
 
 
 def test_a_selector_that_is_not_evaluated_is_said() -> None:
-    odd = {"selectors": [{"cel": {"expression": "device.capacity['placement.nri'].cpu > 3"}}]}
+    expression = "device.capacity['placement.nri'].cpu > 3"
+    odd: dict[str, Any] = {"selectors": [{"cel": {"expression": expression}}]}
     own = claim("own", {"name": "cpu", "exactly": exactly("2", **odd)})
     warnings = tried(EngineDriver(**ON), own, user("web", claim="own")).warnings
     assert any("the claim own were evaluated: it may get other devices" in w for w in warnings)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.dra.selectors import selects
+from nri_policy.dra.selectors import Attributes, selects
 
-DEVICE = {"resource.kubernetes.io/numaNode": 1, "placement.nri/coreKind": "performance"}
+DEVICE: Attributes = {"resource.kubernetes.io/numaNode": 1, "placement.nri/coreKind": "performance"}
 NODE = 'device.attributes["resource.kubernetes.io"].numaNode'
 KIND = "device.attributes['placement.nri'].coreKind"
 
