@@ -64,26 +64,27 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-class OneForTheHost(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives all end-to-end tests to one process: they share the host's cgroups.
+class RuntimeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives each runtime's end-to-end tests, named by their first parameter, to one process.
 
     The tests of one real node, which is made for a module and a Kubernetes, stay together too.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith("tests/cluster/"):
-            module, _, test = nodeid.partition("::")
-            return f"{module} {test.partition('[')[2].rstrip(']').partition('-')[0]}"
-        return "e2e" if nodeid.startswith("tests/e2e/") else nodeid
+        module, _, test = nodeid.partition("::")
+        first = test.partition("[")[2].rstrip("]").partition("-")[0]  # of the test's parameters
+        if nodeid.startswith("tests/e2e/"):
+            return f"e2e {first}"
+        return f"{module} {first}" if nodeid.startswith("tests/cluster/") else nodeid
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes share the tests: one of them mostly waits for runtimes."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return how many processes share the tests: two of them mostly wait for runtimes."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneForTheHost:
-    return OneForTheHost(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> RuntimeScheduling:
+    return RuntimeScheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,38 +114,22 @@ def patience() -> int:
 
 
 @pytest.fixture(scope="module")
-def containerds(
+def start_runtime(
     make_runtime: MakeRuntime, archive: Path, patience: int
-) -> Iterator[Mapping[str, Runtime]]:
-    """Every version of containerd, all of them running at once."""
+) -> Iterator[Callable[[str], Runtime]]:
+    """What returns one of the RUNTIMES, started on first use; it runs until the module's end."""
     with ExitStack() as stack:
-        yield {
-            suite: stack.enter_context(running(make_runtime(suite, patience), archive))
-            for suite in packages.SUITES
-        }
 
+        @cache
+        def start(name: str) -> Runtime:
+            return stack.enter_context(running(make_runtime(name, patience), archive))
 
-@pytest.fixture(scope="module")
-def newest(make_runtime: MakeRuntime, archive: Path, patience: int) -> Iterator[Runtime]:
-    """A containerd and a runc that have scheduling classes: none of Debian's do yet."""
-    with running(make_runtime(NEWEST, patience), archive) as runtime:
-        yield runtime
-
-
-@pytest.fixture(scope="module")
-def crio(make_runtime: MakeRuntime, archive: Path, patience: int) -> Iterator[Runtime]:
-    with running(make_runtime(CRIO, patience), archive) as runtime:
-        yield runtime
+        yield start
 
 
 @pytest.fixture(params=RUNTIMES)
-def runtime(request: pytest.FixtureRequest) -> Runtime:
-    found: Runtime
-    if request.param in packages.SUITES:
-        found = request.getfixturevalue("containerds")[request.param]
-    else:
-        found = request.getfixturevalue("crio" if request.param == CRIO else "newest")
-    return found
+def runtime(request: pytest.FixtureRequest, start_runtime: Callable[[str], Runtime]) -> Runtime:
+    return start_runtime(request.param)
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from tests.e2e import cgroup, image
+from tests.e2e import cgroup, image, packages
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
@@ -18,8 +18,8 @@ from tests.e2e.waiting import eventually
 LAST_CPU = CPUSet([max(os.sched_getaffinity(0))])
 
 
-def test_both_versions_serve_at_the_same_time(containerds: Mapping[str, Runtime]) -> None:
-    kubelets = [each.kubelet("runc") for each in containerds.values()]
+def test_both_versions_serve_at_the_same_time(start_runtime: Callable[[str], Runtime]) -> None:
+    kubelets = [start_runtime(suite).kubelet("runc") for suite in packages.SUITES]
     versions = [kubelet.version() for kubelet in kubelets]
     for kubelet in kubelets:
         kubelet.close()

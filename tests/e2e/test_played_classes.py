@@ -78,16 +78,6 @@ def attach(root: Path, name: str, number: str, *links: str) -> None:
     (folder / "dev").write_text(f"{number}\n")
 
 
-@pytest.fixture
-def runtime(request: pytest.FixtureRequest) -> Runtime:
-    found: Runtime
-    if request.param == NEWEST:
-        found = request.getfixturevalue("newest")
-    else:
-        found = request.getfixturevalue("containerds")[request.param]
-    return found
-
-
 def given(runtime: Runtime, container: Container) -> list[Recorded]:
     """Return all that the OCI runtime was given for a container, in order."""
     return [each for each in runtime.recorded() if each.container == container.id]

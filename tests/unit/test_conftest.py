@@ -1,10 +1,12 @@
-"""Runs of the tests: the same examples in each, and at the end what was not tried."""
+"""Runs of the tests: the same examples in each, shared out, and at the end what was not tried."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.conftest import RuntimeScheduling
 
 ROOT = Path(__file__).parents[2]
 TEST = """
@@ -68,3 +70,15 @@ def test_as_root() -> None: ...
     assert first == "not tried: 2 tests: no runtime is built; `make it` builds one"
     assert second == "not tried: 1 test: needs root"
     assert last.startswith("1 passed, 3 skipped")
+
+
+def test_the_end_to_end_tests_of_a_runtime_stay_together() -> None:
+    scope = RuntimeScheduling.__new__(RuntimeScheduling)._split_scope  # which needs no run
+    first = scope("tests/e2e/test_owners.py::test_slow[cri-o-daemon restarted meanwhile]")
+    assert scope("tests/e2e/test_rooms.py::test_room[cri-o]") == first
+    assert scope("tests/e2e/test_rooms.py::test_room[trixie]") != first
+    node = scope("tests/cluster/test_node.py::test_runs[1.34.4-late]")
+    assert scope("tests/cluster/test_node.py::test_ends[1.34.4]") == node
+    assert scope("tests/cluster/test_node.py::test_ends[1.36.3]") != node
+    alone = {scope(f"tests/unit/test_docs.py::test_{name}") for name in "ab"}
+    assert len(alone) == 2
