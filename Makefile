@@ -22,13 +22,15 @@ demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 
 # on all cores; the end-to-end tests of a runtime in one process
 test: $(BUILT) ## format, lint, types and all tests: the gate
-	@echo "test: format, lint and types (a minute), then all tests with a dot for each (some minutes)"
+	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two cores at most 20 minutes)"
 	$(MAKE) lint
 	$(PY) -m pytest --numprocesses auto
 
 # and on the runtimes, kernels and control planes that take long to build: once, for all clones
 # (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
 test-all: $(BUILT) ## all tests on everything there is to build: hours the first time
+	@echo "test-all: build what is missing (hours, once), then make test on every runtime, test-guest (on two cores"
+	@echo "test-all: a quarter of an hour), test-cluster and faults; one that fails does not stop the others"
 	$(PY) -m tools.runtimes
 	NRI_POLICY_EVERY_RUNTIME=1 $(MAKE) --keep-going test test-guest test-cluster faults
 
