@@ -227,6 +227,14 @@ def test_a_new_pod_joins_the_pod_set_that_is_there() -> None:
     assert pod_set_names([new], [], group.pod_sets) == ["main-1"]
 
 
+def test_a_pod_set_without_a_name_gets_one_that_no_pod_names() -> None:
+    labels = {f"{OURS}group": "g", f"{OURS}group-size": "3"}
+    named = [labels | {f"{OURS}pod-set": name} for name in ("main", "main-1")]
+    pods = [pod(f"p{at}", each) for at, each in enumerate([labels, *named])]
+    members = [Member(each, membership(each, None)) for each in pods]
+    assert pod_set_names(members, []) == ["main-2", "main", "main-1"]
+
+
 @pytest.mark.parametrize(
     ("spec", "pods"),
     [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2)],
