@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
 from nri_policy.dra.cdi import Files
 from nri_policy.dra.driver import PAUSE, TRIES, Driver
 from nri_policy.engine.engine import Engine
@@ -122,6 +124,15 @@ async def test_an_api_server_that_is_away_is_asked_again_and_at_last_given_up(
         answers = away(TRIES - 1)
         assert not (await them.prepare()).error
         assert them.asked == 2 * TRIES
+
+
+async def test_an_api_server_that_does_not_answer_is_given_up_before_the_kubelet_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.dra.driver.PATIENCE", 0.0)  # seconds
+    async with faulty(tmp_path) as them:
+        assert (await them.prepare()).error == "no answer within 0 s"
+        assert not them.holder.node.view.claims
 
 
 async def test_whenever_the_daemon_dies_the_next_answer_is_the_same(tmp_path: Path) -> None:
