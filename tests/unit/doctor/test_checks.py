@@ -230,6 +230,7 @@ def test_kubelet_and_runtime_are_to_use_one_cgroup_driver(made: Made) -> None:
     [
         ("nri-resource-policy-topology-aware", "sets the CPUs of containers too", Verdict.ERROR),
         ("nri-resource-policy-balloons", "sets the CPUs of containers too", Verdict.ERROR),
+        ("dracpu", "sets the CPUs of containers too", Verdict.ERROR),
         ("nfd-topology-updater", "writes the same", Verdict.WARNING),
         ("nginx", "no other program", Verdict.OK),
     ],
