@@ -6,8 +6,9 @@ import pytest
 
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.groups import controller
+from nri_policy.cluster.objects.settings import read_settings
 from tests.support.placement_world import Play
-from tests.unit.cluster.written import pod_spec
+from tests.unit.cluster.written import HOSTNAME, pod_spec, settings
 
 RACK = "example.com/rack"
 TIMEOUT = 600.0
@@ -36,6 +37,17 @@ def test_a_group_gets_the_room_of_a_pod_that_was_deleted() -> None:
     play.world.delete("pods", "web")  # of no group: what it says makes no sense
     play.rest()
     assert play.world.let_go("gang") == (8, 8)
+
+
+def test_a_group_is_tried_again_with_other_settings() -> None:
+    play = Play()
+    play.controller.configure(read_settings(settings(HOSTNAME)))
+    play.world.submit("gang", 4, 1, RACK)
+    play.rest()
+    assert "no requested topology level" in play.world.group("job-gang").status.message
+    play.controller.configure(read_settings(settings("rack", HOSTNAME)))
+    play.rest()
+    assert play.world.let_go("gang") == (4, 4)
 
 
 def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
