@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from nri_policy.cluster.engine.usage import in_use
 from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
-from tests.unit.cluster.engine.test_preemption import RACK, engine
-from tests.unit.cluster.written import group, pod, pod_set, pod_spec
+from nri_policy.cluster.objects.zone import read_zones
+from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
+from tests.unit.cluster.test_below_host import zone
+from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec
 
 
 def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
@@ -58,3 +63,29 @@ def test_tolerations_tell_no_pods_apart_where_no_node_has_taints() -> None:
         for each in ([], [{"key": "k", "operator": "Exists"}])
     )
     assert tree.filter(tolerating, scored=False) is tree.filter(plain, scored=False)
+
+
+def test_a_fork_lives_until_anything_changes_where_it_comes_from() -> None:
+    shared = cluster()
+    made = engine(of=shared)
+    shared.follow(made)
+    report = read_zones({"metadata": {"name": "a1"}, "zones": [zone("node-0", "Node", "4")]}, "")
+    runs = read_pod(pod("p", "a1", cpu=1), "")
+    bound = read_pod(pod("q", "a1", cpu=1, group="g"), "")
+    given = read_group(group(pod_set(1, RACK), name="g"))
+    changes: list[Callable[[], object]] = [
+        lambda: shared.set_node(read_node(node("new", RACK="a"), "")),
+        lambda: shared.remove_node("new"),
+        lambda: shared.set_zones(report),
+        lambda: shared.remove_zones("a1"),
+        lambda: made.set_pod(runs),
+        lambda: made.remove_pod("default", "p"),
+        lambda: made.set_pod(bound),
+        lambda: made.set_group(msgspec.structs.replace(given, status=made.place(given))),
+        lambda: made.configure(made.settings),
+    ]
+    for number, change in enumerate(changes):
+        fork = made.fork()
+        assert fork.is_up_to_date()
+        change()
+        assert not fork.is_up_to_date(), number
