@@ -39,6 +39,20 @@ def test_a_group_gets_the_room_of_a_pod_that_was_deleted() -> None:
     assert play.world.let_go("gang") == (8, 8)
 
 
+def test_a_new_leader_knows_for_how_long_a_group_has_waited() -> None:
+    """By the time of the cluster: that of the pod that was created last."""
+    play = full()
+    for index in range(8):
+        item = play.world.objects["pods"][f"gang-{index}"]
+        item["metadata"]["creationTimestamp"] = "2025-12-31T23:00:00Z"
+        play.world.put("pods", item)
+    metadata = {"name": "late", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    play.world.put("pods", {"metadata": metadata, "spec": pod_spec({"cpu": 1})})
+    play.begin()
+    play.rest()
+    assert play.controller.queue.oldest(play.now) >= 3600.0
+
+
 def test_a_group_is_tried_again_with_other_settings() -> None:
     play = Play()
     play.controller.configure(read_settings(settings(HOSTNAME)))
