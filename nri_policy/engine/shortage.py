@@ -62,12 +62,13 @@ class PlacementError(Refused):
             return self.detail
         request, steering = self.requested, self.requested.steering
         asked = _wish_of(request)
+        within = " within a NUMA node" if self.aligned else ""
         match self.lack:
             case Lack.HINTS:
                 names = ", ".join(dict.fromkeys(hint.source for hint in steering.hints))
                 return f"no pool near to all strict hints ({names}) has room for {asked}"
             case Lack.FULL_CORES:
-                return f"no pool has enough whole idle cores for {asked}"
+                return f"no pool{within} has enough whole idle cores for {asked}"
             case Lack.CLAIM:
                 return f"no room for {asked} of its claim"
             case Lack.MEMORY | Lack.ALIGNED_MEMORY:
@@ -76,7 +77,6 @@ class PlacementError(Refused):
                     " memory beside the CPUs that it has left"
                 )
             case Lack.CPU | Lack.ISOLATED_CPU | Lack.ALIGNED_CPU:
-                within = " within a NUMA node" if self.aligned else ""
                 return (
                     f"no pool{within} has room for {asked}: {self.pool} comes closest,"
                     f" {count_cpus(request.milli - self.available)} short"
@@ -116,8 +116,8 @@ def shortage(
     1. A pool has the CPUs, but no memory: `MEMORY`, of the widest such pool.
     2. A pool has both, but not within a NUMA node, as `alignment` asks: `ALIGNED_MEMORY`.
     3. Strict hints leave no pool: `HINTS`.
-    4. A pool has the CPUs, but not as whole idle cores: `FULL_CORES`.
-    5. No pool has the CPUs: `ISOLATED_CPU` and `ALIGNED_CPU` where those are what is asked for.
+    4. A pool that `alignment` permits has the CPUs, but not as whole idle cores: `FULL_CORES`.
+    5. No such pool has the CPUs: `ISOLATED_CPU`, `ALIGNED_CPU` where those are what is asked for.
     """
     pools = layout.tree.pools
     enough = [pool for pool in reversed(range(table.count)) if not table.missing(pool)]
@@ -129,16 +129,16 @@ def shortage(
         if pool not in layout.too_coarse and not table.missing(pool):
             return PlacementError(Lack.ALIGNED_MEMORY, request, pool=pools[pool].name, available=0)
     closest, steering = table.closest(), request.steering
-    aligned = bool(request.exclusive and layout.too_coarse)
+    too_coarse = layout.too_coarse if request.exclusive else ()
     if steering.strict_hints and steering.hints:
         lack = Lack.HINTS
-    elif steering.full_cores is FullCores.REQUIRE and enough:
+    elif steering.full_cores is FullCores.REQUIRE and not {*enough} <= {*too_coarse}:
         lack = Lack.FULL_CORES
     elif request.exclusive and steering.isolated is Isolation.REQUIRED:
         lack = Lack.ISOLATED_CPU
     else:
-        lack = Lack.ALIGNED_CPU if aligned else Lack.CPU
+        lack = Lack.ALIGNED_CPU if too_coarse else Lack.CPU
     available = request.milli - table.missing(closest)
     return PlacementError(
-        lack, request, pool=pools[closest].name, available=available, aligned=aligned
+        lack, request, pool=pools[closest].name, available=available, aligned=bool(too_coarse)
     )

@@ -297,6 +297,21 @@ def test_alignment_refuses_what_fits_in_no_numa_node() -> None:
     assert driver.create(nodes.container(6000, annotations=annotated(prefer_shared_cpus="true")))
 
 
+def test_alignment_is_named_where_whole_cores_are_required_too() -> None:
+    """A NUMA node has two cores, a socket four."""
+    driver = EngineDriver(alignment="numa", fullCores="require")
+    assert driver.refuse(nodes.container(6000)) == (
+        "no pool within a NUMA node has room for 6 exclusive CPUs:"
+        " NUMA node #3 comes closest, 2 CPUs short"
+    )
+    # 2-3 are the only idle core of node 0, which has three CPUs left
+    for _ in range(3):
+        assert driver.create(nodes.container(4000))
+    assert driver.refuse(nodes.container(3000)) == (
+        "no pool within a NUMA node has enough whole idle cores for 3 exclusive CPUs"
+    )
+
+
 def sized(cpus: int, memory: int) -> Container:
     """Return a Guaranteed container with a limit of *memory* GiB."""
     plain = nodes.container(1000 * cpus)
