@@ -28,6 +28,11 @@ def find_mistake(document: Mapping[str, Any]) -> str | None:
             "these are settings of nri-plugins' balloons policy, and there are no balloons here:"
             " write a TopologyAwarePolicy document; docs/migration.md says what replaces balloons"
         )
+    if document.get("kind") == "KubeletConfiguration":
+        return (
+            "this is the kubelet's configuration: write a TopologyAwarePolicy document;"
+            " docs/migration.md has a table of what replaces its CPU, memory and topology managers"
+        )
     return None
 
 

@@ -484,6 +484,10 @@ def test_settings_that_come_from_no_text_have_no_lines() -> None:
         ),
         ("kind: ConfigMap", "the text of its key data"),
         ("kind: BalloonsPolicy\nspec: {}", "docs/migration.md says what replaces balloons"),
+        (
+            "kind: KubeletConfiguration\ncpuManagerPolicy: static",
+            "docs/migration.md has a table of what replaces its CPU, memory and topology managers",
+        ),
         ("image: {tag: x}\nconfig: {reservedResources: {cpu: 1}}", "values of the Helm chart"),
     ],
 )
