@@ -47,6 +47,10 @@ class YAMLTextError(ValueError):
     """A YAML text was refused; says on which line and why."""
 
 
+class SeveralDocumentsError(YAMLTextError):
+    """A YAML text has more than the one document that is expected."""
+
+
 class Mark(NamedTuple):
     """A place in a text, counted from 1."""
 
@@ -149,7 +153,8 @@ class _Reader:
         self._loader.get_event()  # the document's end
         event = self._loader.get_event()
         if not isinstance(event, yaml.StreamEndEvent):
-            raise _refusal(event, "a second document starts here; one is expected")
+            mark = _mark(event.start_mark, self._above)
+            raise SeveralDocumentsError(f"{mark}: a second document starts here; one is expected")
         return value
 
     def _value(self, event: Any, depth: int) -> _Read:

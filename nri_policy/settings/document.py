@@ -19,7 +19,7 @@ from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields, replace
 
 from nri_policy.foundation.wording import did_you_mean, quoted
-from nri_policy.foundation.yamltext import Mark, Marks, YAMLTextError, read
+from nri_policy.foundation.yamltext import Mark, Marks, SeveralDocumentsError, YAMLTextError, read
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
@@ -111,6 +111,9 @@ def load_values(text: str | bytes, origin: str) -> Settings:
 def _read_document(text: str | bytes, origin: str, marks: Marks) -> dict[str, Any]:
     try:
         document = read(text, marks=marks)
+    except SeveralDocumentsError as error:
+        hint = f"{error}. Save each in a file of its own, and check them one by one"
+        raise SettingsError(origin, (Problem("", hint),)) from None
     except YAMLTextError as error:
         raise SettingsError(origin, (Problem("", str(error)),)) from None
     if isinstance(document, dict):
