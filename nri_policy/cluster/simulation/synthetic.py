@@ -5,7 +5,8 @@
 Words are NAME:VALUE. Up to `host` they are levels, outermost first, with so many of each in each of
 the level before: `region` and `zone` stand for Kubernetes' labels, a name with a slash is a label
 itself, any other name is below `example.com/`. After `host` comes what each host has: quantities of
-resources, `socket:N` and `numa:N` (NUMA nodes in each socket, or in the host).
+resources, `socket:N` and `numa:N` (NUMA nodes in each socket, or in the host). A word that is
+nearly a usual one is refused as a mistake.
 
 Every host then has a NodeResourceTopology like that of a node daemon with `alignment: numa`, with a
 share of the resources in each NUMA node.
@@ -13,7 +14,7 @@ share of the resources in each NUMA node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from nri_policy.cluster.objects.numa_request import MEMORY
 from nri_policy.cluster.objects.settings import KIND
 from nri_policy.cluster.objects.zone import MEMORY_SET
 from nri_policy.foundation.units import format_cpu
-from nri_policy.foundation.wording import quoted
+from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.settings import API_VERSION
 
 MAX_NODES = 200_000
@@ -32,6 +33,11 @@ MAX_ZONES = 64  # of a host
 _KUBERNETES = ("region", "zone")
 _BELOW = {"socket": "socket", "numa": "Node"}  # word -> type of its zones
 _DEFAULTS = {"cpu": "16", "memory": "64Gi", PODS: "110"}
+_USUAL_LEVELS = (*_KUBERNETES, "rack", "host")
+_USUAL_RESOURCES = (*_DEFAULTS, *_BELOW, "gpu", "ephemeral-storage")
+_OF_MACHINES = {"package", "die", "l3", "l2", "core", "pu"}  # what `topology --synthetic` knows
+_LEAST_MEMORY = 1 << 20  # less is a number without its unit
+_EXAMPLE = "zone:2 rack:4 host:16 cpu:64 memory:256Gi numa:2"
 
 Object = dict[str, Any]
 
@@ -48,6 +54,8 @@ def make(text: str) -> Synthetic:
     levels, resources, below = _parse(text)
     labels = [_label(each) for each in levels]
     amounts = parse_amounts(resources, "--synthetic")
+    if amounts[MEMORY] < _LEAST_MEMORY:
+        raise _wrong(f"memory:{resources[MEMORY]}", "is less than 1Mi; write it as memory:64Gi")
     amounts.pop(PODS)  # of the host as a whole
     parts = _zones(below, amounts)  # the same values in each host
     nodes, zones = [], []
@@ -72,6 +80,7 @@ def _parse(text: str) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
             raise _wrong(word, "is not NAME:VALUE, such as rack:4 or memory:256Gi")
         if name in levels or name in resources or name in below:
             raise _wrong(word, f"names {name} again")
+        _check_name(word, name, _USUAL_RESOURCES if "host" in levels else _USUAL_LEVELS)
         if "host" not in levels:
             levels[name] = _count(word, value)
         elif name in _BELOW:
@@ -85,6 +94,14 @@ def _parse(text: str) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
     if prod(below.values()) > MAX_ZONES:
         raise _wrong(text, f"has more than {MAX_ZONES} NUMA nodes in a host")
     return levels, _DEFAULTS | resources, {each: below[each] for each in _BELOW if each in below}
+
+
+def _check_name(word: str, name: str, usual: Sequence[str]) -> None:
+    """Raise DocumentError for a name that is nearly a *usual* one, or is of a machine's levels."""
+    if name in _OF_MACHINES:
+        raise _wrong(word, f"describes a machine; a cluster looks like {_EXAMPLE!r}")
+    if "/" not in name and name not in usual and (hint := did_you_mean(name, usual)):
+        raise _wrong(word, f"names nothing{hint}")
 
 
 def _count(word: str, value: str) -> int:

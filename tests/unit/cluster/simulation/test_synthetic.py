@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
@@ -36,17 +38,17 @@ def test_what_is_not_given_has_a_default() -> None:
 
 
 def test_resources_are_split_over_numa_nodes_and_summed_for_sockets() -> None:
-    made = make("host:1 cpu:66 memory:10 nvidia.com/gpu:3 socket:2 numa:2")
+    made = make("host:1 cpu:66 memory:10Mi nvidia.com/gpu:3 socket:2 numa:2")
     (host,) = read_snapshot(made.cluster).zones
     shares = {each.name: dict(each.available) for each in host.zones if each.type != "numa node"}
     assert shares == {
-        "node-0": {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1},
-        "node-1": {"cpu": 17000, "memory": 3, "nvidia.com/gpu": 1},
-        "node-2": {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 1},
-        "node-3": {"cpu": 16000, "memory": 2, "nvidia.com/gpu": 0},
-        "root": {"cpu": 66000, "memory": 10},
-        "socket #0": {"cpu": 34000, "memory": 6},
-        "socket #1": {"cpu": 32000, "memory": 4},
+        "node-0": {"cpu": 17000, "memory": 5 << 19, "nvidia.com/gpu": 1},
+        "node-1": {"cpu": 17000, "memory": 5 << 19, "nvidia.com/gpu": 1},
+        "node-2": {"cpu": 16000, "memory": 5 << 19, "nvidia.com/gpu": 1},
+        "node-3": {"cpu": 16000, "memory": 5 << 19, "nvidia.com/gpu": 0},
+        "root": {"cpu": 66000, "memory": 10 << 20},
+        "socket #0": {"cpu": 34000, "memory": 5 << 20},
+        "socket #1": {"cpu": 32000, "memory": 5 << 20},
     }
     assert read_settings(made.settings).topologies[0].below_host == ["socket", "Node"]
 
@@ -83,8 +85,24 @@ def test_zones_are_named_and_nested_as_in_a_daemons_report(spec: str, machine: s
         ("host:2 zone:1 numa:65", "more than 64 NUMA nodes"),
         ("zone:1000 host:1000", "more than 200000 hosts"),
         ("host:1 cpu:lots", "is not a CPU quantity"),
+        ("host:2 cpus:32", "'cpus:32' names nothing; did you mean 'cpu'?"),
+        ("host:2 memry:12Gi", "did you mean 'memory'?"),
+        ("host:2 Memory:12Gi", "did you mean 'memory'?"),
+        ("zones:2 host:2", "did you mean 'zone'?"),
+        ("rack:2 hosts:2", "did you mean 'host'?"),
+        ("host:2 memory:64", "'memory:64' is less than 1Mi; write it as memory:64Gi"),
+        ("package:2 numa:2 core:4 pu:2", "'package:2' describes a machine; a cluster looks like"),
+        ("numa:2 core:4", "'core:4' describes a machine"),
+        ("host:2 core:4", "'core:4' describes a machine"),
     ],
 )
 def test_a_wrong_word_is_named(text: str, problem: str) -> None:
-    with pytest.raises(DocumentError, match=problem):
+    with pytest.raises(DocumentError, match=re.escape(problem)):
         make(text)
+
+
+def test_words_that_are_like_no_usual_one_are_levels_and_resources() -> None:
+    made = make("room:1 zones.example/zones:1 host:1 gpu:8 fpga:2 nvidia.com/cpus:1")
+    (node,) = read_snapshot(made.cluster).nodes
+    assert {"gpu", "fpga", "nvidia.com/cpus"} < node.allocatable.keys()
+    assert [*node.labels][:2] == ["example.com/room", "zones.example/zones"]
