@@ -32,6 +32,7 @@ from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.foundation.garbage import collection_paused
+from nri_policy.foundation.wording import counted, one_line
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
@@ -78,12 +79,12 @@ class ClusterSource(Struct, frozen=True):
             return engine_of(snapshot, settings), snapshot
 
     def read(
-        self, *, groups: bool = True, budgets: bool = False
+        self, *, nodes: bool = True, groups: bool = True, budgets: bool = False
     ) -> tuple[ClusterSnapshot, ClusterSettings]:
         """Return the cluster and its settings; raises Failure or UsageError.
 
         A live one is asked for what is about groups, and for PodDisruptionBudgets, only where they
-        matter.
+        matter. Files without a node are an error where *nodes* matter.
         """
         given = Files()
         with document_errors(), collection_paused():
@@ -95,6 +96,13 @@ class ClusterSource(Struct, frozen=True):
             for path in self.files:
                 given.add(text_of(path), name_of(path))
             snapshot = read_snapshot(given.cluster)
+            if self.files and nodes:
+                if not snapshot.nodes:
+                    names = ", ".join(map(name_of, self.files))
+                    problem = f"no Node in {names} (it has: {given.contents})"
+                    raise Failure(problem, Exit.USAGE)
+                for note in _notes(given, snapshot):
+                    click.echo(note, err=True)
             if self.settings is not None:
                 settings = read_cluster_settings(self.settings)
             else:
@@ -126,6 +134,20 @@ class ClusterSource(Struct, frozen=True):
             raise Failure(str(error), Exit.USAGE) from error
         except APIError as error:
             raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+
+
+def _notes(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
+    """Yield what in the files of a cluster does not count, and why."""
+    names = {each.name for each in snapshot.nodes}
+    lost = sum(bool(each.node) and each.node not in names for each in snapshot.pods)
+    if lost:
+        yield f"note: {counted(lost, 'pod')} on nodes that are not in the files"
+    lost = sum(each.node not in names for each in snapshot.zones)
+    if lost:
+        yield f"note: {counted(lost, 'NodeResourceTopology object')} without a node in the files"
+    if given.ignored:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in given.ignored.items())
+        yield one_line(f"note: not read: {kinds}")
 
 
 def usual_kubeconfig() -> Path | None:

@@ -22,7 +22,7 @@ def top(source: ClusterSource, watch: bool, form: str) -> None:
     """Show the placement groups: degraded ones first, then those that wait, in their order."""
 
     def show() -> None:
-        _, snapshot = source.load()
+        snapshot, _ = source.read(nodes=False)
         rows = group_rows(snapshot.groups, snapshot.pods)
         if form == "table":
             print_drawing(_draw(rows))

@@ -52,6 +52,13 @@ class Files(Struct):
             else:
                 raise DocumentError(name, "is neither a Kubernetes object nor a cluster")
 
+    @property
+    def contents(self) -> str:
+        """How many objects there are of each kind, in words."""
+        kinds = {kind: len(self.cluster.get(key, ())) for kind, key in _PLACES.items()}
+        found = [f"{number} {kind}" for kind, number in (kinds | self.ignored).items() if number]
+        return ", ".join(found) or "nothing"
+
     def _take(self, document: Object, name: str) -> None:
         kind = document["kind"]
         if not isinstance(kind, str) or not kind:

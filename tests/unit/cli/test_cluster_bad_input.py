@@ -108,7 +108,9 @@ def test_yaml_may_begin_with_a_brace(tmp_path: Path) -> None:
 
 
 def test_the_standard_input_is_read_once() -> None:
-    said = refusal("place", "-f", "-", "--cluster", "-", stdin='{"kind": "List"}')
+    said = refusal(
+        "place", "-f", "-", "--cluster", "-", stdin='{"kind": "Node", "metadata": {"name": "n"}}'
+    )
     assert "the standard input can be read once: give one - only" in said
 
 
@@ -148,3 +150,55 @@ def test_a_file_without_a_cluster_in_it_is_an_error(tmp_path: Path) -> None:
     path.write_text("apiVersion: v1\nclusters: [")
     said = refusal("tree", "--kubeconfig", str(path))
     assert said.startswith(f"nri-policy: --kubeconfig {path}: line 3, column 1: a value is missing")
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        ("{}", "nothing"),
+        ("kind: List\nitems: []", "nothing"),
+        (
+            "kind: List\nitems: [{kind: Pod, metadata: {name: p}}, {kind: Service}]",
+            "1 Pod, 1 Service",
+        ),
+    ],
+)
+def test_a_file_without_a_node_is_no_cluster(tmp_path: Path, text: str, contents: str) -> None:
+    cluster, group = tmp_path / "cluster.yaml", tmp_path / "group.yaml"
+    cluster.write_text(text)
+    group.write_text(GROUP.replace("REQUEST", "{}"))
+    pod = tmp_path / "pod.yaml"
+    pod.write_text("{kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}}")
+    (tmp_path / "steps.yaml").write_text("[]")
+    for command in (
+        ["tree"],
+        ["place", "-f", str(group)],
+        ["explain", "-f", str(group)],
+        ["plan", "-f", str(group)],
+        ["fit", "-f", str(pod)],
+        ["simulate", str(tmp_path / "steps.yaml")],
+    ):
+        said = refusal(*command, "--cluster", str(cluster))
+        assert said == f"nri-policy: no Node in {cluster} (it has: {contents})"
+
+
+def test_what_does_not_count_in_a_cluster_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("""\
+{kind: Node, metadata: {name: a}}
+---
+{kind: Pod, metadata: {name: p}, spec: {nodeName: gone, containers: []}}
+---
+{kind: NodeResourceTopology, metadata: {name: gone}}
+---
+{kind: Service}
+---
+{kind: "Odd\\e"}
+""")
+    done = CliRunner().invoke(main, ["cluster", "tree", "--cluster", str(path)])
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        "note: 1 pod on nodes that are not in the files",
+        "note: 1 NodeResourceTopology object without a node in the files",
+        "note: not read: 1 Service, 1 Odd\\x1b",
+    ]

@@ -173,7 +173,6 @@ def test_what_is_wrong_is_said_with_its_path(tmp_path: Path, document: Any, erro
 
 
 NOWHERE: list[dict[str, Any]] = [
-    {"kind": "List", "items": []},
     {
         "kind": "List",
         "items": [

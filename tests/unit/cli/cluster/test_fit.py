@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.numa.test_extender import asking, cluster, node, pod, replica, zones
 
@@ -165,9 +166,13 @@ def test_a_cluster_may_be_made_up(files: list[str]) -> None:
     assert len(run(*files[:2], *made)[1].splitlines()) == 82
 
 
-def test_a_cluster_without_nodes_is_said(files: list[str], tmp_path: Path) -> None:
-    (tmp_path / "none.yaml").write_text("kind: List\nitems: []\n")
-    code, text = run(*files[:2], "--cluster", str(tmp_path / "none.yaml"))
+def test_a_live_cluster_without_nodes_is_said(files: list[str], tmp_path: Path) -> None:
+    async def asked() -> tuple[int, str]:
+        async with ClusterAPI(tmp_path) as api:
+            where = ["--kubeconfig", str(api.kubeconfig)]
+            return await asyncio.to_thread(run, *files[:2], *where)
+
+    code, text = asyncio.run(asked())
     assert (code, text) == (1, "default/p fits nowhere: the cluster has no nodes\n")
 
 
