@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
@@ -30,6 +31,7 @@ from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Change, Explanation, explain
 from nri_policy.cluster.engine.standing import Standing
+from nri_policy.cluster.numa.alignment import alignment_notes
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted
@@ -66,7 +68,9 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         engine, _ = source.load()
         with document_errors():
             group = the_group(engine, name, asked)
-            explanation = explain(engine, group)
+            found = explain(engine, group)
+            notes = alignment_notes(engine, group, found.status)
+            explanation = replace(found, notes=notes)
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
         else:
@@ -103,6 +107,7 @@ def _print_picture(
 
 def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
     yield Text(f"{name}: {explanation.status.message or 'it fits'}")
+    yield from (Text(f"note: {each}") for each in explanation.notes)
     yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
         yield Text("")
@@ -134,6 +139,7 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
 def _notes(explanation: Explanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
     yield explanation.status.message or "it fits"
+    yield from explanation.notes
     yield from _queued(explanation.standing)
     for each in explanation.pod_sets:
         for at in each.levels:

@@ -64,7 +64,8 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show which nodes take a pod now, and which of their NUMA zones have room for it.
 
     Each node is listed with its score, of which 100 is the best, or with the reason why it does not
-    take the pod. Exits with 1 if none does.
+    take the pod. It looks at one pod and at the zones of nodes that align pods; "cluster place"
+    looks at whole groups, and at zones only where a group names them. Exits with 1 if none does.
     """
     document, pod = _pod(asked)
     if service is not None:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 from rich.table import Table
+from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, left, pods_of, totals
 from nri_policy.cli.cluster.service import Service
@@ -26,6 +28,7 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import DomainPods, TriedGroup, try_group
+from nri_policy.cluster.numa.alignment import alignment_notes
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted, some
@@ -50,8 +53,10 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 ) -> None:
     """Show where groups of pods would go, or why they would not.
 
-    Several are placed one after another; each sees those before it. Nothing is changed in any
-    cluster. Exits with 1 if one of them does not fit.
+    Several are placed one after another; each sees those before it. Hosts count as a whole, and
+    their NUMA zones only for groups that name zones; a note says where zones refuse the pods, and
+    "cluster fit" looks at the zones of every node for one pod. Nothing is changed in any cluster.
+    Exits with 1 if one of them does not fit.
     """
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
@@ -59,12 +64,17 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         tried = service.ask("place", require(documents_of(asked), asked), list[TriedGroup])
     else:
         engine, snapshot = source.load()
+        tried = []
         with document_errors():
-            tried = [try_group(engine, group, snapshot.failures) for group in groups_of(asked)]
+            for group in groups_of(asked):
+                found = try_group(engine, group, snapshot.failures)
+                said = alignment_notes(engine, group, found.status)
+                tried.append(replace(found, notes=said))
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)
     if form == "table":
-        print_drawing(drawn(tried, hosts=hosts))
+        notes = [Text(f"\nnote: {note}") for each in tried for note in each.notes]
+        print_drawing(drawn(tried, hosts=hosts), *notes)
     elif form in ("json", "yaml"):
         print_document(tried, form)
     context.exit(Exit.NO if any(each.status.state != "Placed" for each in tried) else 0)
@@ -84,7 +94,7 @@ def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> No
         groups=group_lines(cluster, groups),
         cluster=cluster,
         totals=totals(report),
-        notes=left(report),
+        notes=[*left(report), *(note for each in tried for note in each.notes)],
     )
     title = f"Placement of {some(name for name, _ in groups)}"
     print_page(cluster_page(title, legend, parts))

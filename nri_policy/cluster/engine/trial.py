@@ -34,6 +34,7 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     status: GroupStatus
     levels: list[str]  # of the values of its parts
     parts: list[DomainPods]
+    notes: list[str] = []  # what may keep its pods from starting there
 
 
 def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> TriedGroup:

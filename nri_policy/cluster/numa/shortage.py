@@ -40,9 +40,10 @@ def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> s
             asked = exact // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
             if left < asked:
                 whole = max(zone.allocatable.get(name, 0) for zone in having.values())
+                now = f"{_text(name, left)} left in {zone_name(freest)}, " if left < whole else ""
                 return (
-                    f"{name}: {_text(name, asked)} asked, {_text(name, left)} left in"
-                    f" {zone_name(freest)}, {_text(name, whole)} in an empty zone"
+                    f"{name}: {_text(name, asked)} asked, {now}{_text(name, whole)} in an empty"
+                    " zone"
                 )
     return "no zone has all of it left"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import explain
 from nri_policy.cluster.engine.trial import find_group, try_groups
+from nri_policy.cluster.numa.alignment import alignment_notes
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -18,7 +20,12 @@ def answer_place(engine: Engine, body: bytes) -> bytes:
     """Return where each of the groups in a list of objects would go, one after another."""
     groups = _groups(read_json(body))
     try:
-        return msgspec.json.encode(try_groups(engine, groups))
+        tried = try_groups(engine, groups)
+        noted = [
+            replace(each, notes=alignment_notes(engine, group, each.status))
+            for group, each in zip(groups, tried, strict=True)
+        ]
+        return msgspec.json.encode(noted)
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 
@@ -28,7 +35,9 @@ def answer_explain(engine: Engine, body: bytes) -> bytes:
     given = read_json(body)
     group = _find_known(engine, given) if isinstance(given, str) else _one(_groups(given))
     try:
-        return msgspec.json.encode(explain(engine, group))
+        found = explain(engine, group)
+        noted = replace(found, notes=alignment_notes(engine, group, found.status))
+        return msgspec.json.encode(noted)
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 
