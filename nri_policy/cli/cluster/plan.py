@@ -61,7 +61,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         print_drawing(*_draw(found, most))
     else:
         print_document(found, form)
-    context.exit(0 if found.status.assignments else Exit.NO)
+    context.exit(0 if found.status.state == "Placed" else Exit.NO)
 
 
 def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
@@ -74,7 +74,7 @@ def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
         for each in found.moves:
             table.add_row(f"{each.namespace}/{each.name}", each.owner, each.source, each.to)
         yield table
-    elif found.status.assignments:
+    elif found.status.state == "Placed":
         yield Text(f"{group} fits without any move")
     else:
         yield Text(f"{group}: no {counted(most, 'move')} would let it start")

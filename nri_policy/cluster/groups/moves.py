@@ -136,7 +136,7 @@ class _Search:
     ) -> tuple[GroupStatus, list[Move]]:
         """Return what would come of the group, and the moves for that."""
         now = self._engine.place(self._group)
-        if now.assignments:
+        if now.state == "Placed":
             return now, []
         pods = [*movable]
         for _ in range(_TRIES):

@@ -60,6 +60,11 @@ def test_a_group_that_fits_needs_no_move() -> None:
     assert (found.status.state, found.moves) == ("Placed", [])
 
 
+def test_a_group_without_pods_needs_no_move() -> None:
+    found = plan(pod("p", "a1"), asked=group(pod_set(0, {"required": RACK})))
+    assert (found.status.state, found.moves) == ("Placed", [])
+
+
 def test_moves_make_no_zones_where_no_node_reports_any() -> None:
     request = {"required": RACK, "slices": [{"level": "zone/Node", "size": 1}]}
     using = settings("rack", HOSTNAME, topology={"belowHost": ["Node"]})
