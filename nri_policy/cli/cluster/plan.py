@@ -49,8 +49,10 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show which pods would have to move so that a group fits.
 
     Pods with the annotation placement.nri/movable: "true" may move if a node elsewhere has room for
-    them, and as far as PodDisruptionBudgets allow. Nothing is moved. The group is in a file, or in
-    the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if there is no such plan.
+    them, and as far as PodDisruptionBudgets allow. None moves for a node whose NUMA zones could
+    never hold the group's pods; otherwise hosts count as a whole, as for "cluster place". Nothing
+    is moved. The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if
+    there is no such plan.
     """
     require_one(name, asked)
     engine, snapshot = source.load(budgets=True)
@@ -82,3 +84,4 @@ def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
         yield Text(f"{counted(found.movable, 'pod')} could move")
     for why, number in found.staying.items():
         yield Text(f"{counted(number, 'movable pod')} must stay: {why}")
+    yield from (Text(f"note: {each}") for each in found.notes)

@@ -2,7 +2,9 @@
 
 Only small pods that run, whose owners allow it (`placement.nri/movable`), that a controller would
 make again, and that may be evicted. Each has a place elsewhere: a node that has room for it beside
-the group and all others that move, in its zones, too. Nothing changes by a plan.
+the group and all others that move, in its zones, too. No pod moves to make room on a node that
+would refuse the group's pods even if it were empty: it aligns pods, and its zones are too small.
+Nothing changes by a plan.
 
 The search: how many more of the group's pods a host would hold without 1, 2, … of its movable pods,
 those first that free most; then, for 1, 2, … moves, the choice of hosts in each domain that the
@@ -22,6 +24,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
+from nri_policy.cluster.numa.alignment import Refusals, alignment_notes
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
@@ -32,6 +35,7 @@ from nri_policy.cluster.objects.movable import is_movable
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.request import Unplaceable, units
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot
+from nri_policy.foundation.wording import counted
 
 MOST_MOVES = 10  # unless somebody asks for another number
 _TRIES = 100  # pods that turn out to have to stay
@@ -57,6 +61,7 @@ class MovePlan(Struct, frozen=True, rename="camel"):
     moves: list[Move]
     movable: int  # pods that could move
     staying: dict[str, int]  # pods that were to be movable, by why they are not
+    notes: list[str] = []  # what may keep pods from starting, and which nodes were left out for it
 
 
 def plan_moves(
@@ -78,6 +83,7 @@ def plan_moves(
         moves=moves,
         movable=len(movable),
         staying=dict(sorted(staying.items())),
+        notes=search.notes(status, moves),
     )
 
 
@@ -124,7 +130,9 @@ class _StaysError(Exception):
 class _Search:
     def __init__(self, engine: Engine, group: PlacementGroup, zones: LiveZones, most: int) -> None:
         ahead = standing(engine, group).set_aside.values()
-        self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
+        self._open = engine.without_nodes({host for hosts in ahead for host in hosts})
+        self._engine = self._open  # for the group: less what could never take its pods
+        self._left_out = ""  # how many these are, and why one of them
         self._group = group
         self._zones = zones
         self._most = most
@@ -138,6 +146,7 @@ class _Search:
         now = self._engine.place(self._group)
         if now.state == "Placed":
             return now, []
+        self._leave_out()
         pods = [*movable]
         for _ in range(_TRIES):
             try:
@@ -145,6 +154,32 @@ class _Search:
             except _StaysError as stays:
                 pods.remove(stays.pod)
         return now, []
+
+    def notes(self, status: GroupStatus, moves: Sequence[Move]) -> list[str]:
+        """Return what is to be said of what was found."""
+        if not status.assignments:
+            return [self._left_out] if self._left_out else []
+        # what moves is in the zones still, so that they count as empty then
+        group = replace(self._group, status=status) if moves else self._group
+        return alignment_notes(self._open, group, status)
+
+    def _leave_out(self) -> None:
+        """Keep the group off nodes that refuse the pods of all its pod sets even if empty."""
+        view = self._open.view
+        table = Refusals(view, self._open.settings.extender, empty=True)
+        nodes = [*view.nodes.values()]
+        for unit in self._units:
+            for pod_set in unit.pod_sets:
+                refused = {*table.find(nodes, pod_set.template.spec)}
+                nodes = [node for node in nodes if node.name in refused]
+        if nodes:
+            first, spec = nodes[0].name, self._units[0].workers.template.spec
+            self._left_out = (
+                f"no pod is to move for {counted(len(nodes), 'node')}, where the group's pods are"
+                f" aligned to one NUMA node, and refused {table.when}"
+                f" ({first}: {table.reason(first, spec)})"
+            )
+            self._engine = self._open.without_nodes({node.name for node in nodes})
 
     def _enough(
         self, pods: Sequence[Pod], budgets: Sequence[Budget]
@@ -154,8 +189,9 @@ class _Search:
             if self._fits_without(chosen):
                 needed = self._needed(chosen)
                 _check_budgets(needed, budgets)
-                trial = self._without(needed)
-                status = trial.place(self._group)
+                status = self._without(needed).place(self._group)
+                trial = self._open.fork()
+                self._take_out(trial, needed)
                 return status, self._places(trial, status, needed)
         return None
 

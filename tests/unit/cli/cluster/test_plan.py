@@ -91,3 +91,18 @@ def test_a_live_cluster_is_asked_for_its_budgets(tmp_path: Path) -> None:
     assert other == 1
     assert refused != 0
     assert "403" in why
+
+
+def test_it_says_what_zones_keep_the_group_from(tmp_path: Path) -> None:
+    limits = {"cpu": "12", "memory": "1Gi"}
+    job_of = job("big", 9)
+    job_of["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+    asked = write(tmp_path / "job.yaml", job_of)
+    zones = "zone:1 rack:2 host:2 cpu:32 memory:128Gi socket:2 numa:2"  # of 8 CPUs, for 8 pods
+    code, text = run("plan", "-f", asked, "--synthetic", zones)
+    assert code == 1
+    assert " ".join(text.split()).endswith(
+        "note: no pod is to move for 4 nodes, where the group's pods are aligned to one NUMA node,"
+        " and refused even if the host is empty (host-1-1-1: cannot align container: cpu: 12 asked,"
+        " 8 in an empty zone)"
+    )

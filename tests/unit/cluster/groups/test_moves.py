@@ -220,3 +220,67 @@ def test_pods_of_a_group_stay_and_a_group_with_places_has_no_plan() -> None:
     }
     with pytest.raises(DocumentError, match="default/g has its places"):
         plan(asked=GANG | {"status": status})
+
+
+def aligned(name: str, *totals: int, free: int = 0) -> Any:
+    """The report of a node that aligns pods; its zones have so many CPUs."""
+    memory = {"name": "memory", "capacity": 9, "allocatable": 9, "available": 9}
+    amounts = [
+        [memory, {"name": "cpu", "capacity": cpu, "allocatable": cpu, "available": free}]
+        for cpu in totals
+    ]
+    return {
+        "metadata": {"name": name},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
+        "zones": [
+            {"name": f"node-{at}", "type": "Node", "resources": each}
+            for at, each in enumerate(amounts)
+        ],
+    }
+
+
+def guaranteed(count: int, cpu: int) -> Any:
+    """A group whose pods are aligned where nodes do so."""
+    made = pod_set(count, {"required": RACK})
+    limits = {"cpu": cpu, "memory": 1}
+    made["template"]["spec"] = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    return group(made)
+
+
+CROWD = [pod("p", "a1"), pod("q", "b1"), pod("r", "b1"), pod("s", "a2", 4, movable="false")]
+
+
+def test_no_pod_moves_for_a_node_whose_empty_zones_are_too_small() -> None:
+    """Without the report, clearing a1 takes one move and is the plan."""
+    crowd = [*CROWD, pod("t", "b2", 1, movable="false")]
+    assert moves(plan(*crowd, asked=guaranteed(1, 4))) == {"p": "b2"}
+    found = plan(*crowd, asked=guaranteed(1, 4), zones=[aligned("a1", 2, 2)])
+    assert moves(found).keys() == {"q", "r"}
+    assert {each.source for each in found.moves} == {"b1"}
+    assert "a1" in {each.to for each in found.moves}  # it takes small pods, which are not aligned
+    assert found.notes == []
+
+
+def test_it_is_said_where_that_leaves_no_plan() -> None:
+    small = [aligned(each, 2, 2) for each in ("a1", "a2", "b1", "b2")]
+    crowd = [*CROWD, pod("t", "b2", 1, movable="false")]
+    found = plan(*crowd, asked=guaranteed(1, 4), zones=small)
+    assert (found.status.state, found.moves) == ("Unplaceable", [])
+    [note] = found.notes
+    assert note.startswith("no pod is to move for 4 nodes, where the group's pods are aligned to")
+    assert "(a1: cannot align container: cpu: 4 asked, 2 in an empty zone)" in note
+
+
+def test_zones_that_a_pod_fills_before_it_moves_are_no_reason() -> None:
+    found = plan(
+        *CROWD, pod("t", "b2", 1, movable="false"), asked=guaranteed(1, 4), zones=[aligned("a1", 4)]
+    )
+    assert (moves(found), found.notes) == ({"p": "b2"}, [])
+
+
+def test_a_group_that_fits_but_in_no_zone_has_a_note() -> None:
+    zones = [aligned(each, 2, 2, free=2) for each in ("a1", "a2", "b1", "b2")]
+    found = plan(asked=guaranteed(2, 4), zones=zones)
+    assert (found.status.state, found.moves) == ("Placed", [])
+    [note] = found.notes
+    assert "on 2 of 2 hosts its pods are aligned to one NUMA node, and refused even if" in note
