@@ -30,7 +30,8 @@ class Findings(Struct, frozen=True, kw_only=True):
 
     table: Table | None = None  # None where pools were not compared
     pulls: Pulls | None = None
-    notes: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()  # the parts of claims that it has, as it asked for
+    notes: tuple[str, ...] = ()  # what it may not have expected
 
     @property
     def scores(self) -> bytes | None:

@@ -27,6 +27,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
     """What the claims of a container come to."""
 
     grant: Grant
+    uses: tuple[str, ...]  # which parts of claims
     notes: tuple[str, ...]
 
 
@@ -43,7 +44,7 @@ def choose_by_claims(state: State, container: Container, request: Request) -> Cl
     pool = tree.around(CPUSet.union(each.cpus for each in pools))
     more = max(0, request.milli - amount)
     shares = more > 0 or any(each.grant.shares for each in parts)
-    notes = [*map(_use, parts), *_notes(container, request, amount)]
+    notes = [*_notes(container, request, amount)]
     if more:
         pool = _pool_with(state, request, pool, more)
         notes.append(
@@ -65,7 +66,7 @@ def choose_by_claims(state: State, container: Container, request: Request) -> Cl
         mems=EMPTY,
         claimed=own,
     )
-    return Claimed(grant=grant, notes=tuple(notes))
+    return Claimed(grant=grant, uses=tuple(map(_use, parts)), notes=tuple(notes))
 
 
 def _parts(state: State, container: Container, request: Request) -> Iterator[Placed]:

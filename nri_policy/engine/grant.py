@@ -97,6 +97,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     explanation: Explanation | None = None
     released: tuple[str, ...] = ()  # namespace/pod/name of those that gave back what they held
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # on what it was asked for, and did
 
 
 Outcome = Decision | Refused  # of an event

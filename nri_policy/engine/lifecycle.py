@@ -98,11 +98,11 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         if before is not None:
             held = Held(grant=before.grant, booked=before.request.memory)
         choice = place(state, container, request, held)
-        notes = choice.findings.notes
+        uses, notes = choice.findings.uses, choice.findings.notes
     except PlacementError as refusal:
         if not admitted:
             raise
-        notes = admit_degraded(state, container, request, refusal)
+        uses, notes = (), admit_degraded(state, container, request, refusal)
     if admitted:
         add_notes(state, container.id, *warnings)
     if resizing is not None:
@@ -124,6 +124,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         changes=announce_since(state, free, f"{container.full_name} was placed"),
         explanation=placed.explanation,
         warnings=warnings + notes,
+        notes=uses,
     )
 
 

@@ -97,7 +97,7 @@ def _book_claimant(state: State, container: Container, request: Request) -> Choi
             short = memory_shortage(request, pool, error.shortage)
             raise explain(state, container, Findings(), short) from error
         grant = replace(grant, mems=offer.zone)
-    findings = Findings(notes=claimed.notes)
+    findings = Findings(uses=claimed.uses, notes=claimed.notes)
     choice = Choice(grant=grant, kind=DecisionKind.CLAIMED, offer=offer, findings=findings)
     book(state, container, request, choice)
     return choice
@@ -227,6 +227,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         scores=choice.findings.scores,
         pulls=choice.findings.pulls,
         notes=(
+            *choice.findings.uses,
             *choice.findings.notes,
             *(
                 ()

@@ -122,6 +122,7 @@ class Result(Struct, frozen=True, kw_only=True):
     newcomers: dict[str, Newcomer]
     changes: dict[str, tuple[Held, Held]]  # of everybody else: before and after
     warnings: tuple[str, ...]
+    notes: tuple[str, ...]  # what newcomers asked for, and got
 
 
 class WhatIf:
@@ -149,6 +150,7 @@ class WhatIf:
         self._fits: list[Fit] = []
         self._newcomers: dict[str, Newcomer] = {}
         self._warnings: list[str] = []
+        self._notes: list[str] = []
 
     def reconfigure(self, event: Reconfigured) -> bool:
         """Let settings come into force; return whether they would be taken."""
@@ -216,6 +218,7 @@ class WhatIf:
                 if before != after[name]
             },
             warnings=tuple(dict.fromkeys(self._warnings)),
+            notes=tuple(dict.fromkeys(self._notes)),
         )
 
     def _prepare(self, wanted: Wanted, name: str, starts: tuple[Start, ...]) -> tuple[Start, ...]:
@@ -287,6 +290,7 @@ class WhatIf:
             misfit=misfit(view, placed),
         )
         self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
+        self._notes += [f"{container.full_name}: {each}" for each in decision.notes]
         return True
 
 

@@ -127,13 +127,13 @@ class Text(logging.Formatter):
 
 
 class Warnings(logging.Formatter):
-    """A line of key=value, the event and its fields; a warning of a decision as a sentence."""
+    """A line of key=value, the event and its fields; a remark on a decision as a sentence."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         match contents := _contents(record):
-            case {"event": "warning", "container": container, "text": text}:
-                return one_line(f"warning: {container}: {text}")
+            case {"event": "warning" | "note" as kind, "container": container, "text": text}:
+                return one_line(f"{kind}: {container}: {text}")
             case _:
                 return _pairs(contents)
 

@@ -101,3 +101,5 @@ class Decisions:
         asked = decision.explanation.container if decision.explanation else "-"
         for warning in decision.warnings:
             log.warning("warning", extra={"container": asked, "text": warning})
+        for note in decision.notes:
+            log.info("note", extra={"container": asked, "text": note})

@@ -45,6 +45,7 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
     containers: dict[str, TriedReport]  # by namespace/pod/name, as all that follows
     changes: dict[str, TwoHoldings]  # of the containers that are there
     warnings: tuple[str, ...]
+    notes: tuple[str, ...]
 
 
 def what_if_report(result: Result, newcomers: dict[str, TriedReport]) -> WhatIfReport:
@@ -59,6 +60,7 @@ def what_if_report(result: Result, newcomers: dict[str, TriedReport]) -> WhatIfR
             for name, (before, after) in result.changes.items()
         },
         warnings=result.warnings,
+        notes=result.notes,
     )
 
 

@@ -27,7 +27,7 @@ from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon.build import Daemon
 from nri_policy.foundation.wording import printable
 from nri_policy.hardware.machine import Machine
-from nri_policy.observability.logs import show_warnings
+from nri_policy.observability.logs import Warnings, show_warnings
 from nri_policy.picture.page import played_page
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.picture.svg import Strip, document
@@ -135,7 +135,7 @@ async def _play(
     """Play the steps with a node's state in *folder*; to *stay*, go on as a node until Ctrl-C."""
     before: Scene | None = None
     async with AsyncExitStack() as stack:
-        stack.enter_context(_refusals_shown())
+        stack.enter_context(_remarks_shown())
         show_warnings()
         node = SimulatedNode(machine, settings, folder, stack)
         # what is drawn meanwhile is progress enough
@@ -175,18 +175,20 @@ def _in_the_way(folder: Path) -> str:
 
 
 @contextmanager
-def _refusals_shown() -> Iterator[None]:
-    """Keep refusals out of the log: the drawing, or the document, has them."""
+def _remarks_shown() -> Iterator[None]:
+    """Show warnings and notes on decisions on stderr; refusals are in the drawing, or document."""
     log = logging.getLogger("nri_policy.plugin.decisions")
-
-    def others(record: logging.LogRecord) -> bool:
-        return record.msg != "refused"
-
-    log.addFilter(others)
+    before = log.level
+    handler = logging.StreamHandler()
+    handler.setFormatter(Warnings())
+    handler.addFilter(lambda record: record.msg in {"warning", "note"})
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
     try:
         yield
     finally:
-        log.removeFilter(others)
+        log.setLevel(before)
+        log.removeHandler(handler)
 
 
 async def _stay(daemon: Daemon, folder: Path) -> None:

@@ -209,6 +209,8 @@ def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Ele
         yield section("Why there", table(["container", "why"], whys))
     if report.warnings:
         yield section("Warnings", render_list(report.warnings))
+    if report.notes:
+        yield section("Notes", render_list(report.notes))
 
 
 def _draw(
@@ -222,6 +224,7 @@ def _draw(
             yield Text(_misfits(pod, pod.misfits), style="yellow")
     for warning in report.warnings:
         yield Text(f"warning: {warning}", style="yellow")
+    yield from (Text(f"note: {note}") for note in report.notes)
     if report.settings is not None:
         yield from _consequences(report, placed)
     if after.changes:

@@ -222,3 +222,29 @@ def test_a_daemon_that_does_not_start_is_exit_code_1(scenario: Path) -> None:
     scenario.write_text("- settings: {reservedResources: {cpu: 99}}\n- expect: {error: reserve}\n")
     code, _, err = simulate(scenario)
     assert (code, "simulate: the daemon did not start" in err) == (1, True)
+
+
+def test_what_is_as_asked_for_is_a_note_and_what_is_not_a_warning(scenario: Path) -> None:
+    scenario.write_text("""\
+- settings: {reservedResources: {cpu: 750m}, dra: {enabled: true}}
+- claims: {own: {cpu: [{driver: placement.nri, device: numa1, cpu: 2}]}}
+- apply:
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: web}
+    spec:
+      resourceClaims: [{name: own, resourceClaimName: own}]
+      containers:
+        - {name: as-asked, resources: {requests: {cpu: 2}, claims: [{name: own}]}}
+        - {name: less, resources: {requests: {cpu: 1}, claims: [{name: own}]}}
+""")
+    code, _, err = simulate(scenario)
+    said = [line.partition(" CPU")[0] for line in err.splitlines()]
+    assert (code, said) == (
+        0,
+        [
+            "note: default/web/as-asked: 2",
+            "warning: default/web/less: it requests 1",
+            "note: default/web/less: 2",
+        ],
+    )
