@@ -105,7 +105,21 @@ def load_values(text: str | bytes, origin: str) -> Settings:
     marks: Marks = {}
     document = _read_document(text, origin, marks)
     with _locate_problems(origin, marks):
-        return _settings(document.get("config"), "config", origin, [])
+        settings = _settings(document.get("config"), "config", origin, [])
+    return structs.replace(settings, notices=(*settings.notices, *_half_on(document, settings)))
+
+
+def _half_on(values: Mapping[str, Any], settings: Settings) -> Iterator[str]:
+    """Yield what is missing where only one of the chart's switches for claims is on."""
+    dra = values.get("dra")
+    chart = isinstance(dra, dict) and dra.get("enabled") is True
+    if chart and not settings.dra.enabled:
+        yield "dra.enabled: config.dra.enabled is false, so no CPUs are published for claims"
+    if settings.dra.enabled and not chart:
+        yield (
+            "config.dra.enabled: the chart's own dra.enabled is false, so the DeviceClass, rights"
+            " and folders are missing"
+        )
 
 
 def _read_document(text: str | bytes, origin: str, marks: Marks) -> dict[str, Any]:

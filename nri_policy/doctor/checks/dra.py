@@ -15,7 +15,7 @@ from nri_policy.nrt.publisher import Trouble
 from nri_policy.settings import Settings
 
 _UNKNOWN = {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED, Trouble.REFUSED}
-_COMPONENT = "apply the component configs/kustomize/dra (Helm: dra.enabled)"
+_COMPONENT = "apply the component configs/kustomize/dra (Helm: the chart's own dra.enabled)"
 _FOLDERS = {str(FOLDER), str(FOLDER).removeprefix("/var")}  # /var/run is /run
 
 

@@ -193,3 +193,23 @@ def test_values_of_the_chart_are_checked_from_stdin() -> None:
     bad = CliRunner().invoke(main, command, input=values.replace("750m", "9"))
     assert bad.exit_code == Exit.SETTINGS
     assert "line 1, column 30: config.reservedResources.cpu: cannot reserve 9" in bad.stdout
+
+
+@pytest.mark.parametrize(
+    ("chart", "daemon", "said"),
+    [
+        ("true", "false", "note: dra.enabled: config.dra.enabled is false"),
+        ("false", "true", "note: config.dra.enabled: the chart's own dra.enabled is false"),
+        ("true", "true", None),
+        ("false", "false", None),
+    ],
+)
+def test_values_with_one_of_the_two_switches_for_claims_are_noticed(
+    chart: str, daemon: str, said: str | None
+) -> None:
+    spec = f"{{reservedResources: {{cpu: 750m}}, dra: {{enabled: {daemon}}}}}"
+    values = f"dra: {{enabled: {chart}}}\nconfig: {spec}\n"
+    done = CliRunner().invoke(main, ["config", "check", "-"], input=values)
+    assert done.exit_code == 0, done.output
+    notes = [line for line in done.stdout.splitlines() if "dra.enabled is" in line]
+    assert [line.startswith(said or "-") for line in notes] == ([] if said is None else [True])
