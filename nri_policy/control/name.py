@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import did_you_mean, quoted, some
 
 DEFAULT = "default/"
 
@@ -44,8 +44,10 @@ def _instead(name: str, pods: Collection[str], known: Collection[str]) -> str:
     elsewhere = [pod for pod in pods if pod.endswith(f"/{name}")]
     if elsewhere:
         return f"; there is {' and '.join(elsewhere[:3])}"
-    if name.partition("/")[0] in {pod.removeprefix(DEFAULT) for pod in pods}:
-        pod = name.partition("/")[0]
-        own = [each.rpartition("/")[2] for each in known if each.startswith(f"{DEFAULT}{pod}/")]
+    shown = {pod.removeprefix(DEFAULT): pod for pod in pods}
+    pod = name.rpartition("/")[0].removeprefix(DEFAULT)
+    if pod in shown:
+        own = [each.rpartition("/")[2] for each in known if each.startswith(f"{shown[pod]}/")]
         return f": the containers of {pod} are {', '.join(own[:10])}"
-    return did_you_mean(name, [each.removeprefix(DEFAULT) for each in (*pods, *known)])
+    near = did_you_mean(name, [*shown, *(each.removeprefix(DEFAULT) for each in known)])
+    return near or (f"; known pods: {some(shown, most=5)}" if shown else "")

@@ -26,8 +26,17 @@ def test_what_can_be_left_out_is_left_out(name: str, meaning: str | list[str]) -
         ("db", "no pod or container 'db'; there is prod/db"),
         ("web/man", "no pod or container 'web/man': the containers of web are main, proxy"),
         ("prod/wen", "no pod or container 'prod/wen'; did you mean 'prod/web'?"),
-        ("", "no pod or container ''"),
-        ("a/b/c/d", "no pod or container 'a/b/c/d'"),
+        ("big", "no pod or container 'big'; known pods: prod/db, prod/web, web, web/main"),
+        (
+            "prod/web/sidecar",
+            "no pod or container 'prod/web/sidecar': the containers of prod/web are main",
+        ),
+        (
+            "default/web/sidecar",
+            "no pod or container 'default/web/sidecar': the containers of web are main, proxy",
+        ),
+        ("", "no pod or container ''; known pods: prod/db, prod/web, web, web/main"),
+        ("a/b/c/d", "no pod or container 'a/b/c/d'; known pods: prod/db, prod/web, web, web/main"),
         (
             "web/main",
             (
@@ -43,3 +52,9 @@ def test_a_name_that_means_nothing_or_two_things_says_what_there_is(
     with pytest.raises(UnknownNameError) as error:
         find(name, KNOWN)
     assert str(error.value) == message
+
+
+def test_a_name_of_a_node_without_containers_is_unknown() -> None:
+    with pytest.raises(UnknownNameError) as error:
+        find("big", ())
+    assert str(error.value) == "no pod or container 'big'"
