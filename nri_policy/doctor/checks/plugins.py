@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import PurePosixPath
 
 from nri_policy.doctor.facts import Facts
@@ -85,6 +84,9 @@ def _publishes(facts: Facts) -> bool:
 
 
 def _is_daemon(process: Process) -> bool:
-    """Return whether a process is `nri-policy run`, with its interpreter in front or not."""
+    """Return whether a process is `nri-policy run`, with its interpreter in front or not.
+
+    A program that started it and waits, such as sudo, has these words too, and is none.
+    """
     words = [PurePosixPath(word).name for word in process.arguments[:3]]
-    return any(pair == (_OURS, "run") for pair in pairwise(words))
+    return words[process.name.startswith("python") :][:2] == [_OURS, "run"]

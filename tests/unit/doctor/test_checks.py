@@ -251,6 +251,9 @@ def test_an_exporter_is_no_rival_where_we_publish_nothing(made: Made) -> None:
 def test_two_daemons_are_one_too_many(made: Made) -> None:
     made.process(300, "/usr/bin/python3", "/usr/bin/nri-policy", "run", "--host-root", "/host")
     assert worst(made.found("plugins"), "no other program") is Verdict.OK
+    made.process(302, "/usr/bin/python3", "/usr/bin/nri-policy", "simulate", "run", "--stay", "a")
+    made.process(303, "sudo", "nri-policy", "run")
+    assert worst(made.found("plugins"), "no other program") is Verdict.OK
     made.process(301, "/opt/nri-policy", "run")
     assert worst(made.found("plugins"), "2 nri-policy daemons run") is Verdict.ERROR
 
