@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import Synchronized
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.settings import from_spec
+from nri_policy.settings import load
 from nri_policy.workload.pod import Container
-from tests.support import nodes
+from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
 
 PAGE = (Path(__file__).parents[3] / "docs" / "migration.md").read_text()
+NRI_PLUGINS, STATIC = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 def at(container: Container, cpus: str, mems: str = "") -> Container:
@@ -66,8 +67,19 @@ def test_what_nri_plugins_placed_stays_where_its_rules_are_ours() -> None:
 
 
 def test_a_document_of_nri_plugins_is_read_and_what_has_no_effect_is_named() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    settings = from_spec(yaml.safe_load(text)["spec"], "theirs")
+    settings = load(NRI_PLUGINS, "theirs")
     assert settings.reserved_pool_namespaces
     quiet = {notice.partition(":")[0].removeprefix("spec.") for notice in settings.notices}
     assert quiet == {"instrumentation.samplingRatePerMillion", "log.source"}
+
+
+def test_the_settings_for_the_kubelets_static_manager_do_what_its_options_did() -> None:
+    """A machine of four NUMA nodes with two cores each; CPUs 0-1 are a core."""
+    driver = EngineDriver(**yaml.safe_load(STATIC)["spec"])
+    assert load(STATIC, "the page").notices == ()
+    assert driver.create(nodes.container(100, 200, namespace="kube-system")) == "0-1"
+    pod = rooms.pod(4000, annotations={})
+    parts = [CPUSet.parse(driver.create(rooms.tenant(pod, name, 2000))) for name in ("a", "b")]
+    assert str(parts[0] | parts[1]) == "4-7", "the pod's, in one NUMA node"
+    assert "within a NUMA node" in driver.refuse(nodes.container(6000))
+    assert driver.create(nodes.container(3000)) == "8-11", "two whole cores"
