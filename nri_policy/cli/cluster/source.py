@@ -95,10 +95,13 @@ class ClusterSource(Struct, frozen=True):
                 given = self._ask(groups=groups, budgets=budgets)
             for path in self.files:
                 given.add(text_of(path), name_of(path))
-            snapshot = read_snapshot(given.cluster)
+            names = ", ".join(map(name_of, self.files))
+            try:
+                snapshot = read_snapshot(given.cluster)
+            except DocumentError as error:
+                raise DocumentError(names, str(error)) from None
             if self.files and nodes:
                 if not snapshot.nodes:
-                    names = ", ".join(map(name_of, self.files))
                     problem = f"no Node in {names} (it has: {given.contents})"
                     raise Failure(problem, Exit.USAGE)
                 for note in _notes(given, snapshot):

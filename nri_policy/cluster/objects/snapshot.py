@@ -88,6 +88,7 @@ def _read(
         try:
             documents.append(read(value, ""))  # of 100,000 paths, none is needed but in an error
         except DocumentError as error:
+            error.text += _named(value)
             raise error.below(join(path, len(documents))) from None
     names = [name(each) for each in documents]
     if len({*names}) < len(names):
@@ -97,3 +98,10 @@ def _read(
             join(join(path, number), "metadata.name"), f"{quoted(twice)} is given twice"
         )
     return tuple(documents)
+
+
+def _named(value: Any) -> str:
+    """Return ` (in NAME)` for an object that has a name: people search for it, not for a number."""
+    meta = value.get("metadata") if isinstance(value, dict) else None
+    name = meta.get("name") if isinstance(meta, dict) else None
+    return f" (in {quoted(name)})" if isinstance(name, str) and name else ""

@@ -202,3 +202,30 @@ def test_what_does_not_count_in_a_cluster_is_noted(tmp_path: Path) -> None:
         "note: 1 NodeResourceTopology object without a node in the files",
         "note: not read: 1 Service, 1 Odd\\x1b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "{kind: Node, metadata: {name: n1}, status: {allocatable: {cpu: lots}}}",
+            "nodes[0].status.allocatable.cpu: 'lots' is not a CPU quantity",
+        ),
+        (
+            """
+kind: NodeResourceTopology
+metadata: {name: n1}
+zones: [{name: z, type: Node, resources: [{name: cpu, allocatable: lots, available: 1}]}]
+""",
+            "zones[0].zones[0].resources.cpu: 'lots' is not a quantity",
+        ),
+    ],
+)
+def test_a_bad_quantity_is_named_with_its_file_and_object(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text)
+    said = refusal("tree", "--cluster", str(path))
+    assert said.startswith(f"nri-policy: {path}: {problem}")
+    assert said.endswith(" (in 'n1')")

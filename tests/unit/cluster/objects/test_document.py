@@ -45,7 +45,7 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_snapshot,
         {"nodes": [{"metadata": {"name": "a", "labels": 3}}]},
-        "nodes[0].metadata.labels: expected object | null, got int",
+        "nodes[0].metadata.labels: expected object | null, got int (in 'a')",
     ),
     (
         lambda value: read_steps([value]),
@@ -57,19 +57,22 @@ BAD: list[tuple[Callable[[Any], object], Any, str]] = [
     (
         read_snapshot,
         {"nodes": [{"metadata": {"name": "a", "labels": {"rack": 3}}}]},
-        "nodes[0].metadata.labels['rack']: expected str, got int",
+        "nodes[0].metadata.labels['rack']: expected str, got int (in 'a')",
     ),
     (
         read_snapshot,
         {"nodes": [node(allocatable={"cpu": "many"})]},
-        "nodes[0].status.allocatable.cpu: 'many' is not a CPU quantity, such as 2, 1.5 or 750m",
+        (
+            "nodes[0].status.allocatable.cpu: 'many' is not a CPU quantity,"
+            " such as 2, 1.5 or 750m (in 'a')"
+        ),
     ),
     (
         read_snapshot,
         {"pods": [pod(containers=[{"resources": {"requests": {"cpu": "-1"}}}])]},
         (
             "pods[0].spec.containers[0].resources.requests.cpu: '-1' is negative;"
-            " expected: a CPU quantity, such as 2, 1.5 or 750m"
+            " expected: a CPU quantity, such as 2, 1.5 or 750m (in 'p')"
         ),
     ),
     (
