@@ -38,6 +38,7 @@ _MOST_ROWS = 60
     "--file",
     "asked",
     type=FILE,
+    multiple=True,
     required=True,
     help="A Pod, or a Job, Deployment, ReplicaSet or StatefulSet, of which one pod is tried; - for"
     " stdin.",
@@ -55,7 +56,7 @@ _MOST_ROWS = 60
 def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context: click.Context,
     source: ClusterSource,
-    asked: Path,
+    asked: tuple[Path, ...],
     assumed: bool,
     every: bool,
     service: Service | None,
@@ -67,7 +68,9 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     take the pod. It looks at one pod and at the zones of nodes that align pods; "cluster place"
     looks at whole groups, and at zones only where a group names them. Exits with 1 if none does.
     """
-    document, pod = _pod(asked)
+    if len(asked) > 1:
+        raise click.UsageError(f"{len(asked)} files with -f; one pod is tried at a time")
+    document, pod = _pod(asked[0])
     if service is not None:
         assumed = True
         rows = service.ask("fit", document, list[NodeFit])

@@ -86,6 +86,8 @@ class ClusterSource(Struct, frozen=True):
         A live one is asked for what is about groups, and for PodDisruptionBudgets, only where they
         matter. Files without a node are an error where *nodes* matter.
         """
+        if self.synthetic is not None and self.files:
+            raise click.UsageError("only one of --cluster and --synthetic")
         given = Files()
         with document_errors(), collection_paused():
             if self.synthetic is not None:

@@ -166,6 +166,13 @@ def test_a_cluster_may_be_made_up(files: list[str]) -> None:
     assert len(run(*files[:2], *made)[1].splitlines()) == 82
 
 
+def test_one_pod_is_tried_in_one_cluster(files: list[str]) -> None:
+    code, text = run(*files, "-f", files[1])
+    assert (code, "2 files with -f; one pod is tried at a time" in text) == (2, True)
+    code, text = run(*files, "--synthetic", "host:1")
+    assert (code, "only one of --cluster and --synthetic" in text) == (2, True)
+
+
 def test_a_live_cluster_without_nodes_is_said(files: list[str], tmp_path: Path) -> None:
     async def asked() -> tuple[int, str]:
         async with ClusterAPI(tmp_path) as api:
