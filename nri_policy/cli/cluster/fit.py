@@ -25,6 +25,7 @@ from nri_policy.cli.options import form_option, name_of
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.numa.report import NodeFit, node_fits
 from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.workload import pod_document
 from nri_policy.foundation.wording import counted
@@ -65,8 +66,9 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show which nodes take a pod now, and which of their NUMA zones have room for it.
 
     Each node is listed with its score, of which 100 is the best, or with the reason why it does not
-    take the pod. It looks at one pod and at the zones of nodes that align pods; "cluster place"
-    looks at whole groups, and at zones only where a group names them. Exits with 1 if none does.
+    take the pod. A node that does not align the pod to zones has no score. This looks at one pod
+    and at the zones of nodes that align pods; "cluster place" looks at whole groups, and at zones
+    only where a group names them. Exits with 1 if no node takes the pod.
     """
     if len(asked) > 1:
         raise click.UsageError(f"{len(asked)} files with -f; one pod is tried at a time")
@@ -100,11 +102,13 @@ def _draw(
     pod: Pod, rows: Sequence[NodeFit], *, assumed: bool, every: bool
 ) -> Iterator[Table | Text]:
     """Yield the answer, then a row for each node: those that take the pod first, the best first."""
-    rows = sorted(rows, key=lambda row: (not row.fits, -row.score if row.fits else 0, row.node))
+    rows = sorted(
+        rows, key=lambda row: (not row.fits, 1 if row.score is None else -row.score, row.node)
+    )
     yield Text(f"{pod.namespace}/{pod.name} {_verdict(rows)}", style="bold")
     shown = rows if every else rows[:_MOST_ROWS]
     if shown:
-        yield _table(shown, assumed=assumed)
+        yield _table(pod, shown, assumed=assumed)
     if len(shown) < len(rows):
         yield Text(f"{counted(len(rows) - len(shown), 'node')} not shown: --all shows them")
 
@@ -112,7 +116,8 @@ def _draw(
 def _verdict(rows: Sequence[NodeFit]) -> str:
     fitting = sum(row.fits for row in rows)
     if fitting:
-        return f"fits on {fitting} of {counted(len(rows), 'node')}, best on {rows[0].node}"
+        best = "" if rows[0].score is None else f", best on {rows[0].node}"
+        return f"fits on {fitting} of {counted(len(rows), 'node')}{best}"
     if not rows:
         return "fits nowhere: the cluster has no nodes"
     reasons = Counter(row.reason for row in rows).most_common()
@@ -121,16 +126,19 @@ def _verdict(rows: Sequence[NodeFit]) -> str:
     )
 
 
-def _table(rows: Sequence[NodeFit], *, assumed: bool) -> Table:
+def _table(pod: Pod, rows: Sequence[NodeFit], *, assumed: bool) -> Table:
+    request = numa_request(pod.spec, strict=False)
+    where = "here" if request.aligned else f"({request.qos})"
     table = Table(box=None, pad_edge=False)
     for name in ("node", "fits", "score", "zones", *(["promised"] if assumed else []), "reason"):
         table.add_column(name, justify="right" if name in ("score", "promised") else "left")
     for row in rows:
         promised = [str(row.promised)] if assumed else []
-        fits, score = ("yes", str(row.score)) if row.fits else ("no", "")
+        score = "-" if row.score is None else str(row.score)
+        fits, score = ("yes", score) if row.fits else ("no", "")
         zones = ", ".join(row.zones)
         if row.fits and not row.aligned:
-            zones = "not aligned here: any zone"
+            zones = f"not aligned {where}: any zone"
         why = f"{row.reason}: {row.lacks}" if row.lacks else row.reason
         table.add_row(row.node, fits, score, zones, *promised, why)
     return table

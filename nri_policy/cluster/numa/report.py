@@ -29,8 +29,8 @@ class NodeFit(Struct, frozen=True):
     node: str
     fits: bool
     reason: str  # empty where it fits
-    score: int  # 0 to 100
-    aligned: bool  # whether the node aligns pods to zones; if not, any zone may take them
+    score: int | None  # 0 to 100; None where it does not fit, or is not aligned
+    aligned: bool  # whether the node aligns the pod to zones; if not, any zone may take it
     zones: list[str]  # of the pod in all, or of each container; empty where none is decided
     promised: int  # pods that hold a place there and are not reported yet
     lacks: str = ""  # of what there is too little, in numbers; empty where that is not the reason
@@ -78,7 +78,8 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
     rows = []
     for name, slot in sorted(zones.fits.slots.items()):
         reported = zones.fits.get(name)
-        chosen = zones.fits.zones(name, request) or ()
+        aligned = request.aligned and reported is not None and reported.known and reported.single
+        chosen = (aligned and zones.fits.zones(name, request)) or ()
         node, report = zones.view.nodes[name], zones.view.zones.get(name)
         why = host_reason(node, used.get(name, {}), pod.spec)
         lacks = ""
@@ -93,8 +94,8 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
                 node=name,
                 fits=not why,
                 reason=why,
-                score=answer.scores[slot],
-                aligned=reported is not None and reported.known and reported.single,
+                score=answer.scores[slot] if aligned and not why else None,
+                aligned=aligned,
                 zones=["-" if zone == NO_ZONE else zone_name(zone) for zone in chosen],
                 promised=promised[name],
                 lacks=lacks,

@@ -45,6 +45,11 @@ class NumaRequest(Struct, frozen=True):
     native: bool  # whether it asks for native resources only
     steps: tuple[Step, ...]  # the pod in all, init containers, app containers
 
+    @property
+    def aligned(self) -> bool:
+        """Whether zones matter to it: beside Guaranteed pods only to those that ask for devices."""
+        return self.qos == GUARANTEED or not self.native
+
     def compile(self, resources: ResourceNumbers, weights: Mapping[str, int]) -> Request:
         """Return it as arrays; weights below 1 count as 1, as do those that are not set."""
         names = sorted({name for step in self.steps for name, _ in step.amounts})

@@ -75,11 +75,28 @@ def asked(spec: Any = (), **requests: Any) -> dict[str, Any]:
     }
 
 
-NO_ZONES = "not aligned here: any zone"
+def test_a_node_without_a_report_aligns_nothing(one_node: Any, files: list[str]) -> None:
+    whole = json.loads(Path(files[1]).read_text())
+    assert one_node(whole) == (0, ["n", "yes", "-", "not aligned here: any zone"])
+    without = "not aligned (Burstable): any zone"
+    assert one_node(asked(cpu=128)) == (0, ["n", "yes", "-", without])
 
 
-def test_a_node_without_a_report_aligns_nothing(one_node: Any) -> None:
-    assert one_node(asked(cpu=128)) == (0, ["n", "yes", "100", NO_ZONES])
+def test_zones_and_scores_are_for_pods_that_are_aligned(files: list[str], tmp_path: Path) -> None:
+    """Of a Burstable pod the extender's score is 100 everywhere, and no zone has room for it."""
+    (tmp_path / "pod.yaml").write_text(json.dumps(asked(cpu=9)))
+    code, text = run(*files, "-o", "json")
+    assert code == 0
+    found = [(row["score"], row["aligned"], row["zones"]) for row in json.loads(text)]
+    assert found == [(None, False, [])] * 2
+    text = run(*files)[1]
+    assert text.startswith("default/p fits on 2 of 2 nodes\n")
+    assert text.count("  -  not aligned (Burstable): any zone") == 2
+
+
+def test_a_node_that_does_not_take_the_pod_has_no_score(files: list[str]) -> None:
+    scores = {row["node"]: row["score"] for row in json.loads(run(*files, "-o", "json")[1])}
+    assert scores == {"free": 33, "full": None}
 
 
 @pytest.mark.parametrize(
