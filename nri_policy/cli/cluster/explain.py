@@ -29,7 +29,7 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Change, Explanation, explain
+from nri_policy.cluster.engine.explanation import Change, Explanation, PodSetExplanation, explain
 from nri_policy.cluster.engine.standing import Standing
 from nri_policy.cluster.numa.alignment import alignment_notes
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -111,7 +111,7 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
     yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
         yield Text("")
-        yield Text(f"pod set {each.pod_set}: {each.wanted} {each.unit}")
+        yield Text(f"pod set {each.pod_set}: {_wanted(each)}")
         unit = each.unit
         heads = (
             "level",
@@ -136,6 +136,10 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
             yield Text(f"  {_change(change)}")
 
 
+def _wanted(found: PodSetExplanation) -> str:
+    return counted(found.wanted, found.unit.removesuffix("s"))
+
+
 def _notes(explanation: Explanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
     yield explanation.status.message or "it fits"
@@ -144,7 +148,7 @@ def _notes(explanation: Explanation) -> Iterator[str]:
     for each in explanation.pod_sets:
         for at in each.levels:
             yield (
-                f"{each.pod_set}: {each.wanted} {each.unit}; {at.level}: {at.holding_all} of"
+                f"{each.pod_set}: {_wanted(each)}; {at.level}: {at.holding_all} of"
                 f" {counted(at.domains, 'domain')} fit the whole group, at most {at.most} in one"
                 f" domain, {at.in_all} in all domains"
             )

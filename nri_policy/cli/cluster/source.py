@@ -335,7 +335,12 @@ def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
 
 def the_group(engine: Engine, name: str | None, asked: tuple[Path, ...]) -> PlacementGroup:
     """Return the group of that name that *engine* knows, or without one that in the files."""
-    return find_group(engine, name) if name is not None else group_of(asked)
+    if name is None:
+        return group_of(asked)
+    try:
+        return find_group(engine, name)
+    except DocumentError as error:
+        raise DocumentError("", f"{error} (pods in a file: -f FILE)") from None
 
 
 def group_of(asked: tuple[Path, ...]) -> PlacementGroup:

@@ -13,7 +13,7 @@ from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import did_you_mean, quoted, some
 
 
 class DomainPods(Struct, frozen=True, rename="camel"):
@@ -65,6 +65,7 @@ def find_group(engine: Engine, name: str) -> PlacementGroup:
     if group is None:
         known = [f"{space}/{each}" for space, each in engine.groups]
         hint = did_you_mean(f"{namespace or 'default'}/{own}", known)
+        hint = hint or (f"; there are: {some(known)}" if known else ", which has none")
         raise DocumentError("", f"there is no group {quoted(name)} in the cluster{hint}")
     return group
 

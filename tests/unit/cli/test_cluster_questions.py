@@ -228,6 +228,19 @@ def test_a_group_of_the_cluster_is_explained_by_name(cluster: str) -> None:
     code, text = run("explain", "odl", "--cluster", cluster)
     assert code == 2
     assert "there is no group 'odl' in the cluster; did you mean 'default/old'?" in text
+    for command in ("explain", "plan"):
+        code, text = run(command, "training", "--cluster", cluster)
+        assert code == 2
+        assert "no group 'training' in the cluster; there are: default/old (pods in a" in text
+    text = run("explain", "big", "--synthetic", SPEC)[1]
+    assert "there is no group 'big' in the cluster, which has none (pods in a file" in text
+
+
+def test_one_pod_is_one_pod(tmp_path: Path) -> None:
+    asked = write(tmp_path / "job.yaml", job("one", 1, required=RACK))
+    assert "pod set main: 1 pod\n" in run("explain", "-f", asked, "--synthetic", SPEC)[1]
+    page = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "html")[1]
+    assert f"main: 1 pod; {RACK}" in page
 
 
 def test_a_picture_has_a_cell_for_each_host(tmp_path: Path) -> None:
