@@ -32,7 +32,7 @@ from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.foundation.garbage import collection_paused
-from nri_policy.foundation.wording import counted, one_line
+from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
@@ -97,22 +97,29 @@ class ClusterSource(Struct, frozen=True):
                 given = self._ask(groups=groups, budgets=budgets)
             for path in self.files:
                 given.add(text_of(path), name_of(path))
-            names = ", ".join(map(name_of, self.files))
             try:
                 snapshot = read_snapshot(given.cluster)
             except DocumentError as error:
+                names = ", ".join(map(name_of, self.files))
                 raise DocumentError(names, str(error)) from None
-            if self.files and nodes:
-                if not snapshot.nodes:
-                    problem = f"no Node in {names} (it has: {given.contents})"
-                    raise Failure(problem, Exit.USAGE)
-                for note in _notes(given, snapshot):
-                    click.echo(note, err=True)
+            if nodes:
+                self._check(given, snapshot)
             if self.settings is not None:
                 settings = read_cluster_settings(self.settings)
             else:
                 settings = read_settings(given.settings)
             return snapshot, self._with_levels(settings)
+
+    def _check(self, given: Files, snapshot: ClusterSnapshot) -> None:
+        """Note on stderr what does not count; raises Failure for files without a node."""
+        notes = [*_unknown_labels(self.levels or (), snapshot)]
+        if self.files:
+            if not snapshot.nodes:
+                names = ", ".join(map(name_of, self.files))
+                raise Failure(f"no Node in {names} (it has: {given.contents})", Exit.USAGE)
+            notes = [*_not_counted(given, snapshot), *notes]
+        for note in notes:
+            click.echo(note, err=True)
 
     def _with_levels(self, settings: ClusterSettings) -> ClusterSettings:
         """Return *settings* with the levels that an option names."""
@@ -141,7 +148,7 @@ class ClusterSource(Struct, frozen=True):
             raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
 
 
-def _notes(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
+def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
     """Yield what in the files of a cluster does not count, and why."""
     names = {each.name for each in snapshot.nodes}
     lost = sum(bool(each.node) and each.node not in names for each in snapshot.pods)
@@ -153,6 +160,15 @@ def _notes(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
     if given.ignored:
         kinds = ", ".join(f"{number} {kind}" for kind, number in given.ignored.items())
         yield one_line(f"note: not read: {kinds}")
+
+
+def _unknown_labels(levels: Iterable[str], snapshot: ClusterSnapshot) -> Iterator[str]:
+    """Yield which of the *levels* are labels of no node, and which labels are near."""
+    labels = {HOSTNAME, *(label for node in snapshot.nodes for label in node.labels)}
+    for label in levels:
+        if label not in labels:
+            hint = did_you_mean(label, labels) or f"; there are: {some(labels)}"
+            yield f"note: no node has the label {quoted(label)}{one_line(hint)}"
 
 
 def usual_kubeconfig() -> Path | None:

@@ -39,7 +39,10 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
     """
     engine, _ = source.load()
     pictured = form in ("svg", "html")  # whose cells are hosts
-    report = tree_report(engine, topology_name(engine, topology), zones=zones and not pictured)
+    name = topology_name(engine, topology)
+    report = tree_report(engine, name, zones=zones and not pictured)
+    if zones and not pictured and not engine.tree(name).shape.topology.below_host:
+        click.echo(f"note: no zones: set belowHost: [Node] in the topology {name}", err=True)
     match form:
         case "table":
             print_drawing(*_draw(report, every=every))

@@ -467,3 +467,23 @@ def test_the_running_service_is_asked(tmp_path: Path) -> None:
     assert (unknown[0], "there is no group 'nobody' in the cluster" in unknown[1]) == (3, True)
     assert (none[0], "it runs without --groups" in none[1]) == (3, True)
     assert (twice[0], picture[0]) == (2, 2)
+
+
+def test_zones_that_no_topology_names_are_noted() -> None:
+    code, text = run("tree", "--synthetic", SPEC, "--zones")
+    assert (code, text.splitlines()[0]) == (
+        0,
+        "note: no zones: set belowHost: [Node] in the topology default",
+    )
+    assert "note" not in run("tree", "--synthetic", f"{SPEC} numa:2", "--zones")[1]
+
+
+def test_a_level_that_is_no_label_of_a_node_is_noted_with_those_that_are_near() -> None:
+    code, text = run("tree", "--synthetic", SPEC, "--levels", f"example.com/rak,{HOST}")
+    assert code == 0
+    assert (
+        "note: no node has the label 'example.com/rak'; did you mean 'example.com/rack'?\n" in text
+    )
+    text = run("tree", "--synthetic", SPEC, "--levels", f"x,{HOST}")[1]
+    assert "note: no node has the label 'x'; there are: example.com/rack, kubernetes.io/h" in text
+    assert "note" not in run("tree", "--synthetic", SPEC, "--levels", f"{RACK},{HOST}")[1]
