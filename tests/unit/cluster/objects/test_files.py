@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +65,20 @@ def test_several_files_add_up_whatever_their_form() -> None:
 def test_what_is_no_cluster_is_refused_by_name(texts: list[str | bytes], problem: str) -> None:
     with pytest.raises(DocumentError, match=problem):
         read(*texts)
+
+
+def test_the_page_on_clusters_names_each_kind_that_is_read() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "cluster.md").read_text()
+    named = {
+        each.partition(".")[0]
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for each in re.findall(r"`(\S+)`", row)
+    }
+    kinds = {
+        *("Node", "Pod", "NodeResourceTopology", "PlacementGroup", "PodDisruptionBudget"),
+        *("Topology", "Workload", "ClusterPlacement"),
+    }
+    found = [{"kind": kind, "apiVersion": "kueue.x-k8s.io/v1beta2"} for kind in kinds]
+    files = read(json.dumps({"kind": "List", "items": found}))
+    assert not files.ignored
+    assert {re.sub("ys$", "ies", f"{kind.lower()}s") for kind in kinds} <= named
