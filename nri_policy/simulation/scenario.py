@@ -209,12 +209,25 @@ def _apply(value: object, folder: Path) -> Apply:
             manifests = [(f"[{number}]" if isinstance(value, list) else "", item)]
         for where, manifest in manifests:
             try:
+                _refuse_claim(manifest)
                 pods.append(read_pod(manifest))
             except ManifestError as error:
                 text = ": ".join(filter(None, ["apply", where, str(error)]))
                 within = ("apply", number) if isinstance(value, list) else ("apply",)
                 raise ScenarioError(text, within=within) from error
     return Apply(pods=tuple(pods))
+
+
+def _refuse_claim(manifest: object) -> None:
+    """Raise ManifestError for a claim, or a template of claims: nothing here allocates devices."""
+    if not isinstance(manifest, Mapping):
+        return
+    kind = str(manifest.get("kind"))
+    if kind in {"ResourceClaim", "ResourceClaimTemplate"}:
+        raise ManifestError(
+            f"a {kind}: only pods are applied; the step `claims` lists what claims are allocated,"
+            " and what-if tries claims of a file"
+        )
 
 
 def _settings(value: object) -> ChangeSettings:
