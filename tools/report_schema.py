@@ -46,7 +46,7 @@ DOCUMENTS: dict[str, Any] = {
     "cluster simulate": Report,
     "cluster top": list[GroupRow],
     "cluster tree": TreeReport,
-    "config check": CheckReport,
+    "config check": CheckReport | tuple[CheckReport, ...],
     "config show": SettingsReport,
     "containers": Containers,
     "doctor": list[Finding],

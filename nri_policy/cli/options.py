@@ -24,7 +24,7 @@ from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.hardware.synthetic import write
 from nri_policy.hardware.synthetic_spec import SpecError
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.settings import GivenSettings, Settings, SettingsError, find_settings
+from nri_policy.settings import Settings, SettingsError, find_settings
 
 _Command = Callable[..., Any]
 _NO_KINDS: Mapping[int, MemoryKind] = MappingProxyType({})
@@ -118,23 +118,23 @@ def name_of(path: Path | str) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
-def given_settings(path: Path) -> GivenSettings:
-    """Return where in a file, or in the standard input (`-`), settings are.
+def read_settings(path: Path) -> bytes:
+    """Return the text of a file, or of the standard input (`-`), that has settings.
 
-    Raises SettingsError, or Failure where it cannot be read.
+    Raises Failure where it cannot be read.
     """
     try:
         with click.open_file(path, "rb") as file:
-            text = file.read(_MOST_SETTINGS + 1)
+            text: bytes = file.read(_MOST_SETTINGS + 1)
     except OSError as error:
         raise Failure(f"{name_of(path)}: {error.strerror}", Exit.SETTINGS) from error
-    return find_settings(text, name_of(path))
+    return text
 
 
 def load_settings(path: Path) -> Settings:
     """Return the settings in a file; Failure says what is wrong with it."""
     try:
-        return given_settings(path).load()
+        return find_settings(read_settings(path), name_of(path)).load()
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
 

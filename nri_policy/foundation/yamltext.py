@@ -10,6 +10,7 @@ lists are shared in the result: do not change them.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import yaml
@@ -108,12 +109,20 @@ def read_all(text: str, *, max_size: int = MAX_SIZE, max_values: int = MAX_VALUE
     """Return the documents in *text*, empty ones left out; raises YAMLTextError like `read`."""
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
-    # YAML allows no line inside of a document to begin like this.
-    documents, above = [], 0
-    for part in re.split(r"^---(?=\s)", text, flags=re.MULTILINE):
-        documents.append(read(part, max_size=max_size, max_values=max_values, above=above))
-        above += part.count("\n")
+    documents = [
+        read(part, max_size=max_size, max_values=max_values, above=above)
+        for part, above in split(text)
+    ]
     return [document for document in documents if document is not None]
+
+
+def split(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the text of each document in *text*, and how many lines are above it."""
+    above = 0
+    # YAML allows no line inside of a document to begin like this.
+    for part in re.split(r"^---(?=\s)", text, flags=re.MULTILINE):
+        yield part, above
+        above += part.count("\n")
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:

@@ -40,6 +40,7 @@ class NodeCapacity(Struct, frozen=True, kw_only=True):
 class CheckReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether settings are good."""
 
+    name: str = ""  # of the document, where the file has several
     valid: bool
     errors: tuple[ErrorReport, ...]
     notices: tuple[str, ...]

@@ -16,7 +16,7 @@ from nri_policy.settings.document import (
     read_section,
     to_spec,
 )
-from nri_policy.settings.given import GivenSettings, find_settings
+from nri_policy.settings.given import Document, GivenSettings, documents_of, find_settings
 from nri_policy.settings.outcome import Reload
 from nri_policy.settings.scheduling import (
     REALTIME,
@@ -71,6 +71,7 @@ __all__ = [
     "BlockIO",
     "CPUAmount",
     "DeviceLimits",
+    "Document",
     "EffectiveSetting",
     "Endpoint",
     "ExclusiveQuota",
@@ -105,6 +106,7 @@ __all__ = [
     "SettingsError",
     "Unsupported",
     "class_name",
+    "documents_of",
     "effective",
     "find_settings",
     "from_spec",

@@ -61,14 +61,16 @@ class SettingsError(ValueError):
         return f"{self.origin}: {len(self.problems)} errors:{''.join(lines)}"
 
 
-def load(text: str | bytes, origin: str) -> Settings:
+def load(text: str | bytes, origin: str, above: int = 0) -> Settings:
     """Return the settings in a TopologyAwarePolicy document; *origin* names it in messages.
 
-    Raises SettingsError.
+    There are so many lines *above* it. Raises SettingsError.
     """
-    return load_kind(
-        text, origin, KIND, lambda spec, problems: _settings(spec, "spec", origin, problems)
-    )
+
+    def read_spec(spec: Any, problems: list[Problem]) -> Settings:
+        return _settings(spec, "spec", origin, problems)
+
+    return load_kind(text, origin, KIND, read_spec, above)
 
 
 def load_kind(
@@ -76,6 +78,7 @@ def load_kind(
     origin: str,
     kind: str,
     read_spec: Callable[[Any, list[Problem]], _Settings],
+    above: int = 0,
 ) -> _Settings:
     """Return what *read_spec* makes of the `spec` in a document of that *kind*.
 
@@ -83,7 +86,7 @@ def load_kind(
     has its place in the text.
     """
     marks: Marks = {}
-    document = _read_document(text, origin, marks)
+    document = _read_document(text, origin, marks, above)
     if other := find_mistake(document):
         raise SettingsError(origin, (Problem("", other),))
     problems = _unknown(document, "", _TOP)
@@ -100,10 +103,10 @@ def load_kind(
         return read_spec(document.get("spec"), problems)
 
 
-def load_values(text: str | bytes, origin: str) -> Settings:
+def load_values(text: str | bytes, origin: str, above: int = 0) -> Settings:
     """Return the settings in `config` of values for the Helm chart; raises SettingsError."""
     marks: Marks = {}
-    document = _read_document(text, origin, marks)
+    document = _read_document(text, origin, marks, above)
     with _locate_problems(origin, marks):
         settings = _settings(document.get("config"), "config", origin, [])
     return structs.replace(settings, notices=(*settings.notices, *_half_on(document, settings)))
@@ -122,11 +125,11 @@ def _half_on(values: Mapping[str, Any], settings: Settings) -> Iterator[str]:
         )
 
 
-def _read_document(text: str | bytes, origin: str, marks: Marks) -> dict[str, Any]:
+def _read_document(text: str | bytes, origin: str, marks: Marks, above: int) -> dict[str, Any]:
     try:
-        document = read(text, marks=marks)
+        document = read(text, marks=marks, above=above)
     except SeveralDocumentsError as error:
-        hint = f"{error}. Save each in a file of its own, and check them one by one"
+        hint = f"{error}. `config check` checks each; use one, in a file of its own"
         raise SettingsError(origin, (Problem("", hint),)) from None
     except YAMLTextError as error:
         raise SettingsError(origin, (Problem("", str(error)),)) from None
@@ -149,10 +152,10 @@ def _locate_problems(origin: str, marks: Marks) -> Iterator[None]:
         raise SettingsError(origin, (*located,)) from None
 
 
-def place_of(path: str, text: str | bytes) -> Mark | None:
+def place_of(path: str, text: str | bytes, above: int = 0) -> Mark | None:
     """Return where a field is in a document that can be read: itself, or what it would be in."""
     marks: Marks = {}
-    read(text, marks=marks)
+    read(text, marks=marks, above=above)
     return _nearest(path, _places(marks))
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 from msgspec import Struct
 
-from nri_policy.foundation.wording import some
-from nri_policy.foundation.yamltext import YAMLTextError, read
+from nri_policy.foundation.wording import printable, some
+from nri_policy.foundation.yamltext import MAX_SIZE, YAMLTextError, read, split
 from nri_policy.settings.document import Problem, SettingsError, load, load_values, place_of
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.wrapped import is_config_map, is_values, texts_of
+
+_COMMENTS = re.compile(r"(?:[ \t\r]*(?:#.*)?\n)*[ \t\r]*(?:#.*)?")
 
 
 class GivenSettings(Struct, frozen=True, kw_only=True):
@@ -17,26 +22,62 @@ class GivenSettings(Struct, frozen=True, kw_only=True):
     text: str | bytes
     origin: str  # names it in messages
     at: str = "spec"  # the field that has the settings
+    above: int = 0  # lines of the file above the text
 
     def load(self) -> Settings:
         """Return the settings; raises SettingsError."""
         reader = load if self.at == "spec" else load_values
-        return reader(self.text, self.origin)
+        return reader(self.text, self.origin, self.above)
 
     def problem(self, path: str, text: str) -> Problem:
         """Return what is wrong with a field, named by its path in the settings."""
         whole = f"{self.at}.{path}"
-        return Problem(whole, text, place_of(whole, self.text))
+        return Problem(whole, text, place_of(whole, self.text, self.above))
 
 
-def find_settings(text: bytes, origin: str) -> GivenSettings:
-    """Return where the settings are in *text*. Raises SettingsError where that is not certain."""
+class Document(Struct, frozen=True, kw_only=True):
+    """One document of a file, which may have several."""
+
+    text: str | bytes
+    origin: str  # names it in messages
+    name: str = ""  # its `metadata.name`, where the file has several
+    above: int = 0  # lines of the file above it
+
+
+def documents_of(text: bytes, origin: str) -> list[Document]:
+    """Return the documents in *text* by their names; one without a name is named by its line."""
     try:
-        document = read(text)
+        parts = [
+            each for each in split(text.decode("utf-8-sig")) if not _COMMENTS.fullmatch(each[0])
+        ]
+    except UnicodeDecodeError:
+        parts = []  # to read the settings says where
+    if len(parts) < 2 or len(text) > MAX_SIZE:  # of which the end may be missing
+        return [Document(text=text, origin=origin)]
+    return [_name_document(part, origin, above) for part, above in parts]
+
+
+def _name_document(text: str, origin: str, above: int) -> Document:
+    document = _read(text)
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    given = metadata.get("name") if isinstance(metadata, dict) else None
+    name = given if isinstance(given, str) and given else f"line {above + 1}"
+    return Document(text=text, origin=f"{origin}, {printable(name)}", name=name, above=above)
+
+
+def _read(text: str | bytes) -> Any:
+    """Return what is in *text*, None where it cannot be read: to read the settings says why."""
+    try:
+        return read(text)
     except YAMLTextError:
-        document = None  # reading the settings says what is wrong
+        return None
+
+
+def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettings:
+    """Return where the settings are in *text*. Raises SettingsError where that is not certain."""
+    document = _read(text)
     if not isinstance(document, dict):
-        return GivenSettings(text=text, origin=origin)
+        return GivenSettings(text=text, origin=origin, above=above)
     if is_config_map(document):
         texts = texts_of(document)
         keys = [key for key in texts if key.endswith((".yaml", ".yml"))] or [*texts]
@@ -46,4 +87,4 @@ def find_settings(text: bytes, origin: str) -> GivenSettings:
             raise SettingsError(origin, (Problem("data", problem),))
         return GivenSettings(text=texts[keys[0]], origin=f"{origin}, key {keys[0]}")
     at = "config" if is_values(document) else "spec"
-    return GivenSettings(text=text, origin=origin, at=at)
+    return GivenSettings(text=text, origin=origin, at=at, above=above)

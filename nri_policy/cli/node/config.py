@@ -14,7 +14,7 @@ from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.cli.options import Source, form_option, given_settings, machine_options
+from nri_policy.cli.options import Source, form_option, machine_options, name_of, read_settings
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.layout import Layout, layout_of
@@ -23,13 +23,16 @@ from nri_policy.foundation.yamltext import Mark
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
 from nri_policy.settings import (
+    Document,
     EffectiveSetting,
     GivenSettings,
     Listed,
     Problem,
     Settings,
     SettingsError,
+    documents_of,
     effective,
+    find_settings,
 )
 
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
@@ -54,21 +57,21 @@ def command() -> None:
 def check(context: click.Context, file: Path, source: Source, every: bool, form: str) -> None:
     """Check settings, and show what differs from the defaults.
 
-    FILE is a document, a ConfigMap with one, or values of the Helm chart; - is stdin. All errors
-    are reported at once. If you name a machine, also says whether the daemon would start on it.
-    Exits with 78 if anything is wrong.
+    FILE is a document, a ConfigMap with one, or values of the Helm chart; - is stdin. A file
+    may have several documents. All errors are reported at once. If you name a machine, also says
+    whether the daemon would start on it. Exits with 78 if anything is wrong.
     """
-    try:
-        given = given_settings(file)
-    except SettingsError as error:
-        origin, report = error.origin, _refuse(error)
-    else:
-        origin, report = given.origin, _check(given, source)
+    documents = documents_of(read_settings(file), name_of(file))
+    reports = [_check_document(document, source) for document in documents]
     if form == "table":
-        print_drawing(*_render_check(origin, report, every=every))
+        for number, (origin, report) in enumerate(reports):
+            if number:
+                print_drawing("")
+            print_drawing(*_render_check(origin, report, every=every))
     else:
-        print_document(report, form)
-    context.exit(0 if report.valid else Exit.SETTINGS)
+        every_report = tuple(report for _, report in reports)
+        print_document(every_report if len(every_report) > 1 else every_report[0], form)
+    context.exit(0 if all(report.valid for _, report in reports) else Exit.SETTINGS)
 
 
 @command.command
@@ -97,6 +100,15 @@ def reload(control_socket: Path) -> None:
     if not outcome.accepted:
         raise Failure(f"{outcome.origin}: refused, the old settings stay: {outcome.reason}")
     click.echo(f"{outcome.origin}: in force")
+
+
+def _check_document(document: Document, source: Source) -> tuple[str, CheckReport]:
+    """Return what names the settings in a document, and what is wrong with them."""
+    try:
+        given = find_settings(document.text, document.origin, document.above)
+    except SettingsError as error:
+        return error.origin, replace(_refuse(error), name=document.name)
+    return given.origin, replace(_check(given, source), name=document.name)
 
 
 def _check(given: GivenSettings, source: Source) -> CheckReport:

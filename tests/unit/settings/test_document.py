@@ -498,10 +498,10 @@ def test_what_is_given_by_mistake_is_recognized(text: str, what: str) -> None:
     assert what in problem.text
 
 
-def test_several_documents_are_to_be_checked_one_by_one() -> None:
+def test_one_document_is_expected() -> None:
     with pytest.raises(SettingsError) as error:
         load(f"{HEAD}---\n{HEAD.replace('default', 'group.a')}", "here")
     assert str(error.value) == (
         "here: line 4, column 1: a second document starts here; one is expected."
-        " Save each in a file of its own, and check them one by one"
+        " `config check` checks each; use one, in a file of its own"
     )

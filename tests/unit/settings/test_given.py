@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.settings import SettingsError, find_settings
+from nri_policy.settings import SettingsError, documents_of, find_settings
 
 PROJECT = Path(__file__).parents[3]
 CONFIG_MAP = """\
@@ -71,3 +71,15 @@ def test_all_else_is_read_as_a_document() -> None:
     assert problems("a: [")[1] == [
         "line 2, column 1: a value is missing, or a bracket is not closed"
     ]
+
+
+def test_a_file_with_one_document_is_taken_as_it_is() -> None:
+    for text in (b"", b"# a\r\n\r\n---\r\nspec: {}\r\n---\r\n", b"\xff\n---\nspec: {}"):
+        (document,) = documents_of(text, "given.yaml")
+        assert (document.text, document.origin, document.name) == (text, "given.yaml", "")
+
+
+def test_a_file_that_is_too_long_is_not_taken_apart() -> None:
+    (document,) = documents_of(b"a: 1\n---\nb: 2\n#" + b"-" * (1 << 20), "given.yaml")
+    with pytest.raises(SettingsError, match="the text is longer than"):
+        find_settings(document.text, document.origin).load()

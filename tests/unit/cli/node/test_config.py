@@ -213,3 +213,24 @@ def test_values_with_one_of_the_two_switches_for_claims_are_noticed(
     assert done.exit_code == 0, done.output
     notes = [line for line in done.stdout.splitlines() if "dra.enabled is" in line]
     assert [line.startswith(said or "-") for line in notes] == ([] if said is None else [True])
+
+
+def test_every_document_of_a_file_is_checked_and_named(check: Check) -> None:
+    """As the objects of a cluster are kept together; lines are those of the file."""
+    group = HEAD.replace("default", "group.a") + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}\n"
+    text = f"{GOOD}# more\n---\n# of a group\n{group}---\n# nothing\n---\nspec: [\n"
+    result = check(text)
+    assert result.exit_code == Exit.SETTINGS
+    shown = [line for line in result.stdout.splitlines() if str(check.path) in line]
+    assert shown == [
+        f"{check.path}, default: these settings are good",
+        f"{check.path}, group.a: 1 error",
+        f"{check.path}, line 17: 1 error",
+    ]
+    assert "line 14, column 37: spec.pinCPU: 1 is not true or false" in result.stdout
+    reports = json.loads(check(text, "-o", "json").stdout)
+    assert [(each["name"], each["valid"]) for each in reports] == [
+        ("default", True),
+        ("group.a", False),
+        ("line 17", False),
+    ]
