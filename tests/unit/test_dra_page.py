@@ -18,7 +18,7 @@ from tests.support import nodes
 
 PROJECT = Path(__file__).parents[2]
 PAGE = (PROJECT / "docs" / "dra.md").read_text()
-EXAMPLE = PROJECT / "configs" / "pods" / "near-gpu.yaml"
+EXAMPLE = PROJECT / "configs" / "claims" / "near-gpu.yaml"
 YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SAID = re.compile(r"^```text\n(These settings.*?)^```$", re.DOTALL | re.MULTILINE)
 MACHINE = re.compile(r'--synthetic "(.*?)"')
