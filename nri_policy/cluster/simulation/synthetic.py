@@ -14,7 +14,7 @@ share of the resources in each NUMA node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ _DEFAULTS = {"cpu": "16", "memory": "64Gi", PODS: "110"}
 _USUAL_LEVELS = (*_KUBERNETES, "rack", "host")
 _USUAL_RESOURCES = (*_DEFAULTS, *_BELOW, "gpu", "ephemeral-storage")
 _OF_MACHINES = {"package", "die", "l3", "l2", "core", "pu"}  # what `topology --synthetic` knows
+_SHORT = 3  # letters that stand for the usual word that begins with them: mem
 _LEAST_MEMORY = 1 << 20  # less is a number without its unit
 _EXAMPLE = "zone:2 rack:4 host:16 cpu:64 memory:256Gi numa:2"
 
@@ -51,6 +52,9 @@ class Synthetic(NamedTuple):
 
 def make(text: str) -> Synthetic:
     """Return the cluster that *text* specifies; DocumentError says which word is wrong."""
+    for word in text.split():
+        if word.rpartition(":")[0] in _OF_MACHINES:
+            raise _wrong(word, f"describes a machine; a cluster looks like {_EXAMPLE!r}")
     levels, resources, below = _parse(text)
     labels = [_label(each) for each in levels]
     amounts = parse_amounts(resources, "--synthetic")
@@ -80,7 +84,7 @@ def _parse(text: str) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
             raise _wrong(word, "is not NAME:VALUE, such as rack:4 or memory:256Gi")
         if name in levels or name in resources or name in below:
             raise _wrong(word, f"names {name} again")
-        _check_name(word, name, _USUAL_RESOURCES if "host" in levels else _USUAL_LEVELS)
+        _check_name(word, name, after_host="host" in levels)
         if "host" not in levels:
             levels[name] = _count(word, value)
         elif name in _BELOW:
@@ -96,12 +100,19 @@ def _parse(text: str) -> tuple[dict[str, int], dict[str, str], dict[str, int]]:
     return levels, _DEFAULTS | resources, {each: below[each] for each in _BELOW if each in below}
 
 
-def _check_name(word: str, name: str, usual: Sequence[str]) -> None:
-    """Raise DocumentError for a name that is nearly a *usual* one, or is of a machine's levels."""
-    if name in _OF_MACHINES:
-        raise _wrong(word, f"describes a machine; a cluster looks like {_EXAMPLE!r}")
-    if "/" not in name and name not in usual and (hint := did_you_mean(name, usual)):
-        raise _wrong(word, f"names nothing{hint}")
+def _check_name(word: str, name: str, *, after_host: bool) -> None:
+    """Raise DocumentError for a name that is nearly a usual one, or of the other side of `host`."""
+    usual = _USUAL_RESOURCES if after_host else _USUAL_LEVELS
+    if "/" in name or name in usual:
+        return
+    if name in _USUAL_LEVELS:
+        raise _wrong(word, "is a level; levels stand before host:COUNT")
+    if name in _USUAL_RESOURCES:
+        raise _wrong(word, "is of a host; what a host has stands after host:COUNT")
+    short = (each for each in usual if len(name) >= _SHORT and each.startswith(name))
+    near = next((f"; did you mean {each!r}?" for each in short), did_you_mean(name, usual))
+    if near:
+        raise _wrong(word, f"names nothing{near}")
 
 
 def _count(word: str, value: str) -> int:
