@@ -22,7 +22,7 @@ demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 
 # on all cores; the end-to-end tests of a runtime in one process
 test: $(BUILT) ## format, lint, types and all tests: the gate
-	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two cores at most 20 minutes)"
+	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two idle cores nine minutes)"
 	$(MAKE) lint
 	$(PY) -m pytest --numprocesses auto
 
