@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["cluster", "fit", *arguments])
+    done = CliRunner(env={"COLUMNS": "300"}).invoke(main, ["cluster", "fit", *arguments])
     return done.exit_code, done.output
 
 
