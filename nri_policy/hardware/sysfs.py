@@ -14,7 +14,6 @@ import errno
 import os
 import re
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from nri_policy.foundation.cpuset import CPUSet
@@ -83,12 +82,7 @@ class Tree:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def folder(self, path: str) -> Folder:
@@ -175,12 +169,7 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fd is not None:
             os.close(self._fd)
 

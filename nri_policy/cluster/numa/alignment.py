@@ -14,7 +14,7 @@ from nri_policy.cluster.numa.fit import NumaFit, reason
 from nri_policy.cluster.numa.shortage import zone_shortage
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.numa_node import policy_of
+from nri_policy.cluster.objects.numa_node import aligns_pods, policy_of
 from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.settings import Extender
@@ -45,8 +45,8 @@ def alignment_notes(engine: Engine, group: PlacementGroup, status: GroupStatus) 
         hosts = dict.fromkeys(place.values[at] for place in each.domains)
         nodes = [node for host in hosts for node in engine.view.on_host(host)]
         hint = "name a level of zones in the request, or " if each.levels[-1] == HOSTNAME else ""
+        spec = specs[each.pod_set]
         for table in tables:
-            spec = specs[each.pod_set]
             refused = table.find(nodes, spec)
             if refused:
                 notes.append(
@@ -88,7 +88,7 @@ class Refusals:
         """Yield each node that aligns pods, and the first with zones like its own."""
         for node in nodes:
             report = self._view.zones.get(node.name)
-            if report is None or policy_of(report)[0] != "single-numa-node":
+            if report is None or not aligns_pods(report):
                 continue
             zones = tuple(
                 (each.name, each.type, *each.total.items())

@@ -163,3 +163,8 @@ def policy_of(document: NodeZones) -> tuple[str, str, int]:
         elif name == "topologyManagerMaxNUMANodes" and re.fullmatch("[0-9]{1,9}", value):
             most = min(int(value), MAX_NUMA_NODES) if int(value) >= 2 else most
     return policy, scope, most
+
+
+def aligns_pods(report: NodeZones) -> bool:
+    """Whether a node takes a pod only if one NUMA node has room for it, or for each container."""
+    return policy_of(report)[0] == "single-numa-node"

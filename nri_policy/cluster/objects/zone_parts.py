@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.numa_node import NODE_TYPE, policy_of, select_zones
+from nri_policy.cluster.objects.numa_node import NODE_TYPE, aligns_pods, select_zones
 from nri_policy.cluster.objects.zone import NodeZones, zone_above
 
 
@@ -19,7 +19,7 @@ def parts_of(report: NodeZones, kind: str) -> dict[str, list[Amounts]]:
 
     Only of zones with several, and of a node that aligns pods to one.
     """
-    if kind == NODE_TYPE or policy_of(report)[0] != "single-numa-node":
+    if kind == NODE_TYPE or not aligns_pods(report):
         return {}
     by_name = {zone.name: zone for zone in report.zones}
     parts: dict[str, list[Amounts]] = {}

@@ -59,6 +59,11 @@ class Cluster:
         made["spec"]["containers"][0]["env"] = env
         return await self.node.start(made)
 
+    async def end(self, name: str) -> None:
+        """Stop a pod, and have its claims given back, as the kubelet does."""
+        await self.node.runtime.stop_pod(self.node.runtime.pod(name))
+        await self.kubelet.unprepare(f"uid-{name}")
+
     def cpus(self, name: str) -> str:
         view = self.node.daemon.node.view
         return str(view.sent[view.by_name()[f"default/{name}/main"].container.id][0])

@@ -37,8 +37,7 @@ async def test_a_claim_goes_all_the_way_to_a_container(tmp_path: Path) -> None:
         assert them.cpus("web") == "4-5"
         assert not await them.start("other", [], "3")
         assert them.cpus("other") not in {"4-6", "5-7"}
-        await them.node.runtime.stop_pod(them.node.runtime.pod("web"))
-        await them.kubelet.unprepare("uid-web")
+        await them.end("web")
         assert not them.node.daemon.node.view.claims
         assert not [*them.kubelet.cdi.glob("*")]
 
@@ -210,8 +209,7 @@ async def test_claims_that_containers_use_outlive_the_store(
         await them.allocate("fast", *two)
         await them.kubelet.prepare("uid-web", made)
         assert them.kubelet.claims["uid-fast"].devices == answers
-        await them.node.runtime.stop_pod(them.node.runtime.pod("web"))
-        await them.kubelet.unprepare("uid-web")
+        await them.end("web")
         assert not _claims(them)
         synchronized = them.node.runtime.synchronizations
         them.node.daemon._session.reconnect()

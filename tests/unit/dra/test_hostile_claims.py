@@ -67,8 +67,7 @@ async def test_tiny_amounts_of_many_requests_share_one_cpu(tmp_path: Path) -> No
         assert set(held(them).values()) == {""}
         assert not await them.start("web", them.kubelet.env(made))
         assert them.cpus("web") == "4-7"
-        await them.node.runtime.stop_pod(them.node.runtime.pod("web"))
-        await them.kubelet.unprepare("uid-web")
+        await them.end("web")
         assert not held(them)
 
 
@@ -141,8 +140,7 @@ async def test_a_claim_that_is_deleted_while_its_pod_starts_is_held_until_it_is_
         await them.server.resources.delete("resourceclaims", "fast", "default")
         assert not await them.start("web", them.kubelet.env(made))
         assert them.cpus("web") == "4-5"
-        await them.node.runtime.stop_pod(them.node.runtime.pod("web"))
-        await them.kubelet.unprepare("uid-web")
+        await them.end("web")
         assert not held(them)
 
 
