@@ -20,6 +20,7 @@ from benchmarks import (
     curves,
     local_memory,
     making_way,
+    peer,
     pod_start,
     quality,
     synchronize,
@@ -56,7 +57,9 @@ def main(*, write: bool = False) -> None:
 
 def _measured() -> tuple[list[Section], list[Section], dict[Path, str]]:
     """Return what most readers look for, all else, and the pictures by their files."""
-    answers = _printed(claims.section(), pod_start.section(), local_memory.section())
+    answers = _printed(
+        claims.section(), peer.section(), pod_start.section(), local_memory.section()
+    )
     requests, startup, decisions = Requests(), Startup(), Decisions()
     # for developers: not on the page
     _printed(*compared(), making_way.section(), profiled())

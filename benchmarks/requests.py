@@ -76,7 +76,15 @@ class Stopwatch:
 
 @asynccontextmanager
 async def runtime_of(cpus: int, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
-    machine = nodes.machine(busy_node.MACHINES[cpus])
+    """Run a runtime on the busy node of so many CPUs, with its socket in *folder*."""
+    async with runtime_on(busy_node.MACHINES[cpus], folder) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def runtime_on(spec: str, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
+    """Run a runtime on a synthetic machine, with its socket in *folder*."""
+    machine = nodes.machine(spec)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
         online_cpus=machine.online,

@@ -133,6 +133,7 @@ def _write_caches(
                 writer.link(folder, f"../../cpu{owner}/cache/index{index}")
                 continue
             cpus = layout.members[unit] & layout.online
+        writer.put(f"{folder}/id", own.lowest)
         writer.put(f"{folder}/level", level)
         writer.put(f"{folder}/type", type_)
         writer.put(f"{folder}/size", f"{slow if core.efficiency else fast}K")

@@ -1,0 +1,192 @@
+"""Play the same pods to this daemon and to nri-plugins' topology-aware policy, in turns.
+
+Each runs as a process of its own beside an embedded runtime, on the same synthetic machine. Its
+node has Guaranteed, Burstable and BestEffort pods, a quarter of each kind, and as many with CPUs of
+their own. Then pods of these kinds come, are resized and go. A wait is what the runtime sees:
+from its call to the plugin's answer, both sides of the socket included. CPU time is that of the
+plugin's process alone. It needs the program that `python3 -m tools.nri_plugins` builds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.requests import CREATE, runtime_on
+from benchmarks.startup import SETTINGS, cpu_seconds, program, resident
+from benchmarks.table import Section, number
+from nri_policy.hardware import synthetic
+from nri_policy.manifests.resources import Amounts, ResourceChange
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.simulation.link import PluginLink
+from tests.support import busy_node
+from tools import nri_plugins
+
+#: A machine, and how many containers run on it.
+SIZES = {
+    32: ("package:2 numa:2 core:4 pu:2", 25),
+    256: (busy_node.MACHINES[256], 200),
+}
+ROUNDS, RUNS = 40, 5
+KINDS: Sequence[Callable[[int], tuple[dict[str, str], dict[str, str]]]] = (
+    lambda _: ({"cpu": "1", "memory": "16Mi"},) * 2,
+    lambda milli: ({"cpu": f"{milli}m", "memory": "16Mi"},) * 2,
+    lambda milli: ({"cpu": f"{milli}m", "memory": "16Mi"}, {"cpu": "4", "memory": "64Mi"}),
+    lambda _: ({}, {}),
+)
+PATIENCE = 60  # seconds to be synchronized
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two programs beside its runtime, and what was measured there."""
+
+    runtime: EmbeddedRuntime
+    pid: int
+    milli: int  # of what asks for a share
+    calls: int = 0
+    used: list[float] = field(default_factory=list)  # seconds of CPU a call, of each run
+    waits: list[float] = field(default_factory=list)  # seconds, of each creation
+    resident: float = 0.0  # MiB in the end
+
+    async def fill(self, running: int) -> None:
+        """Start the pods that stay."""
+        for at in range(running):
+            await self.runtime.start_pod(pod_of(f"running-{at}", at, self.milli))
+
+    async def play(self, first: int) -> None:
+        """Have ROUNDS pods come, be resized and go; the first has that number."""
+        self.calls, before = 0, cpu_seconds(self.pid)
+        for at in range(first, first + ROUNDS):
+            pod = await self.runtime.start_pod(pod_of(f"new-{at}", at, self.milli))
+            if at % len(KINDS) < 2:  # as a Guaranteed one
+                amount = (1000 if at % len(KINDS) == 0 else self.milli) + 100
+                more = Amounts(cpu=amount)
+                await self.runtime.resize(pod, "main", ResourceChange(requests=more, limits=more))
+            await self.runtime.delete_pod(pod)
+        self.used.append((cpu_seconds(self.pid) - before) / self.calls)
+
+    def timed(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Return *plain*, which calls the plugin, timed."""
+
+        async def call(link: PluginLink, method: str, *given: Any, **named: Any) -> Any:
+            self.calls += 1
+            began = time.perf_counter()
+            answer = await plain(link, method, *given, **named)
+            if method == CREATE:
+                self.waits.append(time.perf_counter() - began)
+            return answer
+
+        return call
+
+
+def pod_of(name: str, at: int, milli: int) -> dict[str, object]:
+    """Return the *at*-th pod; every kind has its turn."""
+    requests, limits = KINDS[at % len(KINDS)](milli)
+    resources = {"requests": requests, "limits": limits}
+    container = {"name": "main", "image": "busybox", "resources": resources}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container]},
+    }
+
+
+@asynccontextmanager
+async def peer(folder: Path, runtime: EmbeddedRuntime) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run nri-plugins' program beside *runtime*, as `program` does ours."""
+    process = await asyncio.create_subprocess_exec(
+        nri_plugins.program(),
+        *("--config-file", folder / "settings.yaml", "--host-root", folder / "host"),
+        *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
+        *("--pid-file", folder / "pid", "--nri-plugin-name", "topology-aware"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def measure(spec: str, running: int) -> Sequence[Side]:
+    """Return both sides with their figures: ours first."""
+    async with AsyncExitStack() as stack:
+        sides = []
+        for run in (program, peer):
+            folder = Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm")))  # as /run is
+            synthetic.write(spec, folder / "host")
+            (folder / "settings.yaml").write_text(SETTINGS)
+            runtime = await stack.enter_async_context(runtime_on(spec, folder))
+            process = await stack.enter_async_context(run(folder, runtime))
+            await asyncio.wait_for(runtime.synchronized(), PATIENCE)
+            cpus = len(runtime.machine.online_cpus)
+            side = Side(runtime, process.pid, busy_node.share(cpus, running))
+            await side.fill(running)
+            sides.append(side)
+        for turn in range(RUNS):
+            for side in sides:
+                with patch.object(PluginLink, "call", side.timed(PluginLink.call)):
+                    await side.play(turn * ROUNDS)
+        for side in sides:
+            side.resident = resident(side.pid)
+        return sides
+
+
+def section() -> Section:
+    """Measure all sizes."""
+    text = (
+        f"Both daemons beside an embedded runtime on the same synthetic machine, in turns, {RUNS}"
+        f" runs: Guaranteed, Burstable and BestEffort pods, and pods with exclusive CPUs, come, are"
+        " resized and go beside so many of the same kinds. The median, the least and the most. An"
+        " event is a request of the runtime, and its time that of the daemon's process. A container"
+        " waits from the runtime's request to the answer. nri-plugins is its topology-aware policy,"
+        f" commit {nri_plugins.COMMIT[:8]} (30 commits after v0.14.0), with the same settings."
+    )
+    rows = []
+    if nri_plugins.at_hand() is None:
+        text = "Not measured: `python3 -m tools.nri_plugins` builds what it needs."
+    else:
+        for cpus, (spec, running) in SIZES.items():
+            ours, theirs = asyncio.run(measure(spec, running))
+            size = (str(cpus), str(running))
+            for what, here, there, unit in (
+                ("CPU time of an event, ms", ours.used, theirs.used, 1e3),
+                ("a new container waits, ms", ours.waits, theirs.waits, 1e3),
+                ("resident memory, MiB", [ours.resident], [theirs.resident], 1.0),
+            ):
+                rows.append((what, *size, *_compared(here, there, unit)))
+    return Section(
+        title="Beside nri-plugins",
+        text=text,
+        head=("what", "CPUs", "containers", "nri-policy", "nri-plugins", "ratio"),
+        rows=rows,
+    )
+
+
+def _compared(ours: Sequence[float], theirs: Sequence[float], unit: float) -> Sequence[str]:
+    """Return the medians with the least and the most, and how many times as much theirs is."""
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    return (_ranged(ours, unit), _ranged(theirs, unit), number(ratio))
+
+
+def _ranged(values: Sequence[float], unit: float) -> str:
+    middle, least, most = (
+        number(unit * each) for each in (statistics.median(values), min(values), max(values))
+    )
+    return f"{middle} ({least} to {most})" if len(values) > 1 else middle
+
+
+def main() -> None:
+    print(section().plain())
