@@ -72,7 +72,6 @@ _PLAIN = {
     },
     "cluster fit": {
         "nri-policy cluster fit -f pod.yaml": "which nodes' zones would hold this pod now?",
-        "nri-policy cluster fit -f pod.yaml --assumed": "and with the pods that are on their way?",
         "nri-policy cluster fit -f pod.yaml --cluster cluster.json": "in a cluster from a file",
         f"nri-policy cluster fit -f pod.yaml --synthetic {_CLUSTER}": (
             "in a cluster that does not exist"

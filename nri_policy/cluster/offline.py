@@ -79,8 +79,10 @@ def _text_errors() -> Iterator[None]:
 
 def cluster_of(snapshot: ClusterSnapshot) -> Cluster:
     """Return the nodes of *snapshot* and their reports, but for those not to be trusted."""
-    zones = [each for each in snapshot.zones if each.node not in snapshot.stale]
-    return Cluster(snapshot.nodes, zones)
+    cluster = Cluster(snapshot.nodes, snapshot.zones)
+    for name in snapshot.stale:
+        cluster.remove_zones(name, stale=True)
+    return cluster
 
 
 def engine_of(

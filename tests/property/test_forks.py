@@ -13,8 +13,9 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import explain
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.spread_assignment import by_node
-from nri_policy.cluster.engine.trial import try_groups
 from nri_policy.cluster.groups.moves import plan_moves
+from nri_policy.cluster.numa.answers import try_groups
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot
@@ -48,6 +49,11 @@ def asked(name: str) -> list[PlacementGroup]:
     return [*made, *(msgspec.structs.replace(each, name=name) for each in groups())]
 
 
+def place_twice(engine: Engine, group: PlacementGroup) -> object:
+    zones = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
+    return try_groups(engine.fork(), [group, group], zones.fork)
+
+
 def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
     """Everything that only tries."""
     made: list[Callable[[], object]] = []
@@ -57,7 +63,7 @@ def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
             partial(engine.spread, group),
             partial(victims, engine, group),
             partial(explain, engine, group),
-            partial(try_groups, engine, [group, group]),
+            partial(place_twice, engine, group),
             partial(engine.without_nodes({"n1", "n2"}).place, group),
             partial(plan_moves, engine, group, snapshot(events)),
         ]

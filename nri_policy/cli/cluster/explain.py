@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
@@ -29,9 +29,10 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Change, Explanation, PodSetExplanation, explain
+from nri_policy.cluster.engine.explanation import Change, Explanation, PodSetExplanation
 from nri_policy.cluster.engine.standing import Standing
-from nri_policy.cluster.numa.alignment import alignment_notes
+from nri_policy.cluster.numa.answers import explain_group, verdict
+from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted
@@ -57,7 +58,8 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     """Show how much of a group fits where, and what limits it.
 
     Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
-    or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit.
+    or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit, or if nodes that
+    align pods would refuse some of its pods.
     """
     require_one(name, asked)
     if service is not None:
@@ -65,17 +67,18 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         explanation = service.ask("explain", question, Explanation)
         _print(name or f"{group_of(asked).namespace}/{group_of(asked).name}", explanation, form)
     else:
-        engine, _ = source.load()
+        engine, snapshot = source.load()
         with document_errors():
             group = the_group(engine, name, asked)
-            found = explain(engine, group)
-            notes = alignment_notes(engine, group, found.status)
-            explanation = replace(found, notes=notes)
+            explanation = explain_group(
+                engine, group, partial(live_zones, snapshot, engine.settings)
+            )
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
         else:
             _print(f"{group.namespace}/{group.name}", explanation, form)
-    context.exit(Exit.NO if explanation.status.state == "Unplaceable" else 0)
+    unplaceable = explanation.status.state == "Unplaceable"
+    context.exit(Exit.NO if unplaceable or explanation.refused else 0)
 
 
 def _print(name: str, explanation: Explanation, form: str) -> None:
@@ -106,7 +109,7 @@ def _print_picture(
 
 
 def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
-    yield Text(f"{name}: {explanation.status.message or 'it fits'}")
+    yield Text(f"{name}: {verdict(explanation.status, explanation.refused)}")
     yield from (Text(f"note: {each}") for each in explanation.notes)
     yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
@@ -142,7 +145,7 @@ def _wanted(found: PodSetExplanation) -> str:
 
 def _notes(explanation: Explanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
-    yield explanation.status.message or "it fits"
+    yield verdict(explanation.status, explanation.refused)
     yield from explanation.notes
     yield from _queued(explanation.standing)
     for each in explanation.pod_sets:

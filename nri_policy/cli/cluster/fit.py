@@ -44,11 +44,6 @@ _MOST_ROWS = 60
     help="A Pod, or a Job, Deployment, ReplicaSet or StatefulSet, of which one pod is tried; - for"
     " stdin.",
 )
-@click.option(
-    "--assumed",
-    is_flag=True,
-    help="Also count bound pods that their nodes do not report yet.",
-)
 @click.option("--all", "every", is_flag=True, help="Show every node, however many there are.")
 @snapshot_options
 @form_option
@@ -58,7 +53,6 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context: click.Context,
     source: ClusterSource,
     asked: tuple[Path, ...],
-    assumed: bool,
     every: bool,
     service: Service | None,
     form: str,
@@ -74,13 +68,12 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         raise click.UsageError(f"{len(asked)} files with -f; one pod is tried at a time")
     document, pod = _pod(asked[0])
     if service is not None:
-        assumed = True
         rows = service.ask("fit", document, list[NodeFit])
     else:
         snapshot, settings = source.read(groups=False)
-        rows = node_fits(snapshot, pod, settings, assumed=assumed)
+        rows = node_fits(snapshot, pod, settings)
     if form == "table":
-        print_drawing(*_draw(pod, rows, assumed=assumed, every=every))
+        print_drawing(*_draw(pod, rows, every=every))
     else:
         print_document([msgspec.to_builtins(row) for row in rows], form)
     context.exit(0 if any(row.fits for row in rows) else Exit.NO)
@@ -98,9 +91,7 @@ def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
         raise Failure(f"{name_of(path)}: {error}", Exit.USAGE) from error
 
 
-def _draw(
-    pod: Pod, rows: Sequence[NodeFit], *, assumed: bool, every: bool
-) -> Iterator[Table | Text]:
+def _draw(pod: Pod, rows: Sequence[NodeFit], *, every: bool) -> Iterator[Table | Text]:
     """Yield the answer, then a row for each node: those that take the pod first, the best first."""
     rows = sorted(
         rows, key=lambda row: (not row.fits, 1 if row.score is None else -row.score, row.node)
@@ -108,7 +99,7 @@ def _draw(
     yield Text(f"{pod.namespace}/{pod.name} {_verdict(rows)}", style="bold")
     shown = rows if every else rows[:_MOST_ROWS]
     if shown:
-        yield _table(pod, shown, assumed=assumed)
+        yield _table(pod, shown)
     if len(shown) < len(rows):
         yield Text(f"{counted(len(rows) - len(shown), 'node')} not shown: --all shows them")
 
@@ -126,14 +117,15 @@ def _verdict(rows: Sequence[NodeFit]) -> str:
     )
 
 
-def _table(pod: Pod, rows: Sequence[NodeFit], *, assumed: bool) -> Table:
+def _table(pod: Pod, rows: Sequence[NodeFit]) -> Table:
+    some_promised = any(row.promised for row in rows)
     request = numa_request(pod.spec, strict=False)
     where = "here" if request.aligned else f"({request.qos})"
     table = Table(box=None, pad_edge=False)
-    for name in ("node", "fits", "score", "zones", *(["promised"] if assumed else []), "reason"):
+    for name in ("node", "fits", "score", "zones", *["promised"] * some_promised, "reason"):
         table.add_column(name, justify="right" if name in ("score", "promised") else "left")
     for row in rows:
-        promised = [str(row.promised)] if assumed else []
+        promised = [str(row.promised)] * some_promised
         score = "-" if row.score is None else str(row.score)
         fits, score = ("yes", score) if row.fits else ("no", "")
         zones = ", ".join(row.zones)

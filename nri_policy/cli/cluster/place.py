@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
-from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 
@@ -27,8 +27,9 @@ from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.trial import DomainPods, TriedGroup, try_group
-from nri_policy.cluster.numa.alignment import alignment_notes
+from nri_policy.cluster.engine.trial import DomainPods, TriedGroup
+from nri_policy.cluster.numa.answers import try_groups
+from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted, some
@@ -54,9 +55,9 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show where groups of pods would go, or why they would not.
 
     Several are placed one after another; each sees those before it. Hosts count as a whole, and
-    their NUMA zones only for groups that name zones; a note says where zones refuse the pods, and
-    "cluster fit" looks at the zones of every node for one pod. Nothing is changed in any cluster.
-    Exits with 1 if one of them does not fit.
+    their NUMA zones only for groups that name zones; then it is said how many pods nodes that align
+    pods would refuse there. "cluster fit" looks at the zones of every node for one pod. Nothing is
+    changed in any cluster. Exits with 1 if one of them does not fit, or would be refused.
     """
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
@@ -64,12 +65,9 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         tried = service.ask("place", require(documents_of(asked), asked), list[TriedGroup])
     else:
         engine, snapshot = source.load()
-        tried = []
+        fork_of = partial(live_zones, snapshot, engine.settings)
         with document_errors():
-            for group in groups_of(asked):
-                found = try_group(engine, group, snapshot.failures)
-                said = alignment_notes(engine, group, found.status)
-                tried.append(replace(found, notes=said))
+            tried = try_groups(engine, groups_of(asked), fork_of, snapshot.failures)
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)
     if form == "table":
@@ -77,7 +75,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         print_drawing(drawn(tried, hosts=hosts), *notes)
     elif form in ("json", "yaml"):
         print_document(tried, form)
-    context.exit(Exit.NO if any(each.status.state != "Placed" for each in tried) else 0)
+    context.exit(0 if all(map(_fits, tried)) else Exit.NO)
 
 
 def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> None:
@@ -88,9 +86,13 @@ def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> No
     if form == "svg":
         print_page(document(cluster, legend))
         return
-    refused = sum(not each.parts for each in tried)
+    unplaced = sum(not each.parts for each in tried)
+    refused = sum(bool(each.refused) for each in tried)
     parts = Parts(
-        problems=[f"{counted(refused, 'group')} of {len(tried)} cannot be placed"] * bool(refused),
+        problems=[
+            *[f"{counted(unplaced, 'group')} of {len(tried)} cannot be placed"] * bool(unplaced),
+            *[f"hosts would refuse pods of {counted(refused, 'group')}"] * bool(refused),
+        ],
         groups=group_lines(cluster, groups),
         cluster=cluster,
         totals=totals(report),
@@ -115,6 +117,8 @@ def drawn(tried: Sequence[TriedGroup], *, hosts: bool = False) -> Table:
                     table.add_row(_name(each), part.pod_set, place, host, str(pods))
             else:
                 table.add_row(_name(each), part.pod_set, where(each, part))
+        for pod_set, pods in each.refused.items():
+            table.add_row(_name(each), pod_set, f"but refused there: {counted(pods, 'pod')}")
     return table
 
 
@@ -133,6 +137,10 @@ def _place(tried: TriedGroup, part: DomainPods) -> str:
         f"{level.rpartition('/')[2]} {value or '-'}"
         for level, value in zip(tried.levels, part.values, strict=True)
     )
+
+
+def _fits(tried: TriedGroup) -> bool:
+    return tried.status.state == "Placed" and not tried.refused
 
 
 def _name(tried: TriedGroup) -> str:

@@ -98,6 +98,11 @@ class ClusterState:
         """Return the bound pods of no group: their nodes and what they request."""
         return dict(self._pods)
 
+    def running_of(self, group: Key) -> Counter[str]:
+        """Return a group's running pods, by node."""
+        members = self._usages.members.get(group, {}).values()
+        return Counter(pod.node for pod in members if not pod.finished)
+
     def set_group(self, group: PlacementGroup) -> None:
         """Take in that a group came or changed; its assignments are in use."""
         key = (group.namespace, group.name)
@@ -124,11 +129,6 @@ class ClusterState:
     def tree(self, name: str, depth: int = 0) -> Tree:
         """Return the tree of a topology with *depth* types of zones; raises Unplaceable."""
         return self._ledger.tree(name, depth)
-
-    def _running_of(self, group: Key) -> Counter[str]:
-        """Return a group's running pods, by node."""
-        members = self._usages.members.get(group, {}).values()
-        return Counter(pod.node for pod in members if not pod.finished)
 
     def _change_member(self, key: Key, pod: Pod, times: int) -> None:
         """Take a pod of a group in (1), or out again (-1).

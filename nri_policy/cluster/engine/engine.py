@@ -102,7 +102,7 @@ class Engine(ClusterState):
         replacing = _is_replaced(group, more)
         unit: Unit | None = None
         assignments: dict[str, Assignment] = {}
-        placed = self._running_of((group.namespace, group.name))
+        placed = self.running_of((group.namespace, group.name))
         try:
             trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
             for unit, tree in zip(steps, trees, strict=True):
@@ -218,7 +218,7 @@ class Engine(ClusterState):
         running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
         Raises DocumentError for a request that breaks a rule.
         """
-        own = self._running_of((group.namespace, group.name))
+        own = self.running_of((group.namespace, group.name))
         placed: Counter[str] = Counter()
         pod_sets = requested(group)
         trial = self.fork() if len(pod_sets) > 1 else self

@@ -62,7 +62,8 @@ class Explanation(Struct, frozen=True, rename="camel"):
     pod_sets: list[PodSetExplanation]
     changes: list[Change] = []
     standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
-    notes: list[str] = []  # what may keep its pods from starting at its places
+    refused: dict[str, int] = {}  # pods that nodes would refuse at their places, by pod set
+    notes: list[str] = []  # why
 
 
 def explain(engine: Engine, group: PlacementGroup) -> Explanation:

@@ -1,9 +1,9 @@
-"""Trying groups one after another: each is placed or spread, and those after it see it."""
+"""Trying a group: it is placed or spread, and those that are tried after it see it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +34,8 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     status: GroupStatus
     levels: list[str]  # of the values of its parts
     parts: list[DomainPods]
-    notes: list[str] = []  # what may keep its pods from starting there
+    refused: dict[str, int] = {}  # pods that nodes would refuse there, by pod set
+    notes: list[str] = []  # why
 
 
 def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> TriedGroup:
@@ -52,19 +53,15 @@ def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]
     )
 
 
-def try_groups(engine: Engine, groups: Iterable[PlacementGroup]) -> list[TriedGroup]:
-    """Place *groups*, each sees those before; nothing changes. Raises DocumentError."""
-    trial = engine.fork()
-    return [try_group(trial, group, {}) for group in groups]
-
-
 def find_group(engine: Engine, name: str) -> PlacementGroup:
     """Return the group NAME or NAMESPACE/NAME; raises DocumentError."""
     namespace, _, own = name.rpartition("/")
     group = engine.groups.get((namespace or "default", own))
     if group is None:
         known = [f"{space}/{each}" for space, each in engine.groups]
-        hint = did_you_mean(f"{namespace or 'default'}/{own}", known)
+        same = [] if namespace else [each for each in known if each.endswith(f"/{own}")]
+        names = known if namespace else [each.removeprefix("default/") for each in known]
+        hint = f"; did you mean {min(same)!r}?" if same else did_you_mean(name, names)
         hint = hint or (f"; there are: {some(known)}" if known else ", which has none")
         raise DocumentError("", f"there is no group {quoted(name)} in the cluster{hint}")
     return group

@@ -24,7 +24,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
-from nri_policy.cluster.numa.alignment import Refusals, alignment_notes
+from nri_policy.cluster.numa.alignment import Alignment, Refusals
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
@@ -61,7 +61,8 @@ class MovePlan(Struct, frozen=True, rename="camel"):
     moves: list[Move]
     movable: int  # pods that could move
     staying: dict[str, int]  # pods that were to be movable, by why they are not
-    notes: list[str] = []  # what may keep pods from starting, and which nodes were left out for it
+    refused: dict[str, int] = {}  # pods that nodes would refuse at their places, by pod set
+    notes: list[str] = []  # why, or which nodes were left out for it
 
 
 def plan_moves(
@@ -74,8 +75,9 @@ def plan_moves(
     if group.status.assignments:
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
     movable, staying = _movable(engine, snapshot)
-    search = _Search(engine, group, live_zones(snapshot, engine.settings, assumed=True), most)
+    search = _Search(engine, group, live_zones(snapshot, engine.settings), most)
     status, moves = search.find(movable, snapshot.budgets)
+    refusals = search.refusals(status, moves)
     return MovePlan(
         namespace=group.namespace,
         name=group.name,
@@ -83,7 +85,8 @@ def plan_moves(
         moves=moves,
         movable=len(movable),
         staying=dict(sorted(staying.items())),
-        notes=search.notes(status, moves),
+        refused=refusals.pods,
+        notes=refusals.notes,
     )
 
 
@@ -135,6 +138,7 @@ class _Search:
         self._left_out = ""  # how many these are, and why one of them
         self._group = group
         self._zones = zones
+        self._alignment = Alignment(self._open, zones.fork)
         self._most = most
         self._units = [unit for unit in units(group) if unit.workers.count]
         self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
@@ -155,31 +159,29 @@ class _Search:
                 pods.remove(stays.pod)
         return now, []
 
-    def notes(self, status: GroupStatus, moves: Sequence[Move]) -> list[str]:
-        """Return what is to be said of what was found."""
+    def refusals(self, status: GroupStatus, moves: Sequence[Move]) -> Refusals:
+        """Return what nodes would refuse of what was found, or which were left out for it."""
         if not status.assignments:
-            return [self._left_out] if self._left_out else []
+            return Refusals({}, [self._left_out] if self._left_out else [])
         # what moves is in the zones still, so that they count as empty then
         group = replace(self._group, status=status) if moves else self._group
-        return alignment_notes(self._open, group, status)
+        return self._alignment.check(group, status)
 
     def _leave_out(self) -> None:
         """Keep the group off nodes that refuse the pods of all its pod sets even if empty."""
-        view = self._open.view
-        table = Refusals(view, self._open.settings.extender, empty=True)
-        nodes = [*view.nodes.values()]
-        for unit in self._units:
-            for pod_set in unit.pod_sets:
-                refused = {*table.find(nodes, pod_set.template.spec)}
-                nodes = [node for node in nodes if node.name in refused]
-        if nodes:
-            first, spec = nodes[0].name, self._units[0].workers.template.spec
+        nodes = self._open.view.nodes
+        refused = dict.fromkeys(nodes, "")
+        for unit in reversed(self._units):
+            for pod_set in reversed(unit.pod_sets):
+                left = (nodes[name] for name in refused)
+                refused = self._alignment.refused_when_empty(left, pod_set.template.spec)
+        if refused:
+            first, why = next(iter(refused.items()))
             self._left_out = (
-                f"no pod is to move for {counted(len(nodes), 'node')}, where the group's pods are"
-                f" aligned to one NUMA node, and refused {table.when}"
-                f" ({first}: {table.reason(first, spec)})"
+                f"no pod is to move for {counted(len(refused), 'node')}, where the group's pods are"
+                f" aligned to one NUMA node, and refused even if the host is empty ({first}: {why})"
             )
-            self._engine = self._open.without_nodes({node.name for node in nodes})
+            self._engine = self._open.without_nodes(refused)
 
     def _enough(
         self, pods: Sequence[Pod], budgets: Sequence[Budget]

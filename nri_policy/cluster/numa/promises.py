@@ -150,15 +150,33 @@ class LiveZones:
         self._make((pod.namespace, pod.name), best, request, None, bound=False)
         return best
 
-    def keep(self, key: Key, node: str, request: NumaRequest) -> bool:
+    def keep(self, key: Key, node: str, request: NumaRequest, zone: int | None = None) -> bool:
         """Promise a place on a node to a pod that is to come; False if there is none.
 
-        *key* is a name that no object has. A node that does not align pods has any number.
+        *key* is a name that no object has. It is in *zone*, where that is known. A node that does
+        not align pods has any number.
         """
-        if self.fits.ask(request).verdicts[self.fits.slots[node]] != FITS:
+        if self.verdict(node, request) != FITS:
             return False
-        self._make(key, node, request, None, bound=False, kept=True)
+        self._make(key, node, request, zone, bound=False, kept=True)
         return True
+
+    def verdict(self, node: str, request: NumaRequest) -> int:
+        """Return what the filter says of a pod on a node."""
+        return self.fits.ask(request).verdicts[self.fits.slots[node]]
+
+    def fork(self, nodes: Collection[str]) -> LiveZones:
+        """Return one of these *nodes* to try things in: what comes to it, this one never sees."""
+        view = self.view
+        zones = {name: view.zones[name] for name in nodes if name in view.zones}
+        own = ClusterView({name: view.nodes[name] for name in nodes}, zones, view.stale)
+        made = LiveZones(self.fits.settings, own, self._now)
+        for name in nodes:
+            for promise in self._promised.get(name, {}).values():
+                made.promises[promise.pod] = promise
+                made._promised.setdefault(name, {})[promise.pod] = promise
+            made._put(name)
+        return made
 
     def bind(self, pod: Pod, node: str) -> str | None:
         """Promise *pod* its place where it is about to be bound; return the zone's name, if one.
@@ -168,7 +186,7 @@ class LiveZones:
         self.withdraw((pod.namespace, pod.name))
         request = self.fits.request(pod)
         # the zone that was kept for it must not go to smaller ones, which were chosen for beside it
-        self._put(node, least=_size(request))
+        self._put(node, least=size_of(request))
         slot = self.fits.slots.get(node)
         verdict = FITS if slot is None else self.fits.ask(request).verdicts[slot]
         zone = self._zone(node, request)
@@ -273,13 +291,13 @@ class LiveZones:
             return
         promises = sorted(
             self._promised.get(name, {}).values(),
-            key=lambda each: (each.zone is None, -_size(each.request)),
+            key=lambda each: (each.zone is None, -size_of(each.request)),
         )
         takes = [
             (zone, amounts)
             for promise in promises
             for zone, amounts in self._takes(name, promise.request, promise.zone)
-            if zone is not None or _size(promise.request) >= least
+            if zone is not None or size_of(promise.request) >= least
         ]
         if takes and node.single:
             node = node.less(takes, self._above(name))
@@ -333,6 +351,6 @@ class LiveZones:
         return next(iter(widest)) if len(widest) == 1 else widest
 
 
-def _size(request: NumaRequest) -> int:
-    """Return the CPU that a pod requests in all."""
+def size_of(request: NumaRequest) -> int:
+    """Return the CPU that a pod requests in all, in billionths."""
     return dict(request.steps[0].amounts).get(CPU, 0)

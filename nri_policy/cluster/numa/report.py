@@ -6,7 +6,7 @@ What kube-scheduler decides before it asks about zones counts here as well, for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
@@ -36,15 +36,9 @@ class NodeFit(Struct, frozen=True):
     lacks: str = ""  # of what there is too little, in numbers; empty where that is not the reason
 
 
-def node_fits(
-    snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings, *, assumed: bool
-) -> list[NodeFit]:
-    """Return a row for each node, by name.
-
-    With *assumed*, bound pods that do not run yet are taken off, as far as their nodes have not
-    reported them: as the extender sees it.
-    """
-    zones = live_zones(snapshot, settings, assumed=assumed)
+def node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings) -> list[NodeFit]:
+    """Return a row for each node, by name."""
+    zones = live_zones(snapshot, settings)
     used: dict[str, Counter[str]] = {}
     for each in snapshot.pods:
         if each.node and not each.finished:
@@ -52,17 +46,25 @@ def node_fits(
     return rows_of(zones, pod, used)
 
 
-def live_zones(snapshot: ClusterSnapshot, settings: ClusterSettings, *, assumed: bool) -> LiveZones:
-    """Return the zones of a cluster; *assumed*: less what bound pods are promised of them."""
-    cluster = Cluster(snapshot.nodes)
+def live_zones(
+    snapshot: ClusterSnapshot, settings: ClusterSettings, only: Collection[str] | None = None
+) -> LiveZones:
+    """Return the zones of all nodes or *only* some, as the extender sees them.
+
+    What bound pods are promised that do not run yet is taken off, as far as their nodes have not
+    reported them.
+    """
+    chosen = {each.name for each in snapshot.nodes} if only is None else {*only}
+    cluster = Cluster(each for each in snapshot.nodes if each.name in chosen)
     zones = LiveZones(settings.extender, cluster.view, lambda: 0.0)
     cluster.follow(zones)
-    if assumed:
-        for each in snapshot.pods:
-            zones.set_pod(each)
+    for pod in snapshot.pods:
+        if pod.node in chosen:
+            zones.set_pod(pod)
     for report in snapshot.zones:
-        cluster.set_zones(report)
-    for name in snapshot.stale:
+        if report.node in chosen:
+            cluster.set_zones(report)
+    for name in snapshot.stale & chosen:
         cluster.remove_zones(name, stale=True)
     return zones
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import explain
-from nri_policy.cluster.engine.trial import find_group, try_groups
-from nri_policy.cluster.numa.alignment import alignment_notes
+from nri_policy.cluster.engine.trial import find_group
+from nri_policy.cluster.numa.alignment import ForkOf
+from nri_policy.cluster.numa.answers import explain_group, try_groups
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -16,28 +15,21 @@ from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.foundation.wording import quoted
 
 
-def answer_place(engine: Engine, body: bytes) -> bytes:
+def answer_place(engine: Engine, fork_of: ForkOf, body: bytes) -> bytes:
     """Return where each of the groups in a list of objects would go, one after another."""
     groups = _groups(read_json(body))
     try:
-        tried = try_groups(engine, groups)
-        noted = [
-            replace(each, notes=alignment_notes(engine, group, each.status))
-            for group, each in zip(groups, tried, strict=True)
-        ]
-        return msgspec.json.encode(noted)
+        return msgspec.json.encode(try_groups(engine.fork(), groups, fork_of))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 
 
-def answer_explain(engine: Engine, body: bytes) -> bytes:
+def answer_explain(engine: Engine, fork_of: ForkOf, body: bytes) -> bytes:
     """Return the explanation of a group: one in a list of objects, or the name of a known one."""
     given = read_json(body)
     group = _find_known(engine, given) if isinstance(given, str) else _one(_groups(given))
     try:
-        found = explain(engine, group)
-        noted = replace(found, notes=alignment_notes(engine, group, found.status))
-        return msgspec.json.encode(noted)
+        return msgspec.json.encode(explain_group(engine, group, fork_of))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 

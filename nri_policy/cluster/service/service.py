@@ -129,10 +129,10 @@ class Service:
             return self.verbs.fit(body)
 
         async def of_place(body: bytes) -> bytes:
-            return answer_place(self._engine(), body)
+            return answer_place(self._engine(), self.zones.fork, body)
 
         async def of_explain(body: bytes) -> bytes:
-            return answer_explain(self._engine(), body)
+            return answer_explain(self._engine(), self.zones.fork, body)
 
         return Answers(
             verbs={

@@ -225,9 +225,9 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
 
 def test_a_group_of_the_cluster_is_explained_by_name(cluster: str) -> None:
     assert run("explain", "old", "--cluster", cluster)[1].startswith("default/old: it fits\n")
-    code, text = run("explain", "odl", "--cluster", cluster)
+    code, text = run("explain", "olds", "--cluster", cluster)
     assert code == 2
-    assert "there is no group 'odl' in the cluster; did you mean 'default/old'?" in text
+    assert "there is no group 'olds' in the cluster; did you mean 'old'?" in text
     for command in ("explain", "plan"):
         code, text = run(command, "training", "--cluster", cluster)
         assert code == 2

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nri_policy.cluster.numa.answers import explain_group
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.service.questions import answer_explain, answer_place
 from tests.unit.cli.test_cluster_questions import run, write
@@ -64,7 +69,7 @@ def test_zones_that_are_too_small_are_noted_in_every_form(tmp_path: Path) -> Non
     for command in ("place", "explain"):
         sentence = f"default/big, pod set main: on 1 of 1 host {TOO_SMALL}"
         code, text = run(command, "-f", file, "--synthetic", LARGE)
-        assert code == 0
+        assert code == 1
         assert f"note: {sentence}" in " ".join(text.split())
         page = run(command, "-f", file, "--synthetic", LARGE, "-o", "html")[1]
         assert "8 in an empty zone" in page
@@ -100,9 +105,7 @@ def test_what_a_group_itself_fills_is_not_held_against_it(
     tmp_path: Path, cpu: int, number: int
 ) -> None:
     where = write(tmp_path / "cluster.json", cluster(1, 1))
-    domains = [{"values": ["n"], "count": 1}]
-    places = [{"podSet": "main", "levels": ["kubernetes.io/hostname"], "domains": domains}]
-    file = write(tmp_path / "asked.yaml", asked_group(1, cpu, status={"assignments": places}))
+    file = write(tmp_path / "asked.yaml", asked_group(1, cpu, status=on("n", 1)))
     found = json.loads(run("explain", "-f", file, "--cluster", where, "-o", "json")[1])
     assert len(found["notes"]) == number
 
@@ -111,7 +114,168 @@ def test_the_service_notes_it_as_well() -> None:
     report = zones("n", 1, 1)
     snapshot = read_snapshot({"nodes": [labelled("n")], "zones": [report]})
     engine = engine_of(snapshot, read_settings(None))
+    fork_of = LiveZones(engine.settings.extender, engine.view, lambda: 0.0).fork
     body = json.dumps([asked("p", 4)]).encode()
     found = [f"default/p, pod set main: on 1 of 1 host {FULL}"]
-    assert json.loads(answer_place(engine, body))[0]["notes"] == found
-    assert json.loads(answer_explain(engine, body))["notes"] == found
+    (placed,) = json.loads(answer_place(engine, fork_of, body))
+    explained = json.loads(answer_explain(engine, fork_of, body))
+    for told in (placed, explained):
+        assert (told["notes"], told["refused"]) == (found, {"main": 1})
+
+
+def refused(tmp_path: Path, of: Any, items: Any) -> Any:
+    """What the commands count as refused, which all say the same, and by their exit codes."""
+    where = ("--cluster", write(tmp_path / "cluster.json", {"kind": "List", "items": items}))
+    file = write(tmp_path / "asked.yaml", of)
+    told = []
+    for command in ("place", "explain", "plan"):
+        code, text = run(command, "-f", file, *where, "-o", "json")
+        found = json.loads(text)
+        found = found[0] if isinstance(found, list) else found
+        assert found["status"]["state"] == "Placed"
+        assert code == bool(found["refused"])
+        told.append(found["refused"])
+    assert told[0] == told[1] == told[2]
+    return told[0]
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "found"),
+    [((1, 8), 2, {"main": 1}), ((8, 8), 2, {}), ((8, 8), 3, {"main": 1}), ((1, 1), 2, {"main": 2})],
+)
+def test_pods_of_a_group_on_one_host_are_checked_together(
+    tmp_path: Path, free: tuple[int, ...], count: int, found: Any
+) -> None:
+    """Each of two pods alone would fit into the only zone that is free."""
+    items = cluster(*free)["items"]
+    items[0]["status"]["allocatable"]["cpu"] = 32
+    assert refused(tmp_path, asked_group(count, 5), items) == found
+
+
+def test_the_headline_says_what_nodes_would_refuse(tmp_path: Path) -> None:
+    where = write(tmp_path / "cluster.json", cluster(1, 8))
+    first, note = [
+        " ".join(part.split()) for part in explained(tmp_path, 2, 5, where).split("note: ", 1)
+    ]
+    assert first == "default/g: 1 of 2 pods fit; their hosts would refuse the others"
+    assert note.startswith(
+        "default/g, pod set main: on 1 of 1 host its pods are aligned to one NUMA node, and 1 of 2"
+        " refused while its zones are as full as now (n: cannot align container: 1 of 2 fit"
+        f" together); {HINT}"
+    )
+    text = explained(tmp_path, 1, 12, where)
+    assert text.startswith("default/g: its hosts have room, but would refuse all of its pods\n")
+    assert explained(tmp_path, 1, 8, where).startswith("default/g: it fits\n")
+
+
+def explained(tmp_path: Path, count: int, cpu: int, where: str) -> str:
+    file = write(tmp_path / "asked.yaml", asked_group(count, cpu))
+    return run("explain", "-f", file, "--cluster", where)[1]
+
+
+def test_a_table_of_places_counts_what_is_refused(tmp_path: Path) -> None:
+    where = write(tmp_path / "cluster.json", cluster(1, 8))
+    file = write(tmp_path / "asked.yaml", asked_group(2, 5))
+    rows = [
+        " ".join(line.split())
+        for line in run("place", "-f", file, "--cluster", where)[1].splitlines()
+    ]
+    assert rows[1:3] == [
+        "default/g main zone z: 2 pods on 1 host",
+        "default/g main but refused there: 1 pod",
+    ]
+    page = run("place", "-f", file, "--cluster", where, "-o", "html")[1]
+    assert "hosts would refuse pods of 1 group" in page
+    text = run("plan", "-f", file, "--cluster", where)[1]
+    assert text.startswith(
+        "default/g needs no move; 1 of 2 pods fit; their hosts would refuse the others\n"
+    )
+
+
+def test_groups_that_are_placed_before_take_zones(tmp_path: Path) -> None:
+    where = write(tmp_path / "cluster.json", cluster(1, 8))
+    file = write(tmp_path / "asked.yaml", asked("one", 5), asked("two", 5))
+    found = json.loads(run("place", "-f", file, "--cluster", where, "-o", "json")[1])
+    assert [each["refused"] for each in found] == [{}, {"main": 1}]
+
+
+@pytest.mark.parametrize(("there", "found"), [(False, {"main": 1}), (True, {})])
+def test_places_of_other_groups_count_until_their_pods_are_there(
+    tmp_path: Path, there: bool, found: Any
+) -> None:
+    """A pod that runs is in what its node reports."""
+    other = asked_group(1, 5, status=on("n", 1))
+    other["metadata"]["name"] = "other"
+    items = [*cluster(1, 8)["items"], other]
+    if there:
+        one = asked("o-0", 5, at="n")
+        one["metadata"]["labels"] = {"placement.nri/group": "other"}
+        items.append(one | {"status": {"phase": "Running"}})
+    assert refused(tmp_path, asked_group(1, 5), items) == found
+
+
+def test_bound_pods_that_are_not_reported_take_zones(tmp_path: Path) -> None:
+    items = [*cluster(1, 8)["items"], asked("bound", 5, at="n")]
+    assert refused(tmp_path, asked_group(1, 5), items) == {"main": 1}
+
+
+def test_only_new_places_of_a_group_are_checked_as_zones_are_now(tmp_path: Path) -> None:
+    """A second node takes what a failed one had: its zones are as full as they are."""
+    other = zones("m", 1, 1)
+    down = labelled("n")
+    down["status"]["conditions"] = []
+    items = [
+        down,
+        labelled("m"),
+        *({"kind": "NodeResourceTopology"} | each for each in (zones("n", 1, 1), other)),
+    ]
+    of = asked_group(1, 5, status={**on("n", 1), "unhealthyNodes": ["n"], "state": "Degraded"})
+    where = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    file = write(tmp_path / "asked.yaml", of)
+    found = json.loads(run("explain", "-f", file, "--cluster", where, "-o", "json")[1])
+    assert (found["status"]["assignments"][0]["domains"], found["refused"]) == (
+        [{"values": ["m"], "count": 1}],
+        {"main": 1},
+    )
+
+
+def test_pods_have_the_zones_that_their_group_names(tmp_path: Path) -> None:
+    """Three of 3 and 2 CPUs fill two zones if each goes where it is to be."""
+    request = {"required": "zone/Node"}
+    sets = [
+        pod_set(count, request, name=name) | {"template": {"spec": pod("p", cpu)["spec"]}}
+        for name, count, cpu in (("large", 2, 3), ("small", 3, 2))
+    ]
+    report = {"kind": "NodeResourceTopology"} | zones("n", 6, 6)
+    levels = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    using = {"topologies": [{"name": "default", "levels": levels, "belowHost": ["Node"]}]}
+    items = [labelled("n"), report, {"kind": "ClusterPlacement", "spec": using}]
+    assert refused(tmp_path, {"kind": "PlacementGroup"} | group(*sets), items) == {}
+
+
+def test_reports_that_cannot_be_trusted_refuse() -> None:
+    """The extender lets no aligned pod through to such a node."""
+    using = read_settings(None)
+    snapshot = read_snapshot(
+        {"nodes": [labelled("n")], "zones": [zones("n", 8, 8)], "stale": ["n"]}
+    )
+    asked_for = read_groups([asked("p", 4)])[0]
+    found = explain_group(
+        engine_of(snapshot, using), asked_for, partial(live_zones, snapshot, using)
+    )
+    assert found.refused == {"main": 1}
+    assert "(n: invalid node topology data)" in found.notes[0]
+
+
+def test_hosts_are_found_by_their_hostnames(tmp_path: Path) -> None:
+    here = labelled("n")
+    here["metadata"]["labels"]["kubernetes.io/hostname"] = "other-name"
+    items = [here, *cluster(1, 8)["items"][1:]]
+    assert refused(tmp_path, asked_group(2, 5), items) == {"main": 1}
+
+
+def on(host: str, count: int) -> Any:
+    """A status with that many pods of `main` on a host."""
+    domains = [{"values": [host], "count": count}]
+    places = [{"podSet": "main", "levels": ["kubernetes.io/hostname"], "domains": domains}]
+    return {"state": "Placed", "assignments": places}

@@ -24,7 +24,6 @@ def files(tmp_path: Path) -> list[str]:
     for name, free in (("full", (1, 1)), ("free", (3, 8))):
         cluster["items"].append({"kind": "Node"} | node(name))
         cluster["items"].append({"kind": "NodeResourceTopology"} | zones(name, *free))
-    cluster["items"].append({"kind": "Pod"} | pod("on-its-way", 6, at="free"))
     (tmp_path / "cluster.json").write_text(json.dumps(cluster))
     (tmp_path / "pod.yaml").write_text(json.dumps({"kind": "Pod"} | pod("p", 4)))
     return ["-f", str(tmp_path / "pod.yaml"), "--cluster", str(tmp_path / "cluster.json")]
@@ -212,12 +211,23 @@ def test_without_a_cluster_it_says_how_to_name_one(
     assert "KUBECONFIG names no file: give --cluster" in run(*files[:2])[1]
 
 
-def test_what_is_promised_counts_where_that_is_asked(files: list[str]) -> None:
-    code, text = run(*files, "--assumed", "-o", "json")
+def test_what_bound_pods_are_promised_counts(files: list[str], tmp_path: Path) -> None:
+    bound = tmp_path / "bound.json"
+    bound.write_text(json.dumps({"kind": "Pod"} | pod("on-its-way", 6, at="free")))
+    files += ["--cluster", str(bound)]
+    code, text = run(*files, "-o", "json")
     assert code == 1
     assert [(row["node"], row["fits"], row["promised"]) for row in json.loads(text)] == [
         ("free", False, 1),
         ("full", False, 0),
+    ]
+    assert run(*files)[1].splitlines()[1].split() == [
+        "node",
+        "fits",
+        "score",
+        "zones",
+        "promised",
+        "reason",
     ]
 
 
