@@ -30,15 +30,14 @@ def list_unpinned(view: NodeView) -> tuple[Decided, ...]:
 def books(
     view: NodeView,
     pids: Mapping[str, int],
-    folders: Mapping[str, str],
     *,
     may_be_given_up: Callable[[str], bool],
     pods_have_processes: bool,
 ) -> Books:
     """Return who runs, or was created; *pids* are first processes by container.
 
-    *folders* are cgroups by pod. Of those that did not start, only who *may be given up*, without
-    a word of the runtime, needs a look; an empty room, only where *pods have processes* for sure.
+    Of those that did not start, only who *may be given up*, without a word of the runtime, needs a
+    look; an empty room, only where *pods have processes* for sure.
     """
 
     def in_state(state: ContainerState) -> list[Present]:
@@ -53,6 +52,7 @@ def books(
             if placed.container.state is state
         ]
 
+    folders = {each: pod.folder for each, pod in view.pods.items()}
     occupied = {each.container.pod.id for each in view.placed.values() if each.grant.tenant}
     rooms = view.rooms.keys() & folders.keys() - occupied if pods_have_processes else ()
     return Books(

@@ -52,15 +52,13 @@ class NodeSource:
 
     async def books(self) -> Books:
         """Return who runs, and whom there is, by the books."""
-        async with self._node.turn:  # the pods change in turns
-            parts, runtime = self._parts, self._parts.runtime
-            return books(
-                self._node.view,
-                parts.pids,
-                parts.pods.folders,
-                may_be_given_up=self._events.may_be_given_up,
-                pods_have_processes=runtime is None or not runtime.forgets_creations,
-            )
+        runtime = self._parts.runtime
+        return books(
+            self._node.view,
+            self._parts.pids,
+            may_be_given_up=self._events.may_be_given_up,
+            pods_have_processes=runtime is None or not runtime.forgets_creations,
+        )
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""

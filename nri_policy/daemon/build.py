@@ -184,8 +184,6 @@ class Daemon:
             Feed(
                 self.node,
                 name=host.node_name,
-                pods=self.parts.pods.exclusive.values,
-                coming=self.parts.pods.guaranteed.values,
                 synchronized=self.synchronized,
                 devices=host.devices,
             )

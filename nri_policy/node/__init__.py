@@ -7,7 +7,7 @@ from nri_policy.engine.state import Placed
 from nri_policy.node.alignment import misfit
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
-from nri_policy.node.view import Holding, NodeView, view_of
+from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
 from nri_policy.node.what_if import (
     Claimed,
     CPUsAndMems,
@@ -38,6 +38,7 @@ __all__ = [
     "Outcome",
     "Placed",
     "Result",
+    "Sandbox",
     "Score",
     "Start",
     "Statistics",

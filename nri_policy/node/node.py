@@ -2,21 +2,24 @@
 
 Owns the only lock around the engine. What must not be interrupted, a request of the runtime from
 its event to its answer, happens in a turn: `async with node.turn`. Turns come in the order in
-which they were asked for. Reading needs none: `view` is replaced after each event, as a whole.
+which they were asked for. Reading needs none: `view` is replaced after each event and each change
+of the pods, as a whole.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+
+from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.engine.grant import Decision, Outcome, Placement
 from nri_policy.foundation.refusal import Refused
-from nri_policy.node.view import NodeView, view_of
+from nri_policy.node.view import NodeView, Sandbox, view_of
 from nri_policy.workload.pod import Container
 
 Observer = Callable[[Event, Outcome, NodeView], None]  # the view is the one after the event
@@ -56,7 +59,7 @@ class Node:
         began = time.perf_counter()
         try:
             outcome: Outcome = self._engine.handle(event)
-            self.view = view_of(self._engine)
+            self.view = view_of(self._engine, self.view.pods)
         except Refused as error:
             outcome = error
         self._took(event, time.perf_counter() - began)
@@ -65,6 +68,11 @@ class Node:
         if isinstance(outcome, Decision):
             return outcome
         raise outcome
+
+    def replace_pods(self, pods: Mapping[str, Sandbox]) -> None:
+        """Have *pods*, by id, be those that exist; to be called in a turn."""
+        assert self._turn.locked(), "pods change in a turn"
+        self.view = replace(self.view, pods=pods)
 
     def of_pod(self, pod_id: str) -> Sequence[str]:
         """Return the ids of a pod's containers in `view`, without looking at all others."""

@@ -1,8 +1,9 @@
 """NodeView: one picture of the node, as every reader reads it.
 
 Owns what can be known of the node between two events: the tables are the engine's own, shared until
-the next event, and what follows from them is worked out when somebody asks. A view never changes,
-so it can be kept, compared and read on any thread.
+the next event, and that of the pods until one comes, goes or changes; what follows from them is
+worked out when somebody asks. A view never changes, so it can be kept, compared and read on any
+thread.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, Books
 from nri_policy.pools.supply import Supply, supply_of
+from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Sort
+
+_NO_PODS: Mapping[str, Sandbox] = {}
 
 
 class Holding(Struct, frozen=True, kw_only=True):
@@ -38,6 +42,18 @@ class Holding(Struct, frozen=True, kw_only=True):
     room: CPUSet | None = None  # the CPUs of its pod's room, of which it has a part
 
 
+class Sandbox(Struct, frozen=True, kw_only=True):
+    """A pod that exists, by its sandbox; the engine knows of pods only by their containers."""
+
+    namespace: str
+    name: str  # of the pod
+    folder: str  # its containers' parent cgroup
+    asked: Resources  # what its containers ask for in all, those to come too
+    whole: Container | None  # the same as one container, of a Guaranteed pod
+    overhead: int  # CFS quota beyond its containers', µs a period
+    counted: bool = False  # schedulers take it to hold resources of its own (nrt.md §1.5)
+
+
 class NodeView(Struct, frozen=True, kw_only=True):
     """The node after one event; its tables are for reading only."""
 
@@ -45,6 +61,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     placed: Mapping[str, Placed]  # by container id, in the order of placement
     rooms: Mapping[str, Placed]  # by pod id: pods that have their CPUs as one
     claims: Mapping[str, Placed]  # by id: parts of resource claims, which hold CPUs of their own
+    pods: Mapping[str, Sandbox]  # by pod id, in the order in which they came; none in a trial
     sent: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
     quotas: Mapping[str, int]  # CFS quotas that it was told of, µs a period, NO_QUOTA for none
     resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
@@ -199,14 +216,15 @@ class NodeView(Struct, frozen=True, kw_only=True):
         )
 
 
-def view_of(engine: Engine) -> NodeView:
-    """Return what *engine* holds after its latest event."""
+def view_of(engine: Engine, pods: Mapping[str, Sandbox] = _NO_PODS) -> NodeView:
+    """Return what *engine* holds after its latest event, while there are these *pods*."""
     state, tables = engine.state, engine.tables
     return NodeView(
         layout=state.layout,
         placed=tables.placed,
         rooms=tables.rooms,
         claims=tables.claims,
+        pods=pods,
         sent=tables.sent,
         quotas=tables.quotas,
         resizing=tables.resizing,

@@ -9,7 +9,6 @@ left out: its containers may have it one by one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -18,17 +17,17 @@ from nri_policy.engine.event import Created
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node, NodeView, view_of
-from nri_policy.workload.pod import Container, Resources, shares_of
+from nri_policy.workload.pod import Resources, shares_of
 
 PodName = tuple[str, str]  # namespace and name
 
 _PERIOD = 100_000  # µs
 
 
-def with_coming(node: Node, pods: Collection[Container]) -> tuple[NodeView, frozenset[PodName]]:
-    """Return the node as it will be with all of *pods*, and which pods are counted there in full.
+def with_coming(node: Node) -> tuple[NodeView, frozenset[PodName]]:
+    """Return the node as it will be with all its pods, and which pods are counted there in full.
 
-    Each of *pods* is given as one container. What their own containers ask for already counts once,
+    A Guaranteed pod comes as one container. What its own containers ask for already counts once,
     whatever they got for it. After a resize of one nothing is set aside unless the pod's amounts
     are `resized` too: what the sandbox said first holds no longer, and older runtimes do not tell
     what does. Nor once it is known that a pod has resources as a whole: its containers may never
@@ -46,7 +45,7 @@ def with_coming(node: Node, pods: Collection[Container]) -> tuple[NodeView, froz
             as_a_whole.add(container.pod.id)
     trial: Engine | None = None
     no_room = set[str]()
-    for pod in pods:
+    for pod in filter(None, [each.whole for each in node.view.pods.values()]):
         if (pod.pod.id in resized and not pod.resized) or pod.pod.id in as_a_whole:
             continue
         if pod.pod.id in node.view.rooms:

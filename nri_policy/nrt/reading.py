@@ -1,14 +1,14 @@
 """Reading: what the engine held at one moment, and the NodeResourceTopology object made of it.
 
-Owns when the node is read: in a turn, so that all numbers of an object are of one moment, and only
-once the runtime has told its containers, for before that all seems free. What takes longer than
-copying numbers is done with a Reading later, on another thread.
+Owns what is read: one view, so that all numbers of an object are of one moment, and only once the
+runtime has told its containers, for before that all seems free. What takes longer than copying
+numbers is done with a Reading later, on another thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -22,7 +22,6 @@ from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode
 from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
 from nri_policy.report import ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
-from nri_policy.workload.pod import Container
 
 GROUP = "topology.node.k8s.io"
 VERSION = "v1alpha2"
@@ -101,26 +100,20 @@ class Reading(Struct, frozen=True, kw_only=True):
 class Feed:
     """Readings of one node, and word of when there may be something new to read.
 
-    *name* is the node's; *pods* returns those on the node that hold resources of their own,
-    *coming* the Guaranteed ones, each as one container, *devices* those that its NUMA nodes have
-    and have left.
+    *name* is the node's; *devices* returns those that its NUMA nodes have and have left.
     """
 
-    def __init__(  # noqa: PLR0913 - keywords: what a reading is made of
+    def __init__(
         self,
         node: Node,
         *,
         name: str,
-        pods: Callable[[], Collection[PodName]],
-        coming: Callable[[], Collection[Container]] = tuple,
         synchronized: asyncio.Event,
         devices: Callable[[], Devices] = dict,
     ) -> None:
         self.name = name
         self.synchronized = synchronized
         self._node = node
-        self._pods = pods
-        self._coming = coming
         self._devices = devices
         self.generation = 0  # counts the decisions
         self._followers: list[asyncio.Event] = []
@@ -153,18 +146,19 @@ class Feed:
 
     async def read(self) -> Reading:
         """Return how it is now."""
-        async with self._node.turn:  # the pods change in turns, too
-            view, counted = with_coming(self._node, self._coming())
-            reading = Reading(
-                node=self.name,
-                layout=view.layout,
-                amounts=measure(view),
-                devices=self._devices(),
-                pods=frozenset(self._pods()),
-                counted=counted,
-                generation=self.generation,
-            )
-            now = self._node.view
+        now = self._node.view
+        view, counted = with_coming(self._node)
+        reading = Reading(
+            node=self.name,
+            layout=view.layout,
+            amounts=measure(view),
+            devices=self._devices(),
+            pods=frozenset(
+                (each.namespace, each.name) for each in now.pods.values() if each.counted
+            ),
+            counted=counted,
+            generation=self.generation,
+        )
         if now.layout.settings.agent.numa_placement:  # all containers: no request waits for that
             found = await asyncio.to_thread(numa_nodes, now, reading.pods)
             reading = replace(reading, numa_nodes=found)

@@ -120,7 +120,7 @@ class Inventory:
     ) -> tuple[Pod, ...]:
         """Return those of *pods* that run, and have none of the containers *present*."""
         there = {each.pod.id for each in present}
-        running = self._pods.folders.keys() - there
+        running = self._pods.listed - there
         return tuple(pod_of(each) for each in pods if each.id in running)
 
     async def look_at(self, container_ids: Iterable[str]) -> None:

@@ -84,7 +84,7 @@ class Parts:
             objects=sources.objects,
             claimed=self.claims.of,
         )
-        self.quotas = PodQuotas(node, self.pods, update_queue, sources.cgroups)
+        self.quotas = PodQuotas(node, update_queue, sources.cgroups)
         self.inventory = Inventory(
             node, self.pods, update_queue, self.enforcement, self.claims.stored
         )

@@ -104,6 +104,7 @@ class PolicyPlugin:
         self._parts.pids = {each.id: each.pid for each in listed}
         self._parts.ended_early.clear()
         self._resizes.restart(present)
+        self._pods.show()
         decision = self._decisions.decide(
             Synchronized(
                 containers=(*present, *creating),
@@ -169,7 +170,7 @@ class PolicyPlugin:
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod whose stop was missed."""
         left = self._node.of_pod(pod.id)
-        if left or pod.id in self._pods.folders or pod.id in self._node.view.rooms:
+        if left or pod.id in self._node.view.pods or pod.id in self._node.view.rooms:
             await self.stop_pod_sandbox(pod)
 
     async def create_container(

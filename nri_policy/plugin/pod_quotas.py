@@ -23,7 +23,6 @@ from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node
 from nri_policy.plugin.confirmation import LIVING
-from nri_policy.plugin.pods import Pods
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.settings import ExclusiveQuota
 from nri_policy.workload.pod import Container
@@ -57,12 +56,9 @@ class QuotaFiles(Protocol):
 class PodQuotas:
     """The quotas of the pods of one runtime."""
 
-    def __init__(
-        self, node: Node, pods: Pods, update_queue: UpdateQueue, files: QuotaFiles | None
-    ) -> None:
+    def __init__(self, node: Node, update_queue: UpdateQueue, files: QuotaFiles | None) -> None:
         """Write *files*, if there are any."""
         self._node = node
-        self._pods = pods
         self._queue = update_queue
         self._phase = update_queue.confirmations.phase
         self._clock = update_queue.clock
@@ -87,14 +83,13 @@ class PodQuotas:
     def expect(self, pod_ids: Iterable[str]) -> None:
         """Look at pods soon: their containers have changed, or the kubelet writes their quota."""
         until = self._clock.now() + DOUBT
-        unlimited = self._pods.guaranteed.keys() | self._node.view.rooms.keys()
-        self._doubts.update({each: until for each in pod_ids if each in unlimited})
+        self._doubts.update({each: until for each in pod_ids if self._is_candidate(each)})
         if self._doubts:
             self._doubtful.set()
 
     def expect_all(self) -> None:
         """Look at all pods soon."""
-        self.expect([*self._pods.guaranteed, *self._node.view.rooms])
+        self.expect(self._list_candidates())
 
     def forget(self, pod_id: str) -> None:
         """Forget a pod that is gone."""
@@ -122,8 +117,17 @@ class PodQuotas:
 
     def _concerned(self) -> list[str]:
         """Return the pods that may be without their quota, or are to be."""
-        pods = dict.fromkeys((*self._pods.guaranteed, *self._node.view.rooms))
-        return [*filter(self._concerns, pods)]
+        return [*filter(self._concerns, self._list_candidates())]
+
+    def _list_candidates(self) -> list[str]:
+        view = self._node.view
+        return [*filter(self._is_candidate, dict.fromkeys((*view.pods, *view.rooms)))]
+
+    def _is_candidate(self, pod_id: str) -> bool:
+        """Whether a pod is of those whose quota may be taken: Guaranteed, or with a room."""
+        view = self._node.view
+        pod = view.pods.get(pod_id)
+        return (pod is not None and pod.whole is not None) or pod_id in view.rooms
 
     def _concerns(self, pod_id: str) -> bool:
         """Whether a pod may be without its quota, or is to be."""
@@ -138,7 +142,8 @@ class PodQuotas:
             return
         async with self._turn:
             due = {each: quota for each in pod_ids if (quota := self._due(each)) is not None}
-            folders = {each: self._pods.folders[each] for each in due}
+            pods = self._node.view.pods
+            folders = {each: pods[each].folder for each in due}
             wanted = {folders[each]: quota for each, quota in due.items()}
             if not wanted:
                 return
@@ -152,7 +157,8 @@ class PodQuotas:
         placed = self._node.view.placed
         containers = [placed[each].container for each in self._node.of_pod(pod_id)]
         started = [each.id for each in containers if self._phase(each.id) in LIVING]
-        folder = self._pods.folders.get(pod_id, "")
+        pod = self._node.view.pods.get(pod_id)
+        folder = "" if pod is None else pod.folder
         uid = containers[0].pod.uid if containers else ""
         if not started or not uid or uid.replace("-", "_") not in folder.replace("-", "_"):
             return None
@@ -179,7 +185,8 @@ class PodQuotas:
     def _recall(self, pod_id: str, containers: Iterable[Container]) -> int:
         """Return what the kubelet gave a pod whose quota an earlier life of the daemon took."""
         whole = [each.pod.amounts.cpu_quota for each in containers if each.pod.amounts is not None]
-        return max(whole, default=0) + self._pods.overheads.get(pod_id, 0)
+        pod = self._node.view.pods.get(pod_id)
+        return max(whole, default=0) + (0 if pod is None else pod.overhead)
 
     def _conclude(self, pod_id: str, quota: int, done: Limited) -> None:
         if done.error and done.error != self.trouble:

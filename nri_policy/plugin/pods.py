@@ -1,7 +1,8 @@
-"""Pods: the sandboxes there are, and what counts for a pod rather than for one of its containers.
+"""Pods: from the runtime's messages about pods to the table of them that is in every `NodeView`.
 
-Owns what schedulers count of a pod before its containers run, and the questions to the kubelet and
-the API server about its devices.
+Owns that table's making, and the questions to the kubelet and the API server about a pod's devices
+and amounts. Who only reads takes the view: what stays here is read by the requests themselves. A
+change copies the table, which holds a line a pod, and comes once or twice in a pod's life.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from asyncio import Task
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from msgspec.structs import replace
@@ -19,7 +21,7 @@ from nri_policy.engine.requested import overlay
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.node import Node
+from nri_policy.node import Node, Sandbox
 from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import PodRooms, PodSpecs
@@ -132,21 +134,15 @@ class Pods:
         objects: PodObjects | None = None,
         claimed: Callable[[nri_pb2.PodSandbox, nri_pb2.Container], tuple[str, ...]] = _no_claim,
     ) -> None:
-        """Have *changed* called when there are others of the `exclusive` or `guaranteed` ones.
+        """Have *changed* called when others are counted, or Guaranteed pods have come or changed.
 
         Without a *locator* devices and mounts are no hints; without *assignments* the kubelet is
         not asked, and without *claims*, or then, nobody about resource claims. Without *objects*
         what containers ask for is estimated. *claimed* returns the parts of claims of our own
         devices that a container uses.
         """
-        # those that schedulers count: sandbox -> namespace and name of the pod (nrt.md §1.5)
-        self.exclusive: dict[str, tuple[str, str]] = {}
-        # sandbox -> what all containers of the pod ask for, those to come too, as one container
-        self.guaranteed: dict[str, Container] = {}
-        self.folders: dict[str, str] = {}  # sandbox -> its containers' parent cgroup, while it runs
-        # sandbox -> CFS quota beyond its containers', µs a period
-        self.overheads: dict[str, int] = {}
-        self._totals: dict[str, Resources] = {}  # sandbox -> what its containers ask for in all
+        # by id: those of the node's view, but while the runtime's list is taken in
+        self._known: dict[str, Sandbox] = {}
         self.locator = locator
         self._claimed = claimed
         self._node = node
@@ -164,7 +160,7 @@ class Pods:
     ) -> None:
         """Take the pods that the runtime lists, with their containers, for all there are.
 
-        *shows_processes* says whether the pods that run have a pid.
+        Readers see them with `show`. *shows_processes* says whether the pods that run have a pid.
         """
         by_id = {pod.id: pod for pod in pods}
         # Listed are stopped pods, too, for as long as their objects exist (nri.md §3.10): without
@@ -173,14 +169,17 @@ class Pods:
             each.pod_sandbox_id for each in containers if each.state != nri_pb2.CONTAINER_STOPPED
         }
         for pod in pods:
-            if pod.id in living and pod.id not in self.folders:
+            if pod.id in living and pod.id not in self._known:
                 _warn_of(pod)
         running = [
             pod
             for pod in pods
             if pod.id in living or (pod.linux.namespaces and (pod.pid or not shows_processes))
         ]
-        self.folders = {pod.id: pod.linux.cgroup_parent for pod in running}
+        counted = {each for each, known in self._known.items() if known.counted}
+        self._known = {
+            pod.id: replace(_sandbox_of(pod), counted=pod.id in counted) for pod in running
+        }
         if self._objects is not None:
             self._objects.restart()
         if assignments := self._kubelet:
@@ -189,16 +188,23 @@ class Pods:
             if self._claims is not None:
                 self._claims.ask_all(listed)
             await assignments.ready(listed, self._pending(listed), seconds=START_PATIENCE)
-        for ended in self.exclusive.keys() - self.folders.keys():
-            del self.exclusive[ended]
-        self.guaranteed.clear()
-        self._totals.clear()
-        self.overheads.clear()
-        for pod in running:
-            self._expect(pod)
         for container in containers:
-            if container.pod_sandbox_id in self.folders and container.state in STARTED:
-                self.started(by_id[container.pod_sandbox_id], container)
+            pod_id = container.pod_sandbox_id
+            known = self._known.get(pod_id)
+            if known is None or container.state not in STARTED:
+                continue
+            if self._counts(by_id[pod_id], container):
+                self._known[pod_id] = replace(known, counted=True)
+
+    def show(self) -> None:
+        """Have readers see the pods that the runtime has listed."""
+        self._node.replace_pods(self._known)
+        self._changed()
+
+    @property
+    def listed(self) -> AbstractSet[str]:
+        """The ids of the pods that exist, seen by readers or not."""
+        return self._known.keys()
 
     def add(self, pod: nri_pb2.PodSandbox) -> None:
         """Say what is odd about a new pod's annotations, and ask about its devices and amounts."""
@@ -209,20 +215,15 @@ class Pods:
             assignments.ask(asked)
             if self._claims is not None:
                 self._claims.ask(asked)
-        self.folders[pod.id] = pod.linux.cgroup_parent
-        self._expect(pod)
+        self._enter(pod.id, _sandbox_of(pod))
         _warn_of(pod)
 
     def resize(self, pod_id: str, asked: Resources) -> None:
         """Note what all containers of a pod ask for from now on."""
         self.resized(pod_id)
-        if pod_id not in self._totals:
-            return
-        self._totals[pod_id] = asked
-        if pod_id in self.guaranteed:
-            known = self.guaranteed[pod_id]
-            self.guaranteed[pod_id] = replace(known, resources=asked, resized=True)
-            self._changed()
+        if (known := self._known.get(pod_id)) is not None:
+            whole = known.whole and replace(known.whole, resources=asked, resized=True)
+            self._enter(pod_id, replace(known, asked=asked, whole=whole))
 
     def resized(self, pod_id: str) -> None:
         """Forget what a pod's object said before a resize."""
@@ -239,7 +240,9 @@ class Pods:
             return view.rooms[pod_id].container.resources
         containers = (view.placed[each].container for each in self._node.of_pod(pod_id))
         known = (each.pod.amounts for each in containers if not each.pod_level)
-        return next(filter(None, known), None) or self._totals.get(pod_id)
+        sandbox = self._known.get(pod_id)
+        asked = None if sandbox is None else sandbox.asked
+        return next(filter(None, known), asked)
 
     def only_container(self, pod_id: str) -> str | None:
         """Return the container that a resize of its pod is for.
@@ -262,12 +265,14 @@ class Pods:
         if not 0 < change.memory_limit < NO_LIMIT:
             change = replace(change, memory_limit=0)
         total = self.amounts(pod_id) or Resources()
-        if pod_id in self.guaranteed:
+        sandbox = self._known.get(pod_id)
+        guaranteed = sandbox is not None and sandbox.whole is not None
+        if guaranteed:
             change = as_granted(change, total, QoS.GUARANTEED)
         elif change.cpu_shares in rounded_shares(total.cpu_shares):
             change = replace(change, cpu_shares=0)
         asked = overlay(total, change)
-        if pod_id in self.guaranteed and asked.cpu_limit is not None:
+        if guaranteed and asked.cpu_limit is not None:
             asked = replace(asked, cpu_shares=shares_of(asked.cpu_limit))
         return asked
 
@@ -278,11 +283,10 @@ class Pods:
                 source.forget(pod_of(pod))
         if self._objects is not None:
             self._objects.forget(pod.id)
-        self.exclusive.pop(pod.id, None)
-        self.folders.pop(pod.id, None)
-        self.guaranteed.pop(pod.id, None)
-        self._totals.pop(pod.id, None)
-        self.overheads.pop(pod.id, None)
+        if pod.id in self._known:
+            self._known = self._known.copy()
+            del self._known[pod.id]
+            self._node.replace_pods(self._known)
 
     async def ready(self, pod: nri_pb2.PodSandbox) -> None:
         """Wait a little for what was asked about a pod's devices and amounts."""
@@ -295,13 +299,30 @@ class Pods:
     def started(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Count a pod of which a container has started, if schedulers take it to hold its own.
 
-        These are the Guaranteed ones, and those with devices, as far as the kubelet is asked.
+        The runtime may not have said that it has come: it may have come while nobody listened.
+        """
+        known = self._known.get(pod.id)
+        sandbox = known or _sandbox_of(pod)
+        if not sandbox.counted and self._counts(pod, container):
+            sandbox = replace(sandbox, counted=True)
+        if sandbox is not known:
+            self._enter(pod.id, sandbox)
+
+    def _counts(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
+        """Whether a pod holds resources of its own: the Guaranteed ones, and those with devices.
+
+        The latter as far as the kubelet is asked.
         """
         holder, assignments = pod_of(pod), self._kubelet
-        if holder.qos is QoS.GUARANTEED or (
-            assignments is not None and assignments.devices(holder, container.name)
-        ):
-            self.exclusive[pod.id] = pod.namespace, pod.name
+        return holder.qos is QoS.GUARANTEED or (
+            assignments is not None and bool(assignments.devices(holder, container.name))
+        )
+
+    def _enter(self, pod_id: str, sandbox: Sandbox) -> None:
+        """Have readers see a pod as it is now."""
+        self._known = {**self._known, pod_id: sandbox}
+        self._node.replace_pods(self._known)
+        if sandbox.whole is not None or sandbox.counted:
             self._changed()
 
     def container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
@@ -350,18 +371,6 @@ class Pods:
         """Return what is still looked up about the resource claims of *pods*."""
         return self._claims.pending(pods) if self._claims else ()
 
-    def _expect(self, pod: nri_pb2.PodSandbox) -> None:
-        """Note what a pod asks for, as far as its sandbox says."""
-        self._totals[pod.id] = resources_of(pod.linux.pod_resources)
-        if overhead := pod.linux.pod_overhead.cpu.quota.value:
-            self.overheads[pod.id] = overhead
-        whole = nri_pb2.Container(
-            id=pod.id, linux=nri_pb2.LinuxContainer(resources=pod.linux.pod_resources)
-        )
-        if QoS.of_cgroup(pod.linux.cgroup_parent) is QoS.GUARANTEED:
-            self.guaranteed[pod.id] = container_of(pod, whole)
-            self._changed()
-
     def ask_late(self) -> None:
         """Ask about the containers that run already, as far as their owners' words are not known.
 
@@ -392,6 +401,23 @@ class Pods:
         """What the kubelet has assigned, if the settings say that it is asked."""
         asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
+
+
+def _sandbox_of(pod: nri_pb2.PodSandbox) -> Sandbox:
+    """Return what a sandbox says of its pod."""
+    linux = pod.linux
+    whole = None
+    if QoS.of_cgroup(linux.cgroup_parent) is QoS.GUARANTEED:
+        together = nri_pb2.LinuxContainer(resources=linux.pod_resources)
+        whole = container_of(pod, nri_pb2.Container(id=pod.id, linux=together))
+    return Sandbox(
+        namespace=pod.namespace,
+        name=pod.name,
+        folder=linux.cgroup_parent,
+        asked=resources_of(linux.pod_resources),
+        whole=whole,
+        overhead=linux.pod_overhead.cpu.quota.value,
+    )
 
 
 def _same(some: Resources, others: Resources) -> bool:

@@ -99,7 +99,7 @@ async def follow(path: Path, folder: Path) -> int:
                 devices=node.daemon.node.view.layout.settings.agent.pod_resource_api,
             )
             assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(pods)
-            view, _ = with_coming(node.daemon.node, node.daemon.parts.pods.guaranteed.values())
+            view, _ = with_coming(node.daemon.node)
             aside = {
                 container: placed.request.milli
                 for container, placed in view.placed.items()

@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from msgspec.structs import replace
+
 from nri_policy.engine.engine import Engine
-from nri_policy.node import Node
+from nri_policy.node import Node, Sandbox
 from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.reading import Reading
 from nri_policy.nrt.zones import measure
 from nri_policy.workload.pod import Container
+
+
+def node_with(engine: Engine, coming: Collection[Container]) -> Node:
+    """Return the node of *engine*, with its Guaranteed pods, each as one container."""
+    node, pods = Node(engine), {}
+    for whole in coming:
+        pods[whole.pod.id] = Sandbox(
+            namespace=whole.pod.namespace,
+            name=whole.pod.name,
+            folder="",
+            asked=whole.resources,
+            whole=whole,
+            overhead=0,
+        )
+    node.view = replace(node.view, pods=pods)
+    return node
 
 
 def daemon_report(
@@ -24,7 +42,7 @@ def daemon_report(
 
     *coming* are its Guaranteed pods, each as one container, *started* those that have started.
     """
-    view, counted = with_coming(Node(engine), coming)
+    view, counted = with_coming(node_with(engine, coming))
     reading = Reading(
         node=name,
         layout=engine.layout,

@@ -25,7 +25,7 @@ from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, R
 async def topology(**spec: Any) -> Object:
     """Return the object of an idle node."""
     engine = Engine(nodes.machine(), nodes.settings(**spec))
-    feed = Feed(Node(engine), name="node-a", pods=set, synchronized=asyncio.Event())
+    feed = Feed(Node(engine), name="node-a", synchronized=asyncio.Event())
     return (await feed.read()).object()
 
 

@@ -221,7 +221,8 @@ async def test_pods_with_devices_are_counted_where_the_kubelet_is_asked(tmp_path
         folder.mkdir()
         async with served(folder, sources=sources, agent={"podResourceAPI": asked}) as node:
             await node.start(pod("gpu", "1", shared=True), pod("none", "1", shared=True))
-            assert [*node.daemon.parts.pods.exclusive.values()] == expected
+            pods = node.daemon.node.view.pods.values()
+            assert [(each.namespace, each.name) for each in pods if each.counted] == expected
 
 
 @pytest.mark.parametrize(
@@ -248,8 +249,8 @@ async def test_a_new_daemon_knows_the_pods_that_run_and_not_those_that_have_stop
     assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(
         [("default", "runs"), ("default", "crashed")]
     )
-    expected = {each.pod.name for each in node.daemon.parts.pods.guaranteed.values()}
-    assert expected == {"runs", "crashed", "pending"}
+    pods = node.daemon.node.view.pods.values()
+    assert {each.name for each in pods if each.whole} == {"runs", "crashed", "pending"}
 
 
 async def test_placements_go_on_while_the_server_is_away_and_it_is_told_the_latest(

@@ -13,6 +13,7 @@ import pytest
 import nri_policy.node
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
+from nri_policy.node import Sandbox
 from nri_policy.nrt.publisher import (
     FAREWELL,
     INTERVAL,
@@ -29,7 +30,7 @@ from nri_policy.nrt.publisher import (
 )
 from nri_policy.nrt.reading import Feed, Object
 from nri_policy.report import PublicationReport
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, Resources
 from tests.support import nodes
 from tests.support.clock import Steps
 
@@ -81,13 +82,11 @@ class Node:
         self.node = nri_policy.node.Node(self.engine)
         self.steps = Steps()
         self.shelf = Shelf()
-        self.pods: set[tuple[str, str]] = set()
         self.synchronized = asyncio.Event()
         self.synchronized.set()
         self.feed = Feed(
             self.node,
             name="node-a",
-            pods=lambda: self.pods,
             synchronized=self.synchronized,
         )
         pace = Pace(
@@ -222,7 +221,17 @@ async def test_ten_thousand_decisions_in_a_minute_are_at_most_four_writes_a_seco
 async def test_pods_without_containers_change_the_fingerprint() -> None:
     node = Node()
     async with node.running():
-        node.pods.add(("ns1", "n1"))
+        sandbox = Sandbox(
+            namespace="ns1",
+            name="n1",
+            folder="",
+            asked=Resources(),
+            whole=None,
+            overhead=0,
+            counted=True,
+        )
+        async with node.node.turn:
+            node.node.replace_pods({"pod": sandbox})
         node.feed.changed()
         await node.steps.advance(INTERVAL)
         prints = [attribute(put, "nodeTopologyPodsFingerprint") for put in node.shelf.puts]
@@ -418,15 +427,11 @@ async def test_a_write_that_was_given_up_at_the_end_may_have_arrived() -> None:
     assert [attribute(put, "nri-policy/stopped") for put in node.shelf.puts] == ["true"]
 
 
-async def test_all_numbers_are_read_in_the_shared_turn() -> None:
+async def test_a_reading_is_of_one_moment_and_waits_for_no_request() -> None:
     node = Node()
     async with node.node.turn:
-        reading = asyncio.create_task(node.feed.read())
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not reading.done()
-        node.start(nodes.container(2000))
-    assert available((await reading).object())[1] == "2"
+        reading = await node.feed.read()
+    assert reading.same(await node.feed.read())
 
 
 async def test_alignment_is_told_in_the_words_of_the_kubelet() -> None:

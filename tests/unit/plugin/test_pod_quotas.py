@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.resources import Amounts, ResourceChange
@@ -168,7 +169,8 @@ async def test_a_cgroup_that_is_not_the_pods_alone_is_left_alone(tmp_path: Path)
     host = Host()
     async with served(tmp_path, cgroups=host) as it:
         await it.start(pod("own", "2"))
-        quotas, pods = it.daemon.parts.quotas, it.daemon.parts.pods
-        (its,) = pods.folders
-        pods.folders[its] = "/shared"
+        quotas, node = it.daemon.parts.quotas, it.daemon.node
+        ((its, sandbox),) = node.view.pods.items()
+        async with node.turn:
+            node.replace_pods({its: replace(sandbox, folder="/shared")})
         assert quotas._due(its) is None

@@ -29,14 +29,37 @@ async def test_a_new_daemon_counts_the_pods_whose_containers_have_started() -> N
         nonlocal changes
         changes += 1
 
-    pods = Pods(Node(Engine(nodes.machine(), nodes.settings())), None, None, None, changed)
+    node = Node(Engine(nodes.machine(), nodes.settings()))
+    pods = Pods(node, None, None, None, changed)
     every = [listed("runs", pb.CONTAINER_RUNNING), listed("created", pb.CONTAINER_CREATED)]
-    await pods.restart(
-        [pod for pod, _ in every], [container for _, container in every], shows_processes=False
-    )
-    assert pods.exclusive == {"pod-runs": ("default", "runs")}
-    assert {*pods.guaranteed} == {"pod-runs", "pod-created"}
+    async with node.turn:
+        await pods.restart(
+            [pod for pod, _ in every], [container for _, container in every], shows_processes=False
+        )
+        assert not node.view.pods, "readers see no mixture of a list and of the time before it"
+        assert pods.listed == {"pod-runs", "pod-created"}
+        pods.show()
+    counted = {name: pod.counted for name, pod in node.view.pods.items()}
+    assert counted == {"pod-runs": True, "pod-created": False}
+    assert all(pod.whole for pod in node.view.pods.values())
     assert changes
+
+
+async def test_a_pod_whose_coming_was_missed_is_taken_in_with_its_first_container() -> None:
+    node = Node(Engine(nodes.machine(), nodes.settings()))
+    changes: list[bool] = []
+    pods = Pods(node, None, None, None, lambda: changes.append(True))
+    pod, container = listed("runs", pb.CONTAINER_CREATED)
+    async with node.turn:
+        pods.started(pod, container)
+        before = node.view
+        assert before.pods["pod-runs"].counted
+        pods.started(pod, container)
+        assert node.view is before, "the second container changes nothing"
+        pods.stop(pod)
+    assert not node.view.pods
+    assert before.pods, "a view never changes"
+    assert changes == [True]
 
 
 async def test_at_a_start_a_slow_answer_about_devices_is_waited_for(tmp_path: Path) -> None:
@@ -53,9 +76,12 @@ async def test_at_a_start_a_slow_answer_about_devices_is_waited_for(tmp_path: Pa
     pod.linux.cgroup_parent = "/kubepods/burstable/podruns"
     socket = tmp_path / "kubelet.sock"
     async with serving(kubelet, socket), Assignments(socket, sleep=sleep) as assignments:
-        pods = Pods(Node(engine), None, assignments, None, lambda: None)
+        node = Node(engine)
+        pods = Pods(node, None, assignments, None, lambda: None)
         restarting = asyncio.create_task(pods.restart([pod], [container], shows_processes=False))
         await kubelet.called.wait()
         kubelet.open.set()
         await restarting
-    assert pods.exclusive == {"pod-runs": ("default", "runs")}, "it has a device"
+    async with node.turn:
+        pods.show()
+    assert node.view.pods["pod-runs"].counted, "it has a device"

@@ -97,5 +97,8 @@ async def test_requests_that_a_weight_has_rounded_are_those_of_the_limit(
             await node.runtime.update_pod(own, step)
         step.cpu.quota.value = 200_000
         await node.runtime.update_pod(own, step)
-        (held,) = node.daemon.parts.pods.guaranteed.values()
-        assert (held.resources.cpu_request, held.resources.memory_limit) == (2000, 1 << 20)
+        (pod_known,) = node.daemon.node.view.pods.values()
+        held = pod_known.asked
+        assert pod_known.whole is not None
+        assert pod_known.whole.resources == held
+        assert (held.cpu_request, held.memory_limit) == (2000, 1 << 20)
