@@ -1,7 +1,7 @@
 """Exposed resources: what containers see of what they hold, kept as the engine has it.
 
-A new container's are there before it is; a change is written later, by a thread, which also
-prepares folders for containers to come.
+A new container's are written when it starts: nobody reads them before. A change is written later,
+by a thread.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import islice
 from nri_policy.node import Node
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.proto.nri_pb2 import Mount
+from nri_policy.workload.pod import ContainerState
 
 log = logging.getLogger(__name__)
 
@@ -29,26 +30,34 @@ class ExposedResources:
     def __init__(self, node: Node, exposure: Exposure) -> None:
         self._node = node
         self._exposure = exposure
+        self._unseen: set[str] = set()  # containers that are to be shown theirs when they start
         self._stale: dict[str, None] = {}  # containers whose files are out of date
         self._updating: asyncio.Task[None] | None = None
 
     def add(self, container_id: str) -> Mount | None:
-        """Return the mount that shows a new container its resources.
+        """Return the mount that shows a new container its resources, once it has them: `show`.
 
         None where that fails: it must not keep the container from running.
         """
         try:
-            self._exposure.add(container_id, self._node.view.exposed(container_id))
+            self._exposure.make(container_id)
         except (OSError, ValueError) as error:
             log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
             return None
-        self._write_soon()
+        self._unseen.add(container_id)
         return self._exposure.mount(container_id)
+
+    def show(self, container_id: str) -> None:
+        """Write what a container that starts is to see."""
+        if container_id in self._unseen:
+            self._unseen.remove(container_id)
+            self._write({container_id: self._node.view.exposed(container_id)})
 
     def update(self, container_id: str) -> None:
         """Show a container its changed resources, without anyone waiting for the disk."""
-        self._stale[container_id] = None
-        self._write_soon()
+        if container_id not in self._unseen:
+            self._stale[container_id] = None
+            self._write_soon()
 
     def _write_soon(self) -> None:
         if self._updating is None or self._updating.done():
@@ -56,12 +65,17 @@ class ExposedResources:
 
     def restart(self) -> None:
         """Show all containers there are their resources, and forget the others."""
-        self._exposure.keep_only(self._node.view.placed.keys())
-        for container_id in self._node.view.placed:
+        placed = self._node.view.placed
+        created = {
+            each for each, held in placed.items() if held.container.state is ContainerState.CREATED
+        }
+        self._unseen = created | self._exposure.keep_only(placed.keys())
+        for container_id in placed:
             self.update(container_id)
 
     def remove(self, container_id: str) -> None:
         """Forget a container that is gone."""
+        self._unseen.discard(container_id)
         self._exposure.remove(container_id)
 
     async def _update_stale(self) -> None:
@@ -77,11 +91,10 @@ class ExposedResources:
                 break
 
     def _write(self, resources: Mapping[str, Mapping[str, str]]) -> None:
-        """Show containers that run what has changed for them; this can wait for the disk."""
-        self._exposure.prepare()
+        """Show containers what they hold; this can wait for the disk."""
         for container_id, each in resources.items():
             try:
-                self._exposure.replace(container_id, each)
+                self._exposure.write(container_id, each)
             except FileNotFoundError:
                 continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:

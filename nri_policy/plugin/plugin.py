@@ -205,7 +205,7 @@ class PolicyPlugin:
         return response
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
-        """Note when a container starts: it has its place since its creation.
+        """Note when a container starts: it has its place since its creation, and may see it now.
 
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
@@ -213,6 +213,7 @@ class PolicyPlugin:
         self._update_queue.created(container.id)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
+        self._resources.show(container.id)
         self._confirmations.enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
         if placed is not None and (own := placed.grant.own | placed.grant.rest):

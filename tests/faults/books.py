@@ -19,7 +19,7 @@ from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.requested import read_admitted
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of
-from nri_policy.plugin.exposure import FILE, MAX_CREATION
+from nri_policy.plugin.exposure import MAX_CREATION
 from nri_policy.pools.capacity import Earlier
 from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.store.database import open_for_reading, read_held
@@ -184,7 +184,7 @@ def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     for entry in (host.disk.folder / "containers").glob("[!.]*"):
         if entry.name != LOCK and entry.name not in grants:
             # who was told something lately may have been under creation when the daemon registered
-            age = time.time() - (entry / FILE).stat().st_mtime
+            age = time.time() - entry.stat().st_mtime
             assert age < MAX_CREATION, f"resources are shown to {entry.name}, which is gone"
     descriptors = len([*Path(f"/proc/{host.process.pid}/fd").iterdir()])
     threads = len([*Path(f"/proc/{host.process.pid}/task").iterdir()])

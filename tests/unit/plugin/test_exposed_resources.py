@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created
+from nri_policy.engine.event import Created, Started
 from nri_policy.node import Node
 from nri_policy.plugin import exposed_resources
 from nri_policy.plugin.exposed_resources import ExposedResources
@@ -26,10 +27,23 @@ class Stage:
         self.exposed = ExposedResources(self.node, Exposure(folder))
         self._folder = folder
 
-    async def create(self, container: Container) -> None:
+    async def place(self, container: Container) -> None:
         async with self.node.turn:
             self.node.handle(Created(container=container))
+
+    async def create(self, container: Container) -> None:
+        await self.place(container)
         assert self.exposed.add(container.id)
+
+    async def start(self, container: Container) -> None:
+        await self.create(container)
+        self.exposed.show(container.id)
+        async with self.node.turn:
+            self.node.handle(Started(container_id=container.id, now=0.0))
+
+    def due(self, container: Container) -> list[str]:
+        exposed = self.node.view.exposed(container.id)
+        return [f'{key}="{cpus}"' for key, cpus in exposed.items()]
 
     def seen(self, container: Container) -> str:
         return (self._folder / container.id / FILE).read_text()
@@ -44,14 +58,47 @@ async def test_a_running_container_sees_what_changed_for_it(
 ) -> None:
     stage = Stage(tmp_path, monkeypatch)
     shared, own = nodes.best_effort(), nodes.container(2000)
-    await stage.create(shared)
+    await stage.start(shared)
     before = stage.seen(shared)
     await stage.create(own)
     stage.exposed.update(shared.id)
     await stage.written()
-    lines = [f'{key}="{cpus}"' for key, cpus in stage.node.view.exposed(shared.id).items()]
-    assert stage.seen(shared).splitlines() == lines
+    assert stage.seen(shared).splitlines() == stage.due(shared)
     assert stage.seen(shared) != before
+
+
+async def test_a_container_sees_what_it_has_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its creation waits for no file, and what changes until then is in the first one."""
+    stage = Stage(tmp_path, monkeypatch)
+    shared, own = nodes.best_effort(), nodes.container(2000)
+    await stage.create(shared)
+    await stage.create(own)
+    stage.exposed.update(shared.id)
+    assert stage.exposed._updating is None
+    assert [*(tmp_path / shared.id).iterdir()] == []
+    stage.exposed.show(shared.id)
+    assert stage.seen(shared).splitlines() == stage.due(shared)
+    (tmp_path / shared.id / FILE).unlink()
+    stage.exposed.show(shared.id)
+    assert [*(tmp_path / shared.id).iterdir()] == [], "it is shown once"
+
+
+async def test_what_was_created_before_a_restart_is_shown_when_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that the runtime has not listed yet."""
+    stage, unlisted = Stage(tmp_path, monkeypatch), nodes.best_effort()
+    listed = nodes.best_effort()
+    await stage.create(listed)
+    (tmp_path / unlisted.id).mkdir()
+    stage.exposed.restart()
+    assert stage.exposed._updating is None
+    await stage.place(unlisted)
+    for each in (listed, unlisted):
+        stage.exposed.show(each.id)
+        assert stage.seen(each).splitlines() == stage.due(each)
 
 
 async def test_after_a_restart_all_see_what_they_have_now(
@@ -59,10 +106,11 @@ async def test_after_a_restart_all_see_what_they_have_now(
 ) -> None:
     stage = Stage(tmp_path, monkeypatch)
     container = nodes.best_effort()
-    await stage.create(container)
+    await stage.start(container)
     right = stage.seen(container)
     (tmp_path / container.id / FILE).write_text("SHARED_CPUS=1\n")
     (tmp_path / "gone").mkdir()
+    os.utime(tmp_path / "gone", (0, 0))
     stage.exposed.restart()
     await stage.written()
     assert stage.seen(container) == right

@@ -97,6 +97,10 @@ def _response(method: str, payload: bytes) -> Message:
     return GetMessageClass(declared.output_type).FromString(payload)
 
 
+def _texts(folder: str) -> list[str]:
+    return [file.read_text() for file in Path(folder).iterdir()]
+
+
 def made(
     name: str, milli: int, *, namespace: str = "default", annotation: str = ""
 ) -> tuple[pb.PodSandbox, pb.Container]:
@@ -129,6 +133,19 @@ async def test_any_request_says_that_the_runtime_has_handled_all_answers_before(
     await stage.answer("RunPodSandbox", pb.RunPodSandboxRequest(pod=pod))
     assert confirmations.handled("one")
     assert stage.update_queue.request is None, "it has ended"
+
+
+async def test_a_container_finds_its_resources_when_it_starts(tmp_path: Path) -> None:
+    """Its folder is there to be mounted before: the creation waits for no file."""
+    stage, (pod, container) = Stage(tmp_path), made("one", 1000)
+    request = pb.CreateContainerRequest(pod=pod, container=container)
+    answer = await stage.answer("CreateContainer", request)
+    (mount,) = answer.adjust.mounts
+    assert _texts(mount.source) == []
+    start = pb.StartContainerRequest(pod=pod, container=container)
+    await stage.answer("StartContainer", start)
+    (text,) = _texts(mount.source)
+    assert f'EXCLUSIVE_CPUS="{stage.engine.state.placed["one"].grant.exclusive}"' in text
 
 
 async def test_a_removal_is_an_event_only_where_the_stop_was_missed(tmp_path: Path) -> None:
