@@ -1,6 +1,7 @@
 """The server behind the endpoint.
 
-It has threads of its own, so that it can answer for a loop that hangs. Owns what a client may cost:
+It has threads of its own, so that it can answer for a loop that hangs; they wake up only for
+connections, or to stop. Owns what a client may cost:
 a request has a few seconds and a few kilobytes, a connection is for one request, and where there
 are too many connections the oldest one makes way, so that clients that only hold connections do not
 keep the kubelet out. Nothing that a client sends reaches a log.
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 MOST_CONNECTIONS = 16
 LONGEST = 5.0  # seconds for a connection, from its first byte to our last
 LARGEST = 8 << 10  # bytes of a request
-_POLL = 0.25  # seconds between two looks at what takes too long
+_POLL = 3600.0  # seconds between two looks at nothing: a connection or `stop` wakes it up
 
 
 def listen(address: Address) -> socket.socket:
@@ -66,7 +67,7 @@ class Server(ThreadingHTTPServer):
         self.server_address = listener.getsockname()
         self.answer = answer
         self.stopped = False
-        self._open: dict[socket.socket, float] = {}  # connections, and when they came
+        self._open: dict[socket.socket, None] = {}  # connections, in the order in which they came
         self._served = 0  # these, and those that are about to end
         self._guard = threading.Lock()
         self._thread = threading.Thread(
@@ -77,15 +78,19 @@ class Server(ThreadingHTTPServer):
     def stop(self) -> None:
         """Stop listening, and end all connections."""
         self.stopped = True
+        _hang_up(self.socket)  # which wakes up its thread
         self.shutdown()
         self._thread.join()
         self.server_close()
-        self._end(older_than=-1.0)
+        with self._guard:
+            left = [*self._open]
+        for each in left:
+            _hang_up(each)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection on a thread; the oldest one makes way if there are too many."""
         with self._guard:
-            self._open[request] = time.monotonic()
+            self._open[request] = None
             self._served += 1
             oldest = next(iter(self._open)) if len(self._open) > MOST_CONNECTIONS else None
             if oldest is not None:
@@ -105,10 +110,6 @@ class Server(ThreadingHTTPServer):
             self._served -= 1
         super().close_request(request)
 
-    def service_actions(self) -> None:
-        """End the connections that take too long."""
-        self._end(older_than=LONGEST)
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Tell of errors of ours; that clients leave when they want is none."""
         del request, client_address
@@ -116,16 +117,9 @@ class Server(ThreadingHTTPServer):
         if not isinstance(error, OSError):
             log.error("failed", extra={"method": "http"}, exc_info=error)
 
-    def _end(self, older_than: float) -> None:
-        now = time.monotonic()
-        with self._guard:
-            late = [each for each, came in self._open.items() if now - came > older_than]
-        for each in late:
-            _hang_up(each)
-
 
 def _hang_up(connection: socket.socket) -> None:
-    """Make the thread that serves *connection* see its end."""
+    """Make the thread that serves *connection*, or listens at it, see its end."""
     with suppress(OSError):  # it has ended meanwhile
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -140,14 +134,23 @@ class _Handler(BaseHTTPRequestHandler):
     def setup(self) -> None:
         """Read the request's head, as far as it may go."""
         super().setup()
+        self._ends = time.monotonic() + LONGEST
         head = b""
         while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) <= LARGEST:
+            self._limit()
             part = self.request.recv(4096)
             if not part:
                 break
             head += part
         self.rfile = io.BytesIO(head)
         self._too_large = len(head) > LARGEST
+
+    def _limit(self) -> None:
+        """Have the socket wait no longer than what is left; TimeoutError if that is nothing."""
+        left = self._ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.request.settimeout(left)
 
     def parse_request(self) -> bool:
         """Refuse what is too large, with the status that says so."""
@@ -160,6 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer."""
         status, body, content_type = self.server.answer(self.path, self.headers.get("Accept", ""))
+        self._limit()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
