@@ -47,7 +47,6 @@ from nri_policy.nrt.topology import Topology
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
-from nri_policy.observability.loop_lag import LoopLag
 from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.observability.watchdog import Watchdog
 from nri_policy.plugin.daemon_events import DaemonEvents
@@ -121,8 +120,7 @@ class Daemon:
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
         )
-        self.loop_lag = LoopLag(observe=self.metrics.lagged)
-        self.watchdog = Watchdog(self.node.turn, Clock())
+        self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.lagged)
         self._build_runtime_side(host)
         self._build_read_side(host)
         self._unused = host.unused
@@ -170,7 +168,6 @@ class Daemon:
             turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.requested,
-            came=self.loop_lag.came,
         )
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
 
@@ -250,6 +247,7 @@ class Daemon:
 
     def _took_over(self) -> None:
         self.synchronized.set()
+        self.watchdog.hasten()
         self.auditor.hasten()
 
     def _not_ready(self) -> str:
@@ -290,7 +288,6 @@ class Daemon:
                     self.parts.resizes.watch(self.parts.enforcement.observe), name="resizes"
                 ),
                 group.create_task(self._overlaps.run(), name="overlaps"),
-                group.create_task(self.loop_lag.run(), name="loop lag"),
             ]
             if isinstance(runtime, int):
                 await self._session.run_inherited(runtime)

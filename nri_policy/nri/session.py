@@ -27,6 +27,7 @@ from nri_policy.nri.errors import (
     RemoteProtocolError,
 )
 from nri_policy.nri.mux import Conn
+from nri_policy.nri.pauses import Pauses
 from nri_policy.nri.plugin import Identity, Plugin
 from nri_policy.nri.requests import Requests
 from nri_policy.nri.service import Observe, Service, Turn, unobserved
@@ -55,9 +56,8 @@ class Session:
     """The session of one plugin; one task runs it, the others may ask for updates.
 
     *turn* is shared with whatever else serves the same plugin; *delay* is how many seconds to wait
-    before registering again after so many failures in a row; *observe* is told of each request.
-    *came* returns since when a request may have been here that is read now, by the same clock: a
-    process that was stopped reads it late.
+    before registering again after so many failures in a row; *observe* is told of each request;
+    *pauses* say since when a request may have been here that is read now.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a test or the daemon replaces
@@ -69,14 +69,14 @@ class Session:
         clock: Clock | None = None,
         delay: Callable[[int], float] = registration_delay,
         observe: Observe = unobserved,
-        came: Callable[[float], float] = lambda read: read,
+        pauses: Pauses | None = None,
     ) -> None:
         self._plugin = plugin
-        self._came = came
         self._observe = observe
         self._identity = identity
         self._turn = turn or asyncio.Lock()
         self._clock = clock or Clock()
+        self._pauses = pauses or Pauses(self._clock)
         self._delay = delay
         self._inherited = False
         self.missing = asyncio.Event()  # set while nobody listens where a runtime should
@@ -187,7 +187,7 @@ class Session:
     ) -> tuple[Channel, Requests]:
         """Connect to a socket's path, or to one that is open; raises OSError."""
         service = Service(self._plugin, self._turn, self._clock, self._observe)
-        requests = Requests(service, last_connection=self._inherited, came=self._came)
+        requests = Requests(service, last_connection=self._inherited, came=self._pauses.came)
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(Conn.PLUGIN, self._clock, requests.take), path, sock=sock
         )
@@ -198,6 +198,9 @@ class Session:
         self._channel, self._requests = channel, requests
         service = requests.service
         registering = asyncio.create_task(self._register(channel), name="nri registration")
+        watching = asyncio.create_task(
+            self._pauses.watch(lambda: service.synchronized), name="nri pauses"
+        )
         try:
             await asyncio.wait(
                 {channel.ended, requests.finished}, return_when=asyncio.FIRST_COMPLETED
@@ -205,7 +208,7 @@ class Session:
         finally:
             self._channel = self._requests = None
             channel.close()
-            tasks = [registering, *requests.unanswered.values()]
+            tasks = [registering, watching, *requests.unanswered.values()]
             for task in tasks:
                 task.cancel()
             outcomes = await asyncio.gather(channel.ended, *tasks, return_exceptions=True)

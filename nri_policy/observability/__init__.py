@@ -8,8 +8,7 @@ Others import from these modules:
 | `endpoint` | probes and metrics |
 | `exporter` | one scrape, from the daemon's loop to a text |
 | `logs` | one line a record on stderr, as key=value or as JSON |
-| `loop_lag` | how late the event loop is, as a timer sees it that should fire on time |
 | `metrics` | what is counted on the way, with one method for each thing to count |
 | `service_manager` | what systemd is told of the daemon, by its notification protocol |
-| `watchdog` | whether the loop that serves requests comes round, and its turn with it |
+| `watchdog` | whether the loop that serves requests comes round, and its turn with it; how late |
 """

@@ -11,6 +11,7 @@ import pytest
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError
 from nri_policy.nri.mux import Conn
+from nri_policy.nri.pauses import Pauses
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nri.ttrpc import Response
@@ -29,6 +30,17 @@ from tests.unit.nri.peer import (
 IDENTITY = Identity(name="nri-policy", index="05")
 
 
+class _Stopped(Pauses):
+    """Says that each request lay there for as long as its stage does."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.time.clock)
+        self._stage = stage
+
+    def came(self, read: float) -> float:
+        return read - self._stage.stopped
+
+
 class Stage:
     """A session, and a runtime that it can connect to."""
 
@@ -42,7 +54,7 @@ class Stage:
             plugin,
             IDENTITY,
             clock=self.time.clock,
-            came=lambda read: read - self.stopped,
+            pauses=_Stopped(self),
             delay=lambda failures: registration_delay(failures, lambda: next(chance, 0.0)),
         )
         self.peers: asyncio.Queue[Peer] = asyncio.Queue()

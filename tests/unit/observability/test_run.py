@@ -155,7 +155,7 @@ async def test_a_reload_opens_moves_and_closes_the_endpoint_of_the_daemon(tmp_pa
         assert 'nri_policy_config_reloads_total{result="refused"} 1.0' in text
         assert 'nri_policy_config_reloads_total{result="taken"} 2.0' in text
         assert "nri_policy_config_last_reload_successful 0.0" in text
-        while "nri_policy_loop_lag_seconds_count 0.0" in text:  # it is seen once a second
+        while "nri_policy_loop_lag_seconds_count 0.0" in text:  # each beat counts
             await asyncio.sleep(0.05)
             _, text = await ask(second, "/metrics")
         run.settings()

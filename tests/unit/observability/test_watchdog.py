@@ -2,77 +2,91 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
-from nri_policy.foundation.clock import Clock
+import pytest
+
 from nri_policy.observability.watchdog import Watchdog
+from tests.unit.nri.peer import FakeTime
 
 
-class Time:
-    """A clock that a test turns: each sleep waits until it is told how long it really took."""
+class Stage:
+    """A watchdog, on a clock that a test turns."""
 
     def __init__(self) -> None:
-        self.reading = 100.0
-        self.asked: asyncio.Queue[float] = asyncio.Queue()
-        self._woken: asyncio.Queue[float] = asyncio.Queue()
-        self.clock = Clock(now=lambda: self.reading, sleep=self._sleep)
+        self.time = FakeTime()
+        self.turn = asyncio.Lock()
+        self.beats = asyncio.Queue[float]()  # when they were
+        self.lags: list[float] = []
+        self.watchdog = Watchdog(self.turn, self.time.clock, self.lags.append)
 
-    async def _sleep(self, seconds: float) -> None:
-        self.asked.put_nowait(seconds)
-        slept = await self._woken.get()
-        self.reading += slept
+    @asynccontextmanager
+    async def beating(self, rhythm: float = math.inf) -> AsyncIterator[None]:
+        task = asyncio.create_task(
+            self.watchdog.beat(lambda: self.beats.put_nowait(self.time.reading), rhythm)
+        )
+        yield
+        task.cancel()
+        await asyncio.wait({task})
 
-    async def pass_(self, seconds: float) -> float:
-        """Let the next sleep take *seconds*; return what it asked for."""
-        asked = await self.asked.get()
-        self._woken.put_nowait(seconds)
-        return asked
-
-
-async def test_a_heart_beats_every_second() -> None:
-    time, beats = Time(), asyncio.Queue[None]()
-    task = asyncio.create_task(
-        Watchdog(asyncio.Lock(), time.clock).beat(lambda: beats.put_nowait(None))
-    )
-    assert await time.pass_(1.0) == 1.0
-    await beats.get()
-    task.cancel()
+    async def pass_(self, seconds: float) -> None:
+        """Let so much time pass once the watchdog sleeps."""
+        await self.time.asleep.wait()
+        self.time.asleep.clear()
+        self.time.advance(seconds)
 
 
-async def test_beats_come_at_whole_seconds_as_other_timers_do_so_that_one_wake_up_serves_all() -> (
+async def test_it_beats_at_multiples_of_five_seconds_so_that_one_wake_up_serves_other_timers() -> (
     None
 ):
-    time = Time()
-    task = asyncio.create_task(Watchdog(asyncio.Lock(), time.clock).beat(lambda: None))
-    assert await time.pass_(1.25) == 1.0
-    assert await time.pass_(0.75) == 0.75
-    assert await time.pass_(1.0) == 1.0
-    task.cancel()
+    stage = Stage()
+    async with stage.beating():
+        for seconds, beat in ((5.0, 105.0), (6.25, 111.25), (3.75, 115.0), (5.0, 120.0)):
+            await stage.pass_(seconds)
+            assert await stage.beats.get() == beat
 
 
 async def test_a_rhythm_that_is_faster_is_followed() -> None:
-    time = Time()
-    watchdog = Watchdog(asyncio.Lock(), time.clock)
-    task = asyncio.create_task(watchdog.beat(lambda: None, 0.25))
-    assert await time.pass_(0.25) == 0.25
-    task.cancel()
-    task = asyncio.create_task(watchdog.beat(lambda: None, math.inf))
-    await time.asked.get()
-    task.cancel()
+    stage = Stage()
+    async with stage.beating(rhythm=0.25):
+        await stage.pass_(0.25)
+        assert await stage.beats.get() == 100.25
+
+
+async def test_a_beat_that_is_hastened_comes_at_once_and_the_next_in_its_time() -> None:
+    stage = Stage()
+    async with stage.beating():
+        await stage.time.asleep.wait()
+        stage.time.asleep.clear()
+        stage.watchdog.hasten()
+        assert await stage.beats.get() == 100.0
+        await stage.pass_(5.0)
+        assert await stage.beats.get() == 105.0
+    assert stage.lags == [0.0], "the first was not late, for it was not due"
+
+
+async def test_a_beat_knows_how_late_the_loop_is(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage()
+    async with stage.beating():
+        for late in (0.0, 0.5, 0.0, 2.0, 0.25):
+            await stage.pass_(stage.time.clock.until_tick(5.0) + late)
+            await stage.beats.get()
+    assert stage.lags == [0.0, 0.5, 0.0, 2.0, 0.25]
+    assert caplog.text.count("event=loop-late seconds=2.000") == 1
 
 
 async def test_a_request_that_never_ends_stops_the_heart() -> None:
-    time, turn, beats = Time(), asyncio.Lock(), asyncio.Queue[None]()
-    watchdog = Watchdog(turn, time.clock)
-    task = asyncio.create_task(watchdog.beat(lambda: beats.put_nowait(None)))
-    await turn.acquire()
-    await time.pass_(1.0)
-    assert watchdog.trouble() == ""
-    time.reading += 20
-    for _ in range(10):
-        await asyncio.sleep(0)
-    assert watchdog.trouble() == "no beat for 21 seconds"
-    assert beats.empty(), "nothing that hangs on the watchdog is fed"
-    turn.release()
-    await beats.get()
-    assert watchdog.trouble() == ""
-    task.cancel()
+    stage = Stage()
+    async with stage.beating():
+        await stage.turn.acquire()
+        await stage.pass_(5.0)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert stage.watchdog.trouble() == ""
+        stage.time.advance(11.0)
+        assert stage.watchdog.trouble() == "no beat for 16 seconds"
+        assert stage.beats.empty(), "nothing that hangs on the watchdog is fed"
+        stage.turn.release()
+        await stage.beats.get()
+        assert stage.watchdog.trouble() == ""
