@@ -177,14 +177,26 @@ class Cgroups:
         )
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs that are set for those of *cgroups* that are here and have any."""
-        return self._of_each(
-            cgroups,
-            lambda hierarchy: hierarchy.mount,
-            lambda top, path, hierarchy: (
-                top.set(f"{path}/{hierarchy.written.format('cpus')}") or None
-            ),
-        )
+        """Return the CPUs of those of *cgroups* that are here and have any.
+
+        On version 2 one that has none of its own may use all of its parent's.
+        """
+
+        def read(top: Folder, path: str, hierarchy: _Hierarchy) -> CPUSet | None:
+            forms = (hierarchy.written, hierarchy.effective)
+            found = (top.set(f"{path}/{form.format('cpus')}") for form in forms)
+            return next(filter(None, found), None)
+
+        return self._of_each(cgroups, lambda hierarchy: hierarchy.mount, read)
+
+    def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str]:
+        """Return the files that hold these CPUs, be they there or not."""
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
+        name = hierarchy.written.format("cpus")
+        paths = filter(None, map(folder_of, cgroups))
+        return {f"{mount}/{path}/{name}" for path in paths}
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
         """Return the CPU time that those of *cgroups* have used that are here; for any thread."""

@@ -260,6 +260,7 @@ class Daemon:
 
     def _start(self, container_id: str) -> None:
         self.auditor.started(container_id)
+        self._overlaps.hasten()
 
     def _topology_changed(self) -> None:
         self.topology.feed.changed()

@@ -1,29 +1,38 @@
 """Overlaps: finds containers on CPUs that are somebody else's own, however they came there.
 
 What was seen in force can be undone: by a runtime that writes an older cpuset, by anybody who may
-write cgroups. So all cpusets are looked at every PERIOD, as long as anybody has CPUs of its own.
-That needs no lock, and no writing waits for it: what is found beside a batch that is being written,
-or a decision, is only a suspicion. `enforcement` looks again, alone and by the decisions of that
-moment, and puts an end to it.
+write cgroups. So as long as anybody has CPUs of its own, all cpusets are looked at after each
+decision, and after each write to one of them, of which the kernel tells. It is asked anew every
+PERIOD where it does not tell, and RARELY where it does.
+
+A look needs no lock, and no writing waits for it: what is found beside a batch that is being
+written, or a decision, is only a suspicion. `enforcement` looks again, alone and by the decisions
+of that moment, and puts an end to it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
+from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.node import Node
+from nri_policy.foundation.inotify import Inotify
+from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.plugin.enforcement import Enforcement
 
 log = logging.getLogger(__name__)
 
-PERIOD = 1.5  # seconds: an overlap ends within two
+PERIOD = 1.5  # seconds between two looks, at most: an overlap ends within two
+RARELY = 30.0  # the same while the kernel tells of writes
+SETTLE = 0.1  # seconds from the first news to the look: a change is many writes
+REST = 0.4  # seconds from a look to the next news that count
 
 
 class Cpusets(Protocol):
@@ -31,6 +40,10 @@ class Cpusets(Protocol):
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
         """Return the CPUs of those cgroups that are here, by the runtime's names."""
+        ...
+
+    def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str] | None:
+        """Return the files that hold them, be they there or not; None where they are no files."""
         ...
 
 
@@ -52,23 +65,44 @@ class Overlaps:
         self._enforcement = enforcement
         self._cpusets = cpusets
         self._clock = clock
+        self._news = asyncio.Event()
+        self._inotify: Inotify | None = None
+        self._trouble = ""  # why the kernel does not tell of writes
+        node.observe(self._note_decision)
+
+    def hasten(self) -> None:
+        """Have all looked at soon: there may be another cpuset."""
+        self._news.set()
 
     async def run(self) -> NoReturn:
-        """Look every `PERIOD`."""
-        while True:
-            await self._clock.tick(PERIOD)
+        """Look after news, and every now and then."""
+        with ExitStack() as stack:
             try:
-                await self.look()
-            except Exception:
-                log.exception("overlap-check-failed")
+                self._inotify = stack.enter_context(Inotify(self.hasten))
+            except OSError as error:
+                self._note_trouble(str(error))
+            calm = False
+            while True:
+                seconds = self._clock.until_tick(RARELY if calm else PERIOD)
+                if await self._clock.set_within(seconds, self._news):
+                    await self._clock.sleep(SETTLE)
+                self._news.clear()
+                try:
+                    calm = await self.look()
+                except Exception:
+                    log.exception("overlap-check-failed")
+                await self._clock.sleep(REST)
 
-    async def look(self) -> None:
-        """Have whoever is on CPUs of somebody else's own leave them."""
+    async def look(self) -> bool:
+        """Have whoever is on CPUs of somebody else's own leave them.
+
+        Return whether there was nobody, and the kernel tells of whoever will be.
+        """
         view = self._node.view
         taken = view.taken
         if not taken:
             self._enforcement.keep_overlaps(())
-            return
+            return True
         places = [
             _ContainerCPUs(
                 container_id=each, cgroup=placed.container.cgroup, allowed=view.sent[each][0]
@@ -76,17 +110,41 @@ class Overlaps:
             for each, placed in view.placed.items()
             if view.sent[each][0]
         ]
-        found = await asyncio.to_thread(_astray, self._cpusets, places, taken)
+        watched, found = await asyncio.to_thread(self._read, places, taken)
         self._enforcement.keep_overlaps(found)
         if found:
             await self._enforcement.look(*found)
+        return watched and not found
 
+    def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
+        """Return whether the kernel tells of changes from now on, and who is astray, by id."""
+        cgroups = [each.cgroup for each in places]
+        watched = self._watch(cgroups)  # before they are read: nothing is missed
+        cpus = self._cpusets.cpusets(cgroups)
+        astray = [
+            each.container_id
+            for each in places
+            if (cpus.get(each.cgroup, EMPTY) - each.allowed) & taken
+        ]
+        return watched, astray
 
-def _astray(cpusets: Cpusets, places: Iterable[_ContainerCPUs], taken: CPUSet) -> list[str]:
-    """Return the ids of containers that use CPUs which are taken, and not theirs."""
-    found = cpusets.cpusets(each.cgroup for each in places)
-    return [
-        each.container_id
-        for each in places
-        if (found.get(each.cgroup, EMPTY) - each.allowed) & taken
-    ]
+    def _watch(self, cgroups: Collection[str]) -> bool:
+        files = self._cpusets.cpuset_files(cgroups)
+        if self._inotify is None or files is None:
+            return False
+        try:
+            self._inotify.watch(files)
+        except OSError as error:
+            self._note_trouble(str(error))
+            return False
+        return True
+
+    def _note_trouble(self, reason: str) -> None:
+        if reason != self._trouble:
+            self._trouble = reason
+            text = f"checking every {PERIOD:g} s instead"
+            log.info("cpusets-not-watched", extra={"reason": reason, "text": text})
+
+    def _note_decision(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+        del event, outcome, view
+        self.hasten()

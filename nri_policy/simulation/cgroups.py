@@ -76,6 +76,9 @@ class SimulatedCgroups:
             each: there[each].cpus for each in cgroups if each in there and there[each].in_force
         }
 
+    def cpuset_files(self, cgroups: Iterable[str]) -> None:
+        """Return nothing: they are no files."""
+
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         """Change the CPUs of containers' cgroups; return what became of each."""
         return {cgroup: self._confine(cgroup, cpus, change) for cgroup, cpus in wanted.items()}

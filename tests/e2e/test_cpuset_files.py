@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,8 +12,10 @@ import pytest
 
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.inotify import Inotify
 from nri_policy.plugin.cpuset_files import MOST_BELOW, Change, Confined
 from tests.e2e import cgroup as cgroups
+from tests.support.patience import HANGS
 
 NAME = f"nri-policy-test-{os.getpid()}"
 
@@ -49,6 +53,10 @@ def cpus_of(folder: Path) -> str:
 def nested_matters(top: Path) -> bool:
     """Whether this is version 1, where the cgroups below are a matter of their own."""
     return not (top / "cgroup.controllers").exists()
+
+
+def run(program: str, *arguments: str) -> None:
+    subprocess.run(["sh", "-c", program, *arguments], check=True)
 
 
 def confine(cpus: str, change: Change) -> Confined:
@@ -90,3 +98,25 @@ def test_a_container_with_too_many_cgroups_below_is_left_to_the_runtime(top: Pat
 def test_a_probe_changes_nothing(top: Path) -> None:
     assert confine("", Change.REWRITE) == Confined(cpus=CPUSet([0, 1]), written=True)
     assert cpus_of(top) == "0-1"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        'echo 1 > "/$1"',
+        'unshare --mount sh -c "echo 1 > /$1"',
+        'd=$(mktemp -d) && mount --bind "$0" "$d" && echo 1 > "$d/cpuset.cpus"; umount "$d"',
+    ],
+    ids=["", "in another mount namespace", "through another mount"],
+)
+async def test_the_kernel_tells_of_a_cpuset_that_another_process_writes(
+    top: Path, program: str
+) -> None:
+    (file,) = Cgroups(Path("/")).cpuset_files([f"/{NAME}"])
+    changed = asyncio.Event()
+    with Inotify(changed.set) as inotify:
+        inotify.watch([file])
+        assert cpus_of(top) == "0-1"
+        run(program, str(top), file.removeprefix("/"))
+        await asyncio.wait_for(changed.wait(), HANGS)
+    assert cpus_of(top) == "1"

@@ -118,6 +118,19 @@ def test_an_owner_starts_on_cpus_that_all_its_neighbours_have_left(kubelet: Kube
         own.pod.delete()
 
 
+def test_who_is_put_on_an_exclusive_cpu_by_hand_is_off_it_soon(
+    kubelet: Kubelet, daemon: Daemon
+) -> None:
+    guest, own = kubelet.run("guest", BEST_EFFORT), kubelet.run("own", guaranteed(1000))
+    before = eventually(guest.cpus, lambda cpus: str(cpus) == decided(daemon, guest))
+    file = Path(cgroup.cpuset_hierarchy() or "", guest.cgroup.strip("/"), "cpuset.cpus")
+    for _ in range(3):
+        file.write_text(str(before | own.cpus()))
+        lived = overlap(guest, own)
+        log.info("%s: on it for %.0f ms", kubelet.version(), 1000 * lived)
+        assert guest.cpus() == before
+
+
 @pytest.fixture
 def slow(runtime: Runtime) -> Iterator[Kubelet]:
     """Runs pods whose containers take two seconds to be created."""

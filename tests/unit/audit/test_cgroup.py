@@ -245,6 +245,16 @@ def test_a_cgroup_that_was_never_set_may_use_what_it_inherits(root: Root) -> Non
     assert (found.cpus, found.cpu_quota, found.memory_limit) == ("0-7", 0, 0)
 
 
+def test_the_cpus_of_many_cgroups_are_read_be_they_set_or_inherited(root: Root) -> None:
+    root.cgroup(f"{POD}/1", "2-5", thread=1)
+    root.cgroup(f"{POD}/2", thread=2).set("cpus", "0-7", written="")
+    cgroups, names = Cgroups(root.path), [f"/{POD}/1", f"/{POD}/2", f"/{POD}/3", "/../etc"]
+    found = {name: str(cpus) for name, cpus in cgroups.cpusets(names).items()}
+    assert found == {f"/{POD}/1": "2-5", f"/{POD}/2": "0-7"}
+    mount = root.path / ("sys/fs/cgroup/cpuset" if root.version == 1 else "sys/fs/cgroup")
+    assert cgroups.cpuset_files(names) == {f"{mount}/{POD}/{n}/cpuset.cpus" for n in (1, 2, 3)}
+
+
 def test_the_cpus_of_a_cgroup_are_written(root: Root) -> None:
     root.cgroup(f"{POD}/1", "2-5")
     cgroups = Cgroups(root.path)

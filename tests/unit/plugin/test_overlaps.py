@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.events import Event
 from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from tests.support.daemon import pod, served
+from tests.support.daemon import Served, pod, served
+from tests.support.patience import HANGS
+from tests.unit.nri.peer import SleepingClock
 
 
 class Counting:
-    """Counts how often anybody was looked at."""
+    """Counts how often anybody was looked at; cpusets are files if there is a *folder* for them."""
 
-    def __init__(self, cpus: Mapping[str, str]) -> None:
+    def __init__(self, cpus: dict[str, str], folder: Path | None = None) -> None:
         self.looks = 0
+        self.folder = folder
         self.looked, self._loop = asyncio.Event(), asyncio.get_running_loop()
-        self._cpus = cpus
+        self.cpus = cpus
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
         self.looks += 1
         self._loop.call_soon_threadsafe(self.looked.set)
-        return {each: CPUSet.parse(self._cpus[each]) for each in cgroups if each in self._cpus}
+        return {each: CPUSet.parse(self.cpus[each]) for each in cgroups if each in self.cpus}
+
+    def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str] | None:
+        return None if self.folder is None else {str(self.file(each)) for each in cgroups}
+
+    def file(self, cgroup: str) -> Path:
+        assert self.folder is not None
+        return self.folder / cgroup.replace("/", "-")
 
 
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
@@ -64,3 +77,103 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
         await overlaps.look()
         assert [each.reason for each in events] == ["ExclusiveCPUsShared"]
         assert guest.cpus == decided
+
+
+class Time:
+    """A clock that a test turns: each sleep waits for the test, which sees for how long it is."""
+
+    def __init__(self) -> None:
+        self.reading = 100.0
+        self.clock = SleepingClock(now=lambda: self.reading, sleep=self._sleep)
+        self._asked: asyncio.Queue[tuple[float, asyncio.Event]] = asyncio.Queue()
+
+    async def _sleep(self, seconds: float) -> None:
+        slept = asyncio.Event()
+        self._asked.put_nowait((seconds, slept))
+        await slept.wait()
+
+    async def next_sleep(self, *, over: bool = True) -> float:
+        """Return how long the next sleep is, which is *over* then, or goes on."""
+        async with asyncio.timeout(HANGS):
+            seconds, slept = await self._asked.get()
+        if over:
+            self.reading += seconds
+            slept.set()
+        return round(seconds, 3)
+
+
+@asynccontextmanager
+async def looking(folder: Path, cpusets: Counting) -> AsyncIterator[tuple[Served, Time]]:
+    """Look again and again at a container beside another with a CPU of its own."""
+    time = Time()
+    async with served(folder, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("guest"), pod("own", "1"))
+        overlaps = Overlaps(it.daemon.node, it.daemon.parts.enforcement, cpusets, time.clock)
+        task = asyncio.create_task(overlaps.run())
+        yield it, time
+        task.cancel()
+        await asyncio.wait({task})
+
+
+async def test_while_the_kernel_tells_of_writes_a_look_follows_each_and_is_rare_else(
+    tmp_path: Path,
+) -> None:
+    counting = Counting({}, tmp_path)
+    async with looking(tmp_path, counting) as (it, time):
+        files = [counting.file(each.message.linux.cgroups_path) for each in it.runtime.containers]
+        for each in files:
+            each.touch()
+        assert await time.next_sleep() == 0.5, "to a multiple of the period"
+        assert [await time.next_sleep(), counting.looks] == [0.4, 1]
+        assert [await time.next_sleep(), counting.looks] == [19.1, 1]
+        assert [await time.next_sleep(), counting.looks] == [0.4, 2]
+        await time.next_sleep(over=False)
+        for looks, each in enumerate(files, 3):
+            each.write_text("0")
+            assert await time.next_sleep() == 0.1, "a change is many writes"
+            assert [await time.next_sleep(), counting.looks] == [0.4, looks]
+            assert await time.next_sleep(over=False) > 25
+
+
+async def test_after_a_decision_new_containers_are_looked_at_and_watched(tmp_path: Path) -> None:
+    counting = Counting({}, tmp_path)
+    async with looking(tmp_path, counting) as (it, time):
+        for _ in range(2):
+            await time.next_sleep()
+        await time.next_sleep(over=False)
+        await it.start(pod("new"))
+        new = counting.file(it.runtime.containers[-1].message.linux.cgroups_path)
+        new.touch()
+        assert await time.next_sleep() == 0.1
+        assert [await time.next_sleep(), counting.looks] == [0.4, 2]
+        await time.next_sleep(over=False)
+        new.write_text("0")
+        assert await time.next_sleep() == 0.1
+
+
+async def test_while_it_does_not_all_are_looked_at_every_period(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    counting = Counting({}, tmp_path / ("x" * 200) / ("x" * 5000))
+    async with looking(tmp_path, counting) as (_, time):
+        assert await time.next_sleep() == 0.5
+        for looks in range(1, 4):
+            assert [await time.next_sleep(), counting.looks] == [0.4, looks]
+            assert await time.next_sleep() == 1.1, "the rest of the period"
+    assert caplog.text.count("event=cpusets-not-watched") == 1
+    assert "File name too long" in caplog.text
+
+
+async def test_who_cannot_be_made_to_leave_is_looked_at_every_period(tmp_path: Path) -> None:
+    counting = Counting({}, tmp_path)
+    async with looking(tmp_path, counting) as (it, time):
+        guest, _ = it.runtime.containers
+        counting.cpus[guest.message.linux.cgroups_path] = "0-15"
+        for _ in range(3):
+            await time.next_sleep()
+            assert await time.next_sleep() == 0.4
+        counting.cpus.clear()
+        for _ in range(2):
+            await time.next_sleep()
+        assert await time.next_sleep() > 1.5
