@@ -1,7 +1,7 @@
 """Exposed resources: what containers see of what they hold, kept as the engine has it.
 
-A new container's are written when it starts: nobody reads them before. A change is written later,
-by a thread.
+A new container's are written once the answer to its creation has left, at the latest when it
+starts: nobody reads them before. A change is written later, by a thread.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ExposedResources:
     def __init__(self, node: Node, exposure: Exposure) -> None:
         self._node = node
         self._exposure = exposure
-        self._unseen: set[str] = set()  # containers that are to be shown theirs when they start
+        self._unseen: set[str] = set()  # containers whose files are not written yet
         self._stale: dict[str, None] = {}  # containers whose files are out of date
         self._updating: asyncio.Task[None] | None = None
 
     def add(self, container_id: str) -> Mount | None:
-        """Return the mount that shows a new container its resources, once it has them: `show`.
+        """Return the mount that shows a new container its resources, written a moment later.
 
         None where that fails: it must not keep the container from running.
         """
@@ -45,10 +45,12 @@ class ExposedResources:
             log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
             return None
         self._unseen.add(container_id)
+        # not only at its start: we may be gone by then
+        asyncio.get_running_loop().call_soon(self.show, container_id)
         return self._exposure.mount(container_id)
 
     def show(self, container_id: str) -> None:
-        """Write what a container that starts is to see."""
+        """Write what a container is to see when it starts, unless it is written."""
         if container_id in self._unseen:
             self._unseen.remove(container_id)
             self._write({container_id: self._node.view.exposed(container_id)})

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 PERIOD = 1.5  # seconds between two looks, at most: an overlap ends within two
 RARELY = 30.0  # the same while the kernel tells of writes
 SETTLE = 0.1  # seconds from the first news to the look: a change is many writes
-REST = 0.4  # seconds from a look to the next news that count
+REST = PERIOD - SETTLE  # seconds from a look to the next news that count
 
 
 class Cpusets(Protocol):

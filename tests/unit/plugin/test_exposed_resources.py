@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -65,6 +66,27 @@ async def test_a_running_container_sees_what_changed_for_it(
     await stage.written()
     assert stage.seen(shared).splitlines() == stage.due(shared)
     assert stage.seen(shared) != before
+
+
+async def test_a_new_container_sees_its_resources_once_the_creation_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may start while the daemon is not there."""
+    stage, container = Stage(tmp_path, monkeypatch), nodes.best_effort()
+    await stage.create(container)
+    assert [*(tmp_path / container.id).iterdir()] == []
+    await asyncio.sleep(0)
+    assert stage.seen(container).splitlines() == stage.due(container)
+
+
+async def test_a_container_that_is_removed_at_once_is_shown_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, container = Stage(tmp_path, monkeypatch), nodes.best_effort()
+    await stage.create(container)
+    stage.exposed.remove(container.id)
+    await asyncio.sleep(0)
+    assert not (tmp_path / container.id).exists()
 
 
 async def test_a_container_sees_what_it_has_when_it_starts(

@@ -124,14 +124,14 @@ async def test_while_the_kernel_tells_of_writes_a_look_follows_each_and_is_rare_
         for each in files:
             each.touch()
         assert await time.next_sleep() == 0.5, "to a multiple of the period"
-        assert [await time.next_sleep(), counting.looks] == [0.4, 1]
-        assert [await time.next_sleep(), counting.looks] == [19.1, 1]
-        assert [await time.next_sleep(), counting.looks] == [0.4, 2]
+        assert [await time.next_sleep(), counting.looks] == [1.4, 1]
+        assert [await time.next_sleep(), counting.looks] == [18.1, 1]
+        assert [await time.next_sleep(), counting.looks] == [1.4, 2]
         await time.next_sleep(over=False)
         for looks, each in enumerate(files, 3):
             each.write_text("0")
             assert await time.next_sleep() == 0.1, "a change is many writes"
-            assert [await time.next_sleep(), counting.looks] == [0.4, looks]
+            assert [await time.next_sleep(), counting.looks] == [1.4, looks]
             assert await time.next_sleep(over=False) > 25
 
 
@@ -145,7 +145,7 @@ async def test_after_a_decision_new_containers_are_looked_at_and_watched(tmp_pat
         new = counting.file(it.runtime.containers[-1].message.linux.cgroups_path)
         new.touch()
         assert await time.next_sleep() == 0.1
-        assert [await time.next_sleep(), counting.looks] == [0.4, 2]
+        assert [await time.next_sleep(), counting.looks] == [1.4, 2]
         await time.next_sleep(over=False)
         new.write_text("0")
         assert await time.next_sleep() == 0.1
@@ -159,8 +159,8 @@ async def test_while_it_does_not_all_are_looked_at_every_period(
     async with looking(tmp_path, counting) as (_, time):
         assert await time.next_sleep() == 0.5
         for looks in range(1, 4):
-            assert [await time.next_sleep(), counting.looks] == [0.4, looks]
-            assert await time.next_sleep() == 1.1, "the rest of the period"
+            assert [await time.next_sleep(), counting.looks] == [1.4, looks]
+            assert await time.next_sleep() == 0.1, "the rest of the period"
     assert caplog.text.count("event=cpusets-not-watched") == 1
     assert "File name too long" in caplog.text
 
@@ -172,7 +172,7 @@ async def test_who_cannot_be_made_to_leave_is_looked_at_every_period(tmp_path: P
         counting.cpus[guest.message.linux.cgroups_path] = "0-15"
         for _ in range(3):
             await time.next_sleep()
-            assert await time.next_sleep() == 0.4
+            assert await time.next_sleep() == 1.4
         counting.cpus.clear()
         for _ in range(2):
             await time.next_sleep()
