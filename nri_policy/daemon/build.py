@@ -50,6 +50,7 @@ from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.metrics import Elsewhere, Metrics
 from nri_policy.observability.watchdog import Watchdog
 from nri_policy.plugin.daemon_events import DaemonEvents
+from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.overlaps import Cpusets, Overlaps
@@ -118,21 +119,26 @@ class Daemon:
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
         self.metrics = Metrics(self._version, self._now(), elsewhere=self._count_elsewhere)
         self.node = Node(
-            Engine(machine, settings, self._store.held.earlier), took=self.metrics.took
+            Engine(machine, settings, self._store.held.earlier),
+            commit=self._commit,
+            took=self.metrics.took,
         )
         self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.lagged)
         self._build_runtime_side(host)
         self._build_read_side(host)
         self._unused = host.unused
         self._decision_log = DecisionLog()
-        self.node.observe(self._decision_log.note)
-        self.node.observe(DecisionEvents(host.record).decided)
-        self.node.observe(self.topology.feed.decided)
-        self.node.observe(self.metrics.decided)
-        self.node.observe(self.readiness.decided)
-        self.node.observe(self.claim_driver.decided)
-        self.node.observe(self._note_deadlines)
-        self.node.observe(self._keep)
+        self.node.observe(
+            log_decision,
+            self._decision_log.note,
+            self.status.decided,
+            DecisionEvents(host.record).decided,
+            self.topology.feed.decided,
+            self.metrics.decided,
+            self.readiness.decided,
+            self.claim_driver.decided,
+            self._note_deadlines,
+        )
 
     def _build_runtime_side(self, host: Environment) -> None:
         """Make what answers the runtime, and what brings its containers where they belong."""
@@ -243,6 +249,7 @@ class Daemon:
     async def close(self) -> None:
         """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
         async with self.reloads.turn, self.node.turn:
+            self.node.catch_up()
             self._store.close()
 
     def _took_over(self) -> None:
@@ -297,7 +304,7 @@ class Daemon:
             for each in others:
                 each.cancel()
 
-    def _keep(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def _commit(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Store what was decided; what cannot be stored now is made up for later."""
         try:
             self._store.commit(event, outcome, view, self._now())

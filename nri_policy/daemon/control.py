@@ -113,6 +113,7 @@ class Control:
     async def status(self, request: pb.StatusRequest, context: _Context) -> pb.Document:
         """Return how the daemon is as `status -o json` prints it."""
         del request, context
+        self._node.catch_up()
         view, latest = self._node.view, self._reloads.latest
         layout = view.layout
         used = own_usage()
@@ -155,6 +156,7 @@ class Control:
     async def containers(self, request: pb.ContainersRequest, context: _Context) -> pb.Document:
         """Return the containers as `containers -o json` prints them."""
         del context
+        self._node.catch_up()
         view, causes = self._node.view, self._decision_log.causes
         cgroups, shown = {}, {}
         for holding in view.holdings():
@@ -206,6 +208,7 @@ class Control:
 
     async def explain(self, request: pb.ExplainRequest, context: _Context) -> pb.Document:
         """Return why a container, or each of a pod, is where it is, or was."""
+        self._node.catch_up()
         view, refusals = self._node.view, dict(self._decision_log.refusals)
         placed = view.by_name()
         known: dict[str, Container] = {
@@ -336,6 +339,7 @@ class Control:
             text = f"{_MOST_WATCHING} others watch already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watching += 1
+        self._node.catch_up()
         try:
             with self._decision_log.watching() as watcher:
                 await context.send_initial_metadata(())

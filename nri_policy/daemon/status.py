@@ -71,9 +71,9 @@ class Status:
         self.synchronized = synchronized
         self.not_taken = not_taken
         self._latest: Explanation | None = None  # of a decision about a container
-        node.observe(self._note)
 
-    def _note(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
+    def decided(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
+        """Note the latest decision about a container; an observer of the node."""
         self._latest = getattr(outcome, "explanation", None) or self._latest
 
     @property
@@ -90,6 +90,7 @@ class Status:
         """Return in one line how the daemon is."""
         if not self.synchronized.is_set():
             return "waiting for the runtime"
+        self._node.catch_up()
         view, latest = self._node.view, self._latest
         shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
         if latest is not None:

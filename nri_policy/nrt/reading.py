@@ -146,6 +146,7 @@ class Feed:
 
     async def read(self) -> Reading:
         """Return how it is now."""
+        self._node.catch_up()
         now = self._node.view
         view, counted = with_coming(self._node)
         reading = Reading(

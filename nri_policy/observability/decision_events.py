@@ -1,11 +1,10 @@
 """Decisions as events of their pods: one line each, for `kubectl describe pod`.
 
-The text is made once the answer to the runtime has left. While nothing is pinned nothing is said.
+While nothing is pinned nothing is said.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from nri_policy.engine.event import Created, Event, Resized
@@ -35,7 +34,7 @@ class DecisionEvents:
         if isinstance(outcome, Decision) and settings.events is PodEvents.REFUSALS:
             return
         if isinstance(event, Created | Resized) and (container := _container_of(event, view)):
-            asyncio.get_running_loop().call_soon(self._say, type(event), container, outcome)
+            self._say(type(event), container, outcome)
 
     def _say(self, kind: type[Created | Resized], container: Container, outcome: Outcome) -> None:
         text = _text(outcome)

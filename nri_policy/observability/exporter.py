@@ -82,6 +82,7 @@ class Exporter:
 
     async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
         """Return what is counted, and a picture of the state that is not too old."""
+        self._node.catch_up()
         layout = self._node.view.layout
         period = layout.settings.instrumentation.report_period
         taken = self._taken

@@ -8,6 +8,7 @@ Others import from these modules:
 | `convert` | NRI messages to the engine's values and back |
 | `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
 | `daemon_events` | what happens to a node without the runtime: time, settings, hardware |
+| `decisions` | events to the node, and the log of what was decided |
 | `equipment` | what the host can do for classes, as the kernel and the OCI runtime say |
 | `exposure` | what containers are told of themselves: `/.nri-resource-policy/resources.sh` |
 | `findings` | what a look at the cgroups showed that should not be, for all who are to know |

@@ -1,13 +1,11 @@
-"""Decisions: events to the node, and its decisions to all that follow from them.
+"""Decisions: events to the node, and its decisions to all that the answer depends on.
 
 Owns what is logged of a decision, and what becomes of a refusal. Whoever calls has the turn.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from functools import partial
 
 from nri_policy.engine.event import (
     Created,
@@ -17,9 +15,9 @@ from nri_policy.engine.event import (
     Resized,
     Unprepared,
 )
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import Decision, Outcome
 from nri_policy.foundation.refusal import Refused
-from nri_policy.node import Node
+from nri_policy.node import Node, NodeView
 from nri_policy.nri.errors import CallRefused
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.update_queue import UpdateQueue
@@ -82,24 +80,31 @@ class Decisions:
         return "-"
 
     def _follow(self, decision: Decision) -> None:
-        """Keep what is to be told, and log one line."""
-        if decision.explanation is not None and decision.placement is not None:
-            # once the answer has left: whoever takes the log in may be slow
-            fields = {
-                "container": decision.explanation.container,
-                "cpus": decision.placement.cpus,
-                "mems": decision.placement.mems,
-                "pool": decision.explanation.pool_name,
-            }
-            asyncio.get_running_loop().call_soon(partial(log.info, "placed", extra=fields))
+        """Keep what is to be told."""
         self._update_queue.note(decision.changes)
         if decision.placement is not None and self._update_queue.is_overdue:
             self._update_queue.note([decision.placement])
         self._writing.claim()  # before anybody tells the runtime of all there is
         for change in decision.changes:
             self._resources.update(change.container_id)
-        asked = decision.explanation.container if decision.explanation else "-"
-        for warning in decision.warnings:
-            log.warning("warning", extra={"container": asked, "text": warning})
-        for note in decision.notes:
-            log.info("note", extra={"container": asked, "text": note})
+
+
+def log_decision(_event: Event, outcome: Outcome, _view: NodeView) -> None:
+    """Log what was decided; an observer of the node, for whoever takes the log in may be slow."""
+    if not isinstance(outcome, Decision):  # who asked logs a refusal
+        return
+    asked = "-"
+    if outcome.explanation is not None:
+        asked = outcome.explanation.container
+        if outcome.placement is not None:
+            fields = {
+                "container": asked,
+                "cpus": outcome.placement.cpus,
+                "mems": outcome.placement.mems,
+                "pool": outcome.explanation.pool_name,
+            }
+            log.info("placed", extra=fields)
+    for warning in outcome.warnings:
+        log.warning("warning", extra={"container": asked, "text": warning})
+    for note in outcome.notes:
+        log.info("note", extra={"container": asked, "text": note})

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
+from prometheus_client import Metric
 
 from nri_policy.control.decision_log import MOST_WAITING
 from nri_policy.control.intake import Intake
 from nri_policy.daemon.control import Control
-from nri_policy.engine.event import Started
+from nri_policy.engine.event import Created, Event, Resized, Started
 from nri_policy.engine.grant import Decision
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.node import Newcomer, WhatIf
+from nri_policy.observability.exporter import Exporter
 from nri_policy.plugin.sources import Sources
 from nri_policy.plugin.update_queue import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
@@ -599,3 +602,57 @@ async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path:
     ]
     assert [note for note in shown["notes"] if note.startswith("agent.podResourceAPI is off")]
     assert not [note for note in quiet["notes"] if "podResourceAPI" in note]
+
+
+async def test_who_reads_is_told_of_what_was_decided_just_now(tmp_path: Path) -> None:
+    """Though the observers, which no answer waits for, have not heard of it when they ask."""
+    async with served(tmp_path) as node:
+        daemon, control, nobody = node.daemon, node.daemon.control, cast("Any", None)
+
+        async def handle(event: Event) -> None:
+            async with daemon.node.turn:
+                with suppress(PlacementError):
+                    daemon.node.handle(event)
+
+        async def decide(milli: int = 1000) -> Container:
+            container = nodes.container(milli)
+            await handle(Created(container=container))
+            return container
+
+        before = daemon.topology.feed.generation
+        await decide()
+        assert (await daemon.topology.feed.read()).generation == before + 1
+        assert (await decide()).full_name in daemon.status.line()
+        refused = await decide(99_000)
+        document = await control.status(pb.StatusRequest(), nobody)
+        assert decode(document.json, StatusReport).refused == 1
+        also = await decide(99_000)
+        listed = await control.containers(pb.ContainersRequest(), nobody)
+        assert json.loads(listed.json).keys() >= {refused.full_name, also.full_name}
+        resized = await decide(1000)
+        await handle(Resized(container_id=resized.id, resources=nodes.container(99_000).resources))
+        request = pb.ExplainRequest(name=resized.full_name)
+        assert json.loads((await control.explain(request, nobody)).json)["refused_resize"]
+        counted, _ = await Exporter(daemon.metrics, daemon.node, lambda: 0.0)._read()
+        await decide()
+        after, _ = await Exporter(daemon.metrics, daemon.node, lambda: 0.0)._read()
+        assert _placed(after) == _placed(counted) + 1
+        await decide()
+        later = asyncio.ensure_future(decide())
+        watching = control.watch(pb.WatchRequest(), cast("Any", _Caller()))
+        first = await anext(aiter(watching))
+        assert first.container == (await later).full_name, "it watches from now on"
+
+
+class _Caller:
+    async def send_initial_metadata(self, metadata: object) -> None: ...
+
+
+def _placed(counted: tuple[Callable[[], Metric], ...]) -> float:
+    """Return how many containers were placed, by what is counted."""
+    samples = (sample for make in counted for sample in make().samples)
+    return sum(
+        sample.value
+        for sample in samples
+        if sample.name == "nri_policy_allocations_total" and sample.labels["result"] == "placed"
+    )

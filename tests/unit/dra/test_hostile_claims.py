@@ -225,14 +225,17 @@ async def test_the_owner_of_a_claim_hears_that_it_has_lost_cpus(tmp_path: Path) 
     async with cluster(tmp_path) as them:
         made = await them.allocate("fast", cpu("numa1", "3"))
         await them.kubelet.prepare("uid-web", made)
-        machine = them.node.daemon.node.view.layout.machine
+        node, events = them.node.daemon.node, them.node.daemon.events
+        machine = node.view.layout.machine
         few = with_cpus(machine, machine.online - CPUSet.parse("4"))
-        await them.node.daemon.events.reconfigure(machine=few, instead_of=machine)
+        await events.reconfigure(machine=few, instead_of=machine)
+        node.catch_up()
         assert held(them) == {"fast/cpu/numa1": "5-7"}
         assert [each["value"] for each in them.kubelet.env(made)] == ["5-7"]
         assert not them.events
         fewer = with_cpus(machine, machine.online - CPUSet.parse("4-5"))
-        await them.node.daemon.events.reconfigure(machine=fewer, instead_of=few)
+        await events.reconfigure(machine=fewer, instead_of=few)
+        node.catch_up()
         assert held(them) == {"fast/cpu/numa1": "6-7"}
         (event,) = them.events
         assert event.about == Subject.claim("default", "fast", "uid-fast")

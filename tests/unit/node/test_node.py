@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
+from nri_policy.engine.event import Created, Event, Reconfigured, Stopped, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import Node, NodeView, Outcome
@@ -58,6 +59,8 @@ async def test_observers_see_each_event_with_the_node_after_it() -> None:
             node.handle(Created(container=too_large))
         with pytest.raises(CapacityError):
             node.handle(impossible)
+        assert not seen, "no answer waits for them"
+        await asyncio.sleep(0)
     assert [type(outcome) for _, outcome, _ in seen] == [Decision, PlacementError, CapacityError]
     assert seen[0][1] is decision
     assert all(view is node.view for _, _, view in seen), "what is refused changes nothing"
@@ -72,7 +75,57 @@ async def test_the_time_that_the_engine_took_is_told_of_what_is_refused_as_well(
         node.handle(events[0])
         with pytest.raises(PlacementError):
             node.handle(events[1])
+    node.catch_up()
     assert took == events
+
+
+async def test_only_what_is_to_be_committed_is_done_before_the_answer() -> None:
+    order: list[str] = []
+    _, engine = idle()
+
+    def note(where: str) -> Callable[[Event, Outcome, NodeView], None]:
+        return lambda event, _outcome, _view: order.append(f"{where} {kind(event)}")
+
+    node, container = Node(engine, commit=note("commit")), nodes.container(1000)
+    node.observe(note("first"), note("second"))
+    async with node.turn:
+        node.handle(Created(container=container))
+        node.handle(Stopped(container_id=container.id))
+        assert order == ["commit created", "commit stopped"]
+        node.catch_up()
+    events = ["first created", "second created", "first stopped", "second stopped"]
+    assert order[2:] == events, "who reads what they have noted has them hear of it first"
+    await asyncio.sleep(0)
+    assert order[2:] == events, "once"
+
+
+async def test_an_observer_hears_nothing_that_was_decided_before_it_came() -> None:
+    node, _ = idle()
+    seen: list[Event] = []
+    async with node.turn:
+        node.handle(Created(container=nodes.container(1000)))
+        node.observe(lambda event, *_: seen.append(event))
+        await asyncio.sleep(0)
+    assert not seen
+
+
+async def test_a_bug_in_one_observer_keeps_no_other_from_hearing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node, _ = idle()
+    seen: list[Event] = []
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    node.observe(fail, lambda event, *_: seen.append(event))
+    events = [Created(container=nodes.container(1000)) for _ in range(2)]
+    async with node.turn:
+        for each in events:
+            node.handle(each)
+    await asyncio.sleep(0)
+    assert seen == events
+    assert caplog.text.count("event=observer-failed kind=created") == 2
 
 
 async def test_a_view_stays_as_it_was() -> None:

@@ -18,6 +18,7 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
+from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
@@ -218,6 +219,7 @@ async def test_no_answer_waits_for_the_log(
 ) -> None:
     caplog.set_level(logging.INFO)
     stage = Stage(tmp_path)
+    stage.node.observe(log_decision)
     async with stage.node.turn:
         await stage.plugin.create_container(*made("a", 1000))
     assert "event=placed" not in caplog.text
