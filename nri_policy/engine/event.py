@@ -21,7 +21,7 @@ from nri_policy.workload.request import Entitlement
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
 
-class Created(Struct, frozen=True, kw_only=True, tag="created"):
+class Created(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="created"):
     """A container is about to be created."""
 
     container: Container
@@ -92,7 +92,7 @@ class Unprepared(Struct, frozen=True, kw_only=True, tag="unprepared"):
     claim: str  # uid
 
 
-class StoredGrant(Struct, frozen=True, kw_only=True):
+class StoredGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What an earlier engine granted, and enough of who held it to know that again."""
 
     pod_uid: str

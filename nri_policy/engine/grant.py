@@ -16,7 +16,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.workload.request import Request, Sort
 
 
-class Grant(Struct, frozen=True, kw_only=True):
+class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one container, a room, or a part of a claim, holds."""
 
     pool: int  # id in the tree
@@ -71,7 +71,7 @@ class Held(Struct, frozen=True, kw_only=True):
 
 
 # One decision may make hundreds of these. They are in no cycle: the collector need not know them.
-class Placement(Struct, frozen=True, kw_only=True, gc=False):
+class Placement(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What the runtime is told of one container; None and an empty set mean: leave alone."""
 
     container_id: str

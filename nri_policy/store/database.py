@@ -276,10 +276,9 @@ def _structure(machine: Machine, cpus: CPUSet) -> tuple[object, ...]:
 
 def checksum(*cells: bytes | float | None) -> int:
     """Return the checksum of a row's cells."""
-    total = 0
-    for cell in cells:
-        total = zlib.crc32(cell if isinstance(cell, bytes) else str(cell).encode(), total)
-    return total
+    return zlib.crc32(
+        b"".join([cell if isinstance(cell, bytes) else str(cell).encode() for cell in cells])
+    )
 
 
 def verify(found: object, *cells: bytes | float | None) -> None:

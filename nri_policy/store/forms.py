@@ -4,9 +4,10 @@ Owns what is left out and how it is read back. Types are checked on reading, so 
 value or ValueError. A stored type may gain a field with a default, and a Table, which
 names its columns, a column; whatever else changes in one asks for another `database.VERSION`.
 
-Of a pod's annotations only ours are kept: nothing else counts for a decision. What is beyond
-`MAX_TEXTS` in one map is left out as well: then a replay may differ, and the journal stays small.
-Requests are kept without affinities and hints, explanations with the `MAX_PULLS` strongest pulls.
+A field that has its default is left out. Of a pod's annotations only ours are kept: nothing else
+counts for a decision. What is beyond `MAX_TEXTS` in one map is left out as well: then a replay may
+differ, and the journal stays small. Requests are kept without affinities and hints, explanations
+with the `MAX_PULLS` strongest pulls.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
     machine: Machine | None
 
 
-class _Explanation(Struct, frozen=True, kw_only=True):
+class _Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str
     outcome: str  # of a DecisionKind
-    request: dict[str, Any] | None
+    request: Any  # a Request, which is read as a map; None
     pool: int | None
     pulls: tuple[Pull, ...] | None
     notes: tuple[str, ...]
 
 
-class _Decision(Struct, frozen=True, kw_only=True):
+class _Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container_id: str | None
     grant: Grant | None
     placement: Placement | None
@@ -136,7 +137,7 @@ def encode_decision(
         why = _Explanation(
             container=explanation.container,
             outcome=explanation.kind.value,
-            request=None if request is None else _request_form(request),
+            request=None if request is None else _trim_request(request),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
             notes=explanation.notes,
@@ -230,13 +231,14 @@ def decode_decision(
     return decision, form.refusal
 
 
-def _request_form(request: Request) -> dict[str, Any]:
-    steering = replace(request.steering, affinities=(), hints=(), zone=None)
-    form: dict[str, Any] = msgspec.to_builtins(replace(request, steering=steering))
-    return form
+def _trim_request(request: Request) -> Request:
+    steering = request.steering
+    if not (steering.affinities or steering.hints or steering.zone):
+        return request
+    return replace(request, steering=replace(steering, affinities=(), hints=(), zone=None))
 
 
-def _read_request(form: dict[str, Any]) -> Request:
+def _read_request(form: Any) -> Request:
     """Return the request in *form*; earlier versions had no map for what steers."""
     return msgspec.convert({"steering": form, **form}, Request)
 
@@ -259,8 +261,10 @@ def _trim_pod(pod: Pod) -> Pod:
     return replace(pod, annotations=_shorten(ours), labels=_shorten(pod.labels))
 
 
-def _shorten(texts: Mapping[str, str]) -> dict[str, str]:
+def _shorten(texts: Mapping[str, str]) -> Mapping[str, str]:
     """Return as many of *texts* as there is room for."""
+    if sum(map(len, texts)) + sum(map(len, texts.values())) <= MAX_TEXTS:
+        return texts
     kept, room = {}, MAX_TEXTS
     for key, text in texts.items():
         room -= len(key) + len(text)

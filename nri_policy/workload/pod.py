@@ -31,7 +31,7 @@ class ContainerState(IntEnum):
     RUNNING = 2
 
 
-class Resources(Struct, frozen=True, kw_only=True):
+class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A container's cgroup settings as the runtime holds them; 0 and "" mean not set."""
 
     cpu_shares: int = 0
@@ -71,7 +71,7 @@ class Resources(Struct, frozen=True, kw_only=True):
         return ""
 
 
-class Pod(Struct, frozen=True, kw_only=True):
+class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pod sandbox."""
 
     id: str
@@ -85,7 +85,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     hints: tuple[Hint, ...] = ()  # what the kubelet says is near to any of its containers
 
 
-class Container(Struct, frozen=True, kw_only=True):
+class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A container of a pod, or what stands for another holder of CPUs and has its id.
 
     That is the pod as a whole, or a part of a resource claim.

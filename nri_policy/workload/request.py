@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum, StrEnum
 
-from msgspec import Struct, convert
-from msgspec.structs import replace
+from msgspec import Struct
 
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
@@ -55,7 +54,7 @@ class Isolation(IntEnum):
     REQUIRED = 2
 
 
-class Entitlement(Struct, frozen=True, kw_only=True):
+class Entitlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a container is entitled to: two that are entitled to the same need no other place.
 
     It is stored with a grant. What only steers a choice is not in it: who has chosen stays.
@@ -91,7 +90,7 @@ class Entitlement(Struct, frozen=True, kw_only=True):
         return 1000 * self.exclusive + self.shared
 
 
-class Steering(Struct, frozen=True, kw_only=True):
+class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What steers the choice among places, or explains it: a change of it moves no one."""
 
     isolated: Isolation
@@ -112,7 +111,7 @@ class Steering(Struct, frozen=True, kw_only=True):
     because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
 
 
-class Request(Entitlement, frozen=True, kw_only=True):
+class Request(Entitlement, frozen=True, kw_only=True, omit_defaults=True):
     """What one container asks for: what it is entitled to, and what steers the choice."""
 
     steering: Steering
@@ -120,8 +119,21 @@ class Request(Entitlement, frozen=True, kw_only=True):
     @property
     def entitlement(self) -> Entitlement:
         """What it is entitled to whatever its pod has: its share of the pod's memory is not."""
-        memory = 0 if self.pod_memory else self.memory
-        return replace(convert(self, Entitlement, from_attributes=True), memory=memory)
+        return Entitlement(
+            sort=self.sort,
+            qos=self.qos,
+            exclusive=self.exclusive,
+            shared=self.shared,
+            cpu_limit=self.cpu_limit,
+            hide_hyperthreads=self.hide_hyperthreads,
+            movable=self.movable,
+            memory=0 if self.pod_memory else self.memory,
+            memory_limit=self.memory_limit,
+            memory_kinds=self.memory_kinds,
+            memory_preserve=self.memory_preserve,
+            cold_start=self.cold_start,
+            pod_memory=self.pod_memory,
+        )
 
 
 def request_of(

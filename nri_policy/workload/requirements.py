@@ -21,7 +21,7 @@ _ALLOWED = (
 _MAX_SIZE = 1 << 20  # characters
 
 
-class Requirements(Struct, frozen=True, kw_only=True):
+class Requirements(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Requests and limits; None where there is none."""
 
     cpu_request: int | None = None  # milli-CPU

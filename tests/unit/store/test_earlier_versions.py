@@ -55,13 +55,16 @@ _NAMES = (
 THIRD_VERSION = struct.pack("=QQ", (1 << 20) + 3, len(_NAMES)) + _NAMES + SECOND_VERSION[8:]
 POOLS = 7
 ADDED = b',"full_cores":"off"'
-# What a stored grant had when a request was not yet two: of what steers, only that nothing does.
-NOT_STEERED = b',"isolated":0,"priority":"none","hints":[],"full_cores":"off","because":""'
+# What a stored grant had when a request was not yet two: of what steers, only that nothing does. And
+# what was not left out where it was the usual.
+NOT_STEERED = (
+    b',"pod_memory":0,"isolated":0,"priority":"none","hints":[],"full_cores":"off","because":""'
+)
 
 
 def flatten(form: bytes) -> bytes:
     """Return a stored *form* as it was when a request had what steers beside what it asks for."""
-    without = re.sub(rb'("request":\{[^{}]*"pod_memory":\d+)\}', rb"\1" + NOT_STEERED + b"}", form)
+    without = re.sub(rb'("request":\{[^{}]*"cold_start":null)\}', rb"\1" + NOT_STEERED + b"}", form)
     return re.sub(rb',"steering":\{([^{}]*)\}', rb",\1", without)
 
 

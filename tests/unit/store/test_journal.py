@@ -3,8 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, Reconfigured, Resized
+from nri_policy.engine.event import Created, Reconfigured, Resized, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
@@ -13,6 +14,7 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import explanation_report
 from nri_policy.settings import Quantity
 from nri_policy.store.errors import DamagedStoreError
+from nri_policy.store.forms import decode_event, encode_event
 from nri_policy.store.journal import open_journal
 from nri_policy.workload.annotations import AnnotationError
 from tests.support import nodes, stores
@@ -36,6 +38,14 @@ def test_a_past_decision_is_explained_as_it_was_then(tmp_path: Path) -> None:
     assert (record.time, record.refusal) == (17.25, None)
     assert record.event == Created(container=container)
     assert (record.decision.grant, record.decision.placement) == (decided.grant, decided.placement)
+
+
+def test_what_is_the_usual_takes_no_bytes_of_a_record() -> None:
+    event = Created(container=nodes.container(1000))
+    assert b"stands_for_pod" not in encode_event(event)
+    assert decode_event(kind(event), encode_event(event), "a test") == event
+    odd = replace(event, container=replace(event.container, stands_for_pod=True))
+    assert b"stands_for_pod" in encode_event(odd)
 
 
 def test_a_past_explanation_names_who_pulled(tmp_path: Path) -> None:
