@@ -134,8 +134,8 @@ class Claims:
 
     def _shown(self, container: nri_pb2.Container) -> Iterator[ClaimPart]:
         """Yield the parts of held claims that a container shows."""
-        if names := _names(container):
-            yield from (part for part in self._parts() if _shows(names, part))
+        if (parts := [*self._parts()]) and (names := _names(container)):
+            yield from (part for part in parts if _shows(names, part))
 
     def _parts(self) -> Iterator[ClaimPart]:
         """Yield the parts of claims that are held, or will be once the runtime has listed all."""

@@ -28,19 +28,23 @@ _READ_ONLY = {"ro", "rro"}
 _POLICIES = {each: getattr(nri_pb2, f"SCHED_{each.name}") for each in SchedulingPolicy}
 _FLAGS = {each: getattr(nri_pb2, f"SCHED_FLAG_{each.name}") for each in SchedulingFlag}
 _IO_CLASSES = {each: getattr(nri_pb2, f"IOPRIO_CLASS_{each.name}") for each in IOClass}
+_RUNTIMES_OWN = "io.kubernetes."  # containerd and CRI-O annotate each sandbox with a dozen of these
 _DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
 
 
 def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
-    """Return the engine's view of a pod."""
+    """Return the engine's view of a pod, without the annotations that are the runtime's own."""
+    labels, annotations = pod.labels, pod.annotations
     return Pod(
         id=pod.id,
         uid=pod.uid,
         name=_part(pod.name),
         namespace=_part(pod.namespace),
         qos=QoS.of_cgroup(pod.linux.cgroup_parent),
-        labels=dict(pod.labels),
-        annotations=dict(pod.annotations),
+        labels={key: labels[key] for key in labels},  # `dict` would call Python for each
+        annotations={
+            key: annotations[key] for key in annotations if not key.startswith(_RUNTIMES_OWN)
+        },
         amounts=resources_of(pod.linux.pod_resources)
         if pod.linux.HasField("pod_resources")
         else None,
@@ -57,13 +61,14 @@ def _part(name: str) -> str:
 
 def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
     """Return the engine's view of a container of *pod*."""
+    labels = container.labels
     return Container(
         id=container.id,
         pod=pod_of(pod),
         name=_part(container.name),
         state=_STATES.get(container.state, ContainerState.CREATED),
         created=container.created_at,
-        labels=dict(container.labels),
+        labels={key: labels[key] for key in labels},
         resources=resources_of(container.linux.resources, container.linux.oom_score_adj.value),
         cgroup=container.linux.cgroups_path,
     )

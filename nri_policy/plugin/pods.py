@@ -331,7 +331,8 @@ class Pods:
         The latter in its owner's words, where these are known.
         """
         plain = container_of(pod, container)
-        if (whole := self.amounts(pod.id)) is not None:
+        whole = self.amounts(pod.id)
+        if whole is not None and whole != plain.pod.amounts:
             plain = replace(plain, pod=replace(plain.pod, amounts=whole))
         if used := self._claimed(pod, container):
             plain = replace(plain, claims=used)
@@ -354,10 +355,11 @@ class Pods:
 
     def _hints_of_pod(self, pod: Pod) -> tuple[Hint, ...]:
         """Return what is near to any container of a pod that may have its CPUs as one."""
-        rooms = self._node.view.layout.settings.pod_rooms is not PodRooms.OFF
-        asked = rooms or find(pod.annotations, "", POD_ROOM) is not None
         assignments = self._kubelet
-        if not asked or assignments is None or self.locator is None:
+        if assignments is None or self.locator is None:
+            return ()
+        rooms = self._node.view.layout.settings.pod_rooms is not PodRooms.OFF
+        if not rooms and find(pod.annotations, "", POD_ROOM) is None:
             return ()
         found: dict[Hint, None] = {}
         for each in assignments.owners(pod):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.plugin.convert import devices_of, mounts_of
+from nri_policy.plugin.convert import devices_of, mounts_of, pod_of
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.workload.hints import DeviceFile, Mount
 
@@ -29,6 +29,15 @@ def device(type_: str = "c", number: tuple[int, int] = (226, 128)) -> pb.LinuxDe
 
 DENY_ALL, ALLOW_ALL = rule(False, access="rwm"), rule(True, access="rwm")
 OURS = rule(True, "c", (226, 128), "rw")
+
+
+def test_a_pods_annotations_are_its_owners() -> None:
+    """A runtime adds a dozen of its own, which say nothing of what anybody wants."""
+    owners = {"hide-hyperthreads.resource-policy.nri.io": "true", "kubernetes.io/odd": ""}
+    runtimes = {"io.kubernetes.cri.sandbox-id": "s1", "io.kubernetes.cri-o.ImageName": "pause"}
+    labels = {"app": "web", "io.kubernetes.pod.uid": "u1"}
+    pod = pod_of(pb.PodSandbox(annotations=owners | runtimes, labels=labels))
+    assert (pod.annotations, pod.labels) == (owners, labels)
 
 
 def test_a_device_file_is_a_path_a_kind_and_a_number() -> None:
