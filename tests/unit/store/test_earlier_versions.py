@@ -55,8 +55,8 @@ _NAMES = (
 THIRD_VERSION = struct.pack("=QQ", (1 << 20) + 3, len(_NAMES)) + _NAMES + SECOND_VERSION[8:]
 POOLS = 7
 ADDED = b',"full_cores":"off"'
-# What a stored grant had when a request was not yet two: of what steers, only that nothing does. And
-# what was not left out where it was the usual.
+# What a stored grant had when a request was not yet two: of what steers, only that nothing does.
+# And what was not left out where it was the usual.
 NOT_STEERED = (
     b',"pod_memory":0,"isolated":0,"priority":"none","hints":[],"full_cores":"off","because":""'
 )
