@@ -121,7 +121,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         container_id=container.id,
         grant=placed.grant,
         placement=placement,
-        changes=announce_since(state, free, f"{container.full_name} was placed"),
+        changes=announce_since(state, free, f"{placed.explanation.container} was placed"),
         explanation=placed.explanation,
         warnings=warnings + notes,
         notes=uses,

@@ -20,22 +20,22 @@ from nri_policy.workload.request import Request
 
 def learn_from_others(state: State, container: Container) -> Container:
     """Return *container*, of a pod with resources as a whole if it or another of it shows that."""
-    if shows_pod_level(container) or _fills_room(state, container):
+    others = [state.placed[each].container for each in state.of_pod(container.pod.id)]
+    shown = others and (
+        any(each.pod_level for each in others) or _fills_room(state, container, others)
+    )
+    if shown or shows_pod_level(container):
         return replace(container, pod_level=True)
-    for each in state.of_pod(container.pod.id):
-        if state.placed[each].container.pod_level:
-            return replace(container, pod_level=True)
     return container
 
 
-def _fills_room(state: State, container: Container) -> bool:
-    """Whether a container of a pod with a room, or another one of it, has all CPUs of the pod.
+def _fills_room(state: State, container: Container, others: Iterable[Container]) -> bool:
+    """Whether a container of a pod with a room, or one of the *others*, has all CPUs of the pod.
 
     Of two containers none has: that is the pod's limit, which the kubelet shows for its own.
     """
     room = state.rooms.get(container.pod.id)
-    others = [state.placed[each].container for each in state.of_pod(container.pod.id)]
-    if room is None or not others or container.pod.qos is not QoS.GUARANTEED:
+    if room is None or container.pod.qos is not QoS.GUARANTEED:
         return False
     whole = room.container.resources.cpu_limit
     return any(each.resources.cpu_limit == whole for each in (container, *others))

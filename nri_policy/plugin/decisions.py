@@ -81,7 +81,8 @@ class Decisions:
 
     def _follow(self, decision: Decision) -> None:
         """Keep what is to be told."""
-        self._update_queue.note(decision.changes)
+        if decision.changes:
+            self._update_queue.note(decision.changes)
         if decision.placement is not None and self._update_queue.is_overdue:
             self._update_queue.note([decision.placement])
         self._writing.claim()  # before anybody tells the runtime of all there is

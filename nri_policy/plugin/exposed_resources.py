@@ -40,14 +40,14 @@ class ExposedResources:
         None where that fails: it must not keep the container from running.
         """
         try:
-            self._exposure.make(container_id)
+            mount = self._exposure.make(container_id)
         except (OSError, ValueError) as error:
             log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
             return None
         self._unseen.add(container_id)
         # not only at its start: we may be gone by then
         asyncio.get_running_loop().call_soon(self.show, container_id)
-        return self._exposure.mount(container_id)
+        return mount
 
     def show(self, container_id: str) -> None:
         """Write what a container is to see when it starts, unless it is written."""

@@ -39,8 +39,11 @@ class Exposure:
         self._folder = str(folder)
         self._now = now
 
-    def make(self, container_id: str) -> None:
-        """Make a folder for a container; raises OSError, and ValueError for an odd id."""
+    def make(self, container_id: str) -> Mount:
+        """Make a folder for a container; return the mount that lets the container see it.
+
+        Raises OSError, and ValueError for an odd id.
+        """
         name = _name(container_id)
         try:
             ours = _open(self._folder)
@@ -53,6 +56,12 @@ class Exposure:
                 os.mkdir(name, dir_fd=ours)
             except FileExistsError:  # of a container that is created again; or not a folder
                 os.close(_open(name, ours))
+        return Mount(
+            destination=DESTINATION,
+            source=f"{self._folder}/{name}",
+            type="bind",
+            options=["bind", "ro"],
+        )
 
     def write(self, container_id: str, resources: Mapping[str, str]) -> None:
         """Show a container its *resources* as they are now.
@@ -65,15 +74,6 @@ class Exposure:
             if not _holds(text, folder):
                 _open_to_all(folder)
                 _put(text, folder)
-
-    def mount(self, container_id: str) -> Mount:
-        """Return the mount that lets a container see its folder."""
-        return Mount(
-            destination=DESTINATION,
-            source=f"{self._folder}/{_name(container_id)}",
-            type="bind",
-            options=["bind", "ro"],
-        )
 
     def remove(self, container_id: str) -> None:
         """Forget a container that is gone, or of an odd id never was shown anything."""

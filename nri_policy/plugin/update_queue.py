@@ -118,11 +118,9 @@ class UpdateQueue:
 
         Where nobody listens to that answer, what it says was noted instead, and stays.
         """
-        if self.is_overdue:
-            return
-        self._unsent.pop(container_id, None)
-        self.claimed.discard(container_id)
-        self._set_flags()
+        if not self.is_overdue and self._unsent.pop(container_id, None) is not None:
+            self.claimed.discard(container_id)
+            self._set_flags()
 
     def claim(self, container_ids: Iterable[str]) -> None:
         """Leave those of the unsent out of all messages: they are written, all others are told."""
@@ -197,6 +195,8 @@ class UpdateQueue:
         waiting = self._unclaimed()
         if self._after_a_pause():
             waiting |= {each.container_id: each for each in self.choose(untold, asked)}
+        if not waiting:
+            return []
         taken = self._batch(waiting, response=True)
         for each in taken:
             self._unsent.pop(each, None)
@@ -369,6 +369,8 @@ class UpdateQueue:
     def _drop_gone(self) -> None:
         """Forget the containers that hold nothing any more."""
         placed = self._node.view.placed
+        if not (self._unsent or self._tries or self.refused):
+            return
         for table in (self._unsent, self._tries, self.refused):
             # the difference of the two sets of keys would look at all that are placed
             for gone in [each for each in table if each not in placed]:

@@ -94,6 +94,8 @@ class Writing:
     def claim(self) -> None:
         """Take over whom rule 1 allows of those who are not where they are to be."""
         queue = self._queue
+        if not queue.unsent:
+            return
         possible = self._cgroups is not None and not self.trouble and not queue.leaving
         now = self._clock.now()  # once, for hundreds of containers
         queue.claim(each for each in queue.unsent if possible and self._is_ours(each, now))

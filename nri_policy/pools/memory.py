@@ -238,6 +238,8 @@ class MemorySupply:
     def _settle(self) -> None:
         """Close a change: book what was missing and fits now, the oldest first."""
         self._books.generation += 1
+        if not self._short:
+            return
         for booking in sorted((self._books.bookings[each] for each in self._short), key=_age):
             short = self._books.flow.lay(booking.zone, booking.missing)
             self._count(booking, booking.missing - short)

@@ -259,7 +259,7 @@ class Offers:
         if zone is None:
             raise MemoryShortageError(self.shortage(pool))
         moves = () if self._keeps else self._moves(zone)
-        if not self._request.strict:
+        if moves and not self._request.strict:
             zone |= CPUSet.union(move.zone for move in moves)
         booking = Booking(request=self._request, pool=pool, zone=zone, home=home)
         return Offer(booking=booking, moves=moves, generation=self._generation)
@@ -299,6 +299,7 @@ class Offers:
         if home.refused:
             return None, False
         if not self._held and amount <= min(home.holds, self._books.flow.room(home.zone)):
+            self._free[home.zone] = True
             return home.zone, home.has == home.kinds  # mostly
         for zone in self._map.widths(home.zone | self._held, home.growth):
             if self._can_fit(zone):

@@ -16,20 +16,20 @@ RESOURCES = {"SHARED_CPUS": "0-3", "ALL_MEMS": "0"}
 TEXT = 'SHARED_CPUS="0-3"\nALL_MEMS="0"\n'
 
 
-def shown(exposure: Exposure, container_id: str) -> None:
-    """Make a container's folder, and show it the resources."""
-    exposure.make(container_id)
+def shown(exposure: Exposure, container_id: str) -> Path:
+    """Make a container's folder, and show it the resources; return the file."""
+    mount = exposure.make(container_id)
     exposure.write(container_id, RESOURCES)
+    return Path(mount.source) / FILE
 
 
 def test_a_container_finds_its_resources_whatever_our_umask_is(tmp_path: Path) -> None:
     exposure = Exposure(tmp_path / "containers")
     before = os.umask(0o077)
     try:
-        shown(exposure, "c1")
+        file = shown(exposure, "c1")
     finally:
         os.umask(before)
-    file = Path(exposure.mount("c1").source) / FILE
     assert file.read_text() == TEXT
     modes = [path.stat().st_mode & 0o777 for path in (file, file.parent, file.parent.parent)]
     assert modes == [0o644, 0o755, 0o755]
@@ -121,8 +121,7 @@ def test_what_is_in_the_place_of_the_file_is_replaced(
 ) -> None:
     """A link is not followed, and nobody waits for the other end of a FIFO."""
     exposure = Exposure(tmp_path / "containers")
-    exposure.make("c1")
-    file = Path(exposure.mount("c1").source) / FILE
+    file = Path(exposure.make("c1").source) / FILE
     make(file.with_name(name))
     exposure.write("c1", RESOURCES)
     assert file.is_file()
@@ -160,7 +159,7 @@ def test_what_is_forgotten_is_not_followed(tmp_path: Path) -> None:
 def test_an_id_that_is_no_name_of_a_folder_is_refused(tmp_path: Path, odd: str) -> None:
     exposure = Exposure(tmp_path / "containers")
     exposure.remove(odd)  # there is nothing to remove
-    for each in (exposure.mount, exposure.make, lambda name: exposure.write(name, RESOURCES)):
+    for each in (exposure.make, lambda name: exposure.write(name, RESOURCES)):
         with pytest.raises(ValueError, match="is not one"):
             each(odd)
     assert list(tmp_path.iterdir()) == []
@@ -169,8 +168,7 @@ def test_an_id_that_is_no_name_of_a_folder_is_refused(tmp_path: Path, odd: str) 
 def test_a_file_that_is_right_already_is_left_alone(tmp_path: Path) -> None:
     """Replacing a file can wait for the disk; a restart finds hundreds as they should be."""
     exposure = Exposure(tmp_path / "containers")
-    shown(exposure, "c1")
-    file = Path(exposure.mount("c1").source) / FILE
+    file = shown(exposure, "c1")
     before = file.stat().st_ino
     exposure.write("c1", RESOURCES)
     assert file.stat().st_ino == before
