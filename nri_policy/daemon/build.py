@@ -250,6 +250,7 @@ class Daemon:
         """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
         async with self.reloads.turn, self.node.turn:
             self.node.catch_up()
+            self.parts.resources.close()
             self._store.close()
 
     def _took_over(self) -> None:

@@ -1,7 +1,7 @@
 """Exposed resources: what containers see of what they hold, kept as the engine has it.
 
-A new container's are written once the answer to its creation has left, at the latest when it
-starts: nobody reads them before. A change is written later, by a thread.
+A new container's are written when the runtime has long read the answer to its creation, at the
+latest when it starts: nobody reads them before. A change is written later, by a thread.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from nri_policy.workload.pod import ContainerState
 
 log = logging.getLogger(__name__)
 
+SOON = 0.005  # seconds between a creation and its file, if the container does not start before
 # A thread that writes takes the interpreter from who answers, at each of its calls of the system:
 # it begins when the answer has long left, and what changes in a row is written together.
 REST = 0.1  # seconds
@@ -46,14 +47,19 @@ class ExposedResources:
             return None
         self._unseen.add(container_id)
         # not only at its start: we may be gone by then
-        asyncio.get_running_loop().call_soon(self.show, container_id)
+        asyncio.get_running_loop().call_later(SOON, self.show, container_id)
         return mount
 
     def show(self, container_id: str) -> None:
         """Write what a container is to see when it starts, unless it is written."""
-        if container_id in self._unseen:
+        if container_id in self._unseen and container_id in self._node.view.placed:
             self._unseen.remove(container_id)
             self._write({container_id: self._node.view.exposed(container_id)})
+
+    def close(self) -> None:
+        """Write what is still to be written of new containers."""
+        for container_id in [*self._unseen]:
+            self.show(container_id)
 
     def update(self, container_id: str) -> None:
         """Show a container its changed resources, without anyone waiting for the disk."""

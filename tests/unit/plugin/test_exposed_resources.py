@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Started
+from nri_policy.engine.event import Created, Started, Stopped
 from nri_policy.node import Node
 from nri_policy.plugin import exposed_resources
 from nri_policy.plugin.exposed_resources import ExposedResources
@@ -22,7 +22,8 @@ class Stage:
     """Containers that see their resources."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(exposed_resources, "REST", 0)
+        for delay in ("REST", "SOON"):
+            monkeypatch.setattr(exposed_resources, delay, 0)
         machine = nodes.machine("package:1 core:4 pu:1")  # one pool, whose CPUs all share
         self.node = Node(Engine(machine, nodes.settings()))
         self.exposed = ExposedResources(self.node, Exposure(folder))
@@ -54,6 +55,12 @@ class Stage:
         await self.exposed._updating
 
 
+async def due_timers() -> None:
+    """Let the loop come round to those that are due now."""
+    for _ in range(2):
+        await asyncio.sleep(0)
+
+
 async def test_a_running_container_sees_what_changed_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +82,7 @@ async def test_a_new_container_sees_its_resources_once_the_creation_is_answered(
     stage, container = Stage(tmp_path, monkeypatch), nodes.best_effort()
     await stage.create(container)
     assert [*(tmp_path / container.id).iterdir()] == []
-    await asyncio.sleep(0)
+    await due_timers()
     assert stage.seen(container).splitlines() == stage.due(container)
 
 
@@ -85,8 +92,21 @@ async def test_a_container_that_is_removed_at_once_is_shown_nothing(
     stage, container = Stage(tmp_path, monkeypatch), nodes.best_effort()
     await stage.create(container)
     stage.exposed.remove(container.id)
-    await asyncio.sleep(0)
+    await due_timers()
     assert not (tmp_path / container.id).exists()
+
+
+async def test_a_new_container_sees_its_resources_at_the_latest_when_the_daemon_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, container, gone = Stage(tmp_path, monkeypatch), nodes.best_effort(), nodes.best_effort()
+    await stage.create(container)
+    await stage.create(gone)
+    async with stage.node.turn:
+        stage.node.handle(Stopped(container_id=gone.id))
+    stage.exposed.close()
+    assert stage.seen(container).splitlines() == stage.due(container)
+    assert [*(tmp_path / gone.id).iterdir()] == []
 
 
 async def test_a_container_sees_what_it_has_when_it_starts(
