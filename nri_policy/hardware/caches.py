@@ -24,12 +24,16 @@ def read_caches(tree: Tree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
     # The kernel enters a cache in both directions (drivers/base/cacheinfo.c), though its index may
-    # be another one at each CPU. So who has it is read from one of its CPUs only.
+    # be another one at each CPU. So who has it is read from one of its CPUs only, and nothing from
+    # a CPU with as many caches as are known of it: a CPU has one of each level and type.
     known: dict[tuple[int, str], set[int]] = {}  # CPUs whose cache is known, by level and type
     with tree.folder(CPU_FOLDER) as folder:
         for cpu in online:
             with folder.folder(f"cpu{cpu}") as own, own.folder("cache") as caches:
-                for index in caches.numbered("index")[:_MOST_INDEXES]:
+                indexes = caches.numbered("index")[:_MOST_INDEXES]
+                if len(indexes) == sum(cpu in cpus for cpus in known.values()):
+                    continue
+                for index in indexes:
                     with caches.folder(f"index{index}") as cache:
                         kind = _read_kind(cache, cpu)
                         if kind is None or cpu in known.setdefault(kind, set()):

@@ -57,6 +57,16 @@ def test_a_cache_is_read_from_one_of_its_cpus(read: Read) -> None:
     assert shared(machine, 3) == [("0-1", "unified", 8 << 20)]
 
 
+def test_a_cpu_all_whose_caches_are_known_from_others_is_not_read(read: Read) -> None:
+    machine = read("core:1 pu:2", cache(1, 0, level="one"))
+    assert not [each for each in machine.notes if "level" in each]
+
+
+def test_a_cpu_with_a_cache_that_none_of_the_others_has_is_read(read: Read) -> None:
+    own = cache(1, 9, level="4", type="Unified", shared_cpu_list="1")
+    assert shared(read("core:1 pu:2", own), 4) == [("1", "unified", 0)]
+
+
 def test_one_cache_may_have_another_index_at_each_of_its_cpus(read: Read) -> None:
     changes: dict[str, Change] = {
         f"{CPU}/cpu1/cache": None,
