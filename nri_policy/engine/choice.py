@@ -205,12 +205,13 @@ def _refuse(case: _Case, found: Found) -> PlacementError:
 def _choice(case: _Case, found: Found, pool: int) -> Choice:
     """Return the choice of *pool*, with its CPUs and memory picked."""
     state, request, held, offers = case.state, case.request, case.held, found.offers
-    offer = None if offers is None else near_devices(state, request, offers.offer(pool))
     grant, with_preemptible = cut(
         state, request, plain_grant(request, pool, EMPTY), held, found.looks
     )
     at_home = held is not None and held.grant.pool == pool
-    if offer is not None:
+    offer = None
+    if offers is not None:
+        offer = near_devices(state, request, offers.offer(pool), grant.exclusive)
         mems = held.grant.mems if held is not None and at_home else EMPTY
         offer = near_cpus(state, request, offer, grant.exclusive, mems)
         grant = replace(grant, mems=offer.zone)

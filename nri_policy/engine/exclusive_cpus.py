@@ -10,6 +10,7 @@ from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import State
+from nri_policy.engine.topology_hints import per_place
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.picker import Picker
 from nri_policy.pools.supply import Slack
@@ -130,7 +131,7 @@ def pick_near(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities
     """
     if not 0 < len(localities) <= n:
         return None
-    share = n // len(localities) if n % len(localities) == 0 else 1
+    share = per_place(n, len(localities))
     taken = EMPTY
     try:
         # where the choice is small first

@@ -178,6 +178,11 @@ class TopologyHints:
         return tuple(scores)
 
 
+def per_place(n: int, places: int) -> int:
+    """Return how many of *n* CPUs are taken at each of so many places at least (§8)."""
+    return n // places if n % places == 0 else 1
+
+
 def _of_devices(hints: Iterable[Hint]) -> tuple[Hint, ...]:
     """Return the hints from assigned devices, or where there is none those from device files."""
     hints = tuple(hints)

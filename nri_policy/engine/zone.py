@@ -47,11 +47,18 @@ def memory_request(
     )
 
 
-def near_devices(state: State, request: Request, offer: Offer) -> Offer:
-    """Return *offer* on the nodes of its devices alone, if the request wants that and it fits."""
-    if not request.steering.pick_by_hints:
+def near_devices(state: State, request: Request, offer: Offer, exclusive: CPUSet) -> Offer:
+    """Return *offer* on the nodes of its devices alone, if the request wants that and it fits.
+
+    Only where each device has one of its *exclusive* CPUs beside it: where they could not be spread
+    over the devices, its memory is chosen as usual (§8).
+    """
+    hints, steering = state.layout.topology_hints, request.steering
+    if not steering.pick_by_hints or any(
+        near.isdisjoint(exclusive) for near in hints.localities(steering.hints)
+    ):
         return offer
-    zone = state.layout.topology_hints.pick_memory(request.steering.hints, offer.zone)
+    zone = hints.pick_memory(steering.hints, offer.zone)
     return offer if zone is None else _narrow(state, request, offer, zone)
 
 

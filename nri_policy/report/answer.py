@@ -5,12 +5,14 @@ Owns the phrases. Made from what the node holds now; why it is so comes from the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.topology_hints import per_place
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted
@@ -178,12 +180,50 @@ def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> 
     """Yield what would make it better, as far as anything would."""
     if placed.container.claims:  # nothing of it is ours to choose
         return
-    far, places = [each for each in devices if not each.granted], {each.cpus for each in devices}
-    request = placed.request
-    if far and len(places) <= request.exclusive and not request.steering.pick_by_hints:
-        yield f"to take CPUs beside each device, annotate the pod: {_SPREAD}"
+    yield from _nearer(view, placed, devices)
     if split := misfit(view, placed):
         yield f"{split}{_closer(placed.explanation)}"
+
+
+def _nearer(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> Iterator[str]:
+    """Yield what kept it from its devices, or what would bring it nearer to those that are far."""
+    request, own = placed.request, placed.grant.exclusive
+    places = Counter(view.layout.topology_hints.localities(request.steering.hints))
+    spreads = 0 < places.total() <= request.exclusive
+    share = per_place(request.exclusive, places.total()) if spreads else 0
+    short = [
+        f"it has no CPUs beside {each.name}{lack}"
+        for each in devices
+        if not each.granted
+        and (lack := _lack(placed.explanation, each.cpus, 1000 * share * places[each.cpus]))
+    ]
+    yield from short
+    free = (view.free | own) & view.layout.tree.pools[placed.grant.pool].cpus
+    if (
+        spreads
+        and not short
+        and not request.steering.pick_by_hints
+        and any(own.isdisjoint(each) for each in places)
+        and all(len(each & free) >= share * count for each, count in places.items())
+    ):
+        yield f"to take CPUs beside each device, annotate the pod: {_SPREAD}"
+
+
+def _lack(explanation: Explanation, near: CPUSet, milli: int) -> str:
+    """Return how much of *milli* the smallest pool with *near* lacked, of 0 how much of all of it.
+
+    Empty where it lacked nothing.
+    """
+    table, request, tree = explanation.table, explanation.request, explanation.tree
+    if table is None or request is None or not (near := near & tree.top.cpus):
+        return ""
+    pool = min((each for each in tree.pools if near <= each.cpus), key=lambda each: len(each.cpus))
+    left = request.milli - table.missing(pool.id)
+    return _was_short(pool, (milli or request.milli) - left)
+
+
+def _was_short(pool: Pool, milli: int) -> str:
+    return f": {pool.name} was {count_cpus(milli)} short when it was placed" if milli > 0 else ""
 
 
 def _closer(explanation: Explanation) -> str:
@@ -200,4 +240,4 @@ def _closer(explanation: Explanation) -> str:
     if not short:
         return ""
     closest = min(short, key=lambda pool: (short[pool], pool))
-    return f": {pools[closest].name} was {count_cpus(short[closest])} short when it was placed"
+    return _was_short(pools[closest], short[closest])

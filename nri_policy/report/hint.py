@@ -21,6 +21,11 @@ class HintReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     granted_of: int  # how many CPUs the container has
     device: str = ""  # which ones, and of which claim, where the source does not say it
 
+    @property
+    def name(self) -> str:
+        """What it is, and which."""
+        return f"{self.source} {self.device}".rstrip()
+
 
 def held_hints(holding: Holding, topology: TopologyHints) -> tuple[HintReport, ...]:
     """Return the hints of a container that has a place; those without a place are left out."""

@@ -32,10 +32,15 @@ def gpu(node: int, device: str = "") -> Hint:
 
 
 def explanation(
-    *hints: Hint, milli: int = 3000, annotations: dict[str, str] | None = None
+    *hints: Hint, milli: int = 3000, annotations: dict[str, str] | None = None, fill: int = 0
 ) -> ExplanationReport:
-    """Return the explanation of a container with these hints, on a machine of four nodes."""
+    """Return the explanation of a container with these hints, on a machine of four nodes.
+
+    One that came before has *fill* milli-CPU of node 1.
+    """
     driver = EngineDriver()
+    if fill:
+        driver.create(nodes.container(fill))
     container = replace(nodes.container(milli, annotations=annotations), hints=hints)
     driver.create(container)
     placed = driver.engine.state.placed[container.id]
@@ -116,6 +121,24 @@ def test_the_advice_to_spread_is_given_where_it_would_help() -> None:
     assert not any("pick-resources" in line for line in text(spread))
     alone = explanation(gpu(0), gpu(3), milli=1000)
     assert not any("pick-resources" in line for line in text(alone)), "one CPU cannot be at both"
+
+
+def test_what_kept_it_from_its_device_is_said_and_no_advice_that_cannot_help() -> None:
+    for wishes in (None, SPREAD):
+        report = explanation(gpu(1, "gpu1"), milli=3000, fill=4000, annotations=wishes)
+        assert report.answer is not None
+        assert [each.granted for each in report.devices] == [0]
+        assert str(report.answer.mems) == "0", "its memory is beside its CPUs"
+        assert report.answer.better == (
+            f"it has no CPUs beside {GPU} gpu1: NUMA node #1 was 3 CPUs short when it was placed",
+        )
+    shared = explanation(gpu(1), milli=500, fill=4000)
+    assert shared.answer is not None
+    (only,) = shared.answer.better
+    assert only.endswith(f"{GPU}: NUMA node #1 was 1 CPU short when it was placed")
+    two = explanation(gpu(1), gpu(2), milli=4000, fill=3000)  # two at each
+    assert two.answer is not None
+    assert two.answer.better[0].endswith("NUMA node #1 was 1 CPU short when it was placed")
 
 
 def test_devices_in_one_place_are_counted() -> None:
