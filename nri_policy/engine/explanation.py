@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from nri_policy.pools.supply import Table
 from nri_policy.pools.tree import PoolTree
+from nri_policy.workload.affinity import describe_unmatched
 from nri_policy.workload.peers import Pull, Pulls
 from nri_policy.workload.request import Request
 
@@ -53,3 +54,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
     def pool_name(self) -> str | None:
         """The name of the pool chosen."""
         return None if self.pool is None else self.tree.pools[self.pool].name
+
+    @property
+    def unmatched(self) -> str:
+        """What to say of affinities that drew it nowhere; empty where there are none of these."""
+        if self.request is None or self.pulls is None:
+            return ""
+        found = self.pulls.terms if isinstance(self.pulls, Pulls) else self.pulls
+        return "" if found else describe_unmatched(self.request.steering.affinities)

@@ -290,7 +290,10 @@ class WhatIf:
             misfit=misfit(view, placed),
         )
         self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
-        self._notes += [f"{container.full_name}: {each}" for each in decision.notes]
+        notes = [*decision.notes]
+        if decision.explanation is not None and decision.explanation.unmatched:
+            notes.append(decision.explanation.unmatched)
+        self._notes += [f"{container.full_name}: {each}" for each in notes]
         return True
 
 

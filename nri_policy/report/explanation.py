@@ -76,7 +76,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     candidates: tuple[CandidateReport, ...]
     decided_by: str | None  # criterion
     pool: str | None
-    affinity: tuple[str, ...]  # who drew it, the strongest first
+    affinity: tuple[str, ...]  # who drew it, the strongest first, or that nobody did
     notes: tuple[str, ...]
     answer: AnswerReport | None = None  # what it has now, of those on the node only
     devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
@@ -131,7 +131,9 @@ def _request(request: Request) -> RequestReport:
 
 
 def _pulls(explanation: Explanation) -> Iterator[str]:
-    """Yield who pulled and who pushed, the strongest first."""
+    """Yield who pulled and who pushed, the strongest first, or that its affinities found nobody."""
+    if explanation.unmatched:
+        yield explanation.unmatched
     pulls = explanation.pulls or ()
     for pull in pulls.named() if isinstance(pulls, Pulls) else pulls:
         verb = "pulled by" if pull.weight > 0 else "pushed by"

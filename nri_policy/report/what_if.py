@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct, structs
 
-from nri_policy.engine.explanation import DecisionKind
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.node import Fit, Held, Newcomer, NewSettings, Result
 from nri_policy.report.container import ContainerReport, container_report, refusal_report
 from nri_policy.report.explanation import explanation_report
 from nri_policy.report.pool import PoolReport, pool_reports
+from nri_policy.workload.request import Sort
 
 
 class NewSettingsReport(Struct, frozen=True, kw_only=True):
@@ -27,6 +28,7 @@ class TriedReport(ContainerReport, frozen=True, kw_only=True, omit_defaults=True
     why: str | None  # it is in its pool and no other; None where nothing was compared
     decided_by: str | None  # criterion
     misfit: str | None  # why it is not placed well
+    because: str | None = None  # it shares CPUs; None where it has its own
 
 
 class TwoHoldings(Struct, frozen=True, kw_only=True):
@@ -92,6 +94,14 @@ def newcomer_report(newcomer: Newcomer) -> TriedReport:
         outcome=explained.outcome,
         summary=explained.summary,
         why=explained.why,
+        because=_why_shared(newcomer.explanation),
         decided_by=explained.decided_by,
         misfit=newcomer.misfit,
     )
+
+
+def _why_shared(explanation: Explanation) -> str | None:
+    request = explanation.request
+    if request is None or request.sort is not Sort.NORMAL or request.exclusive:
+        return None
+    return request.steering.because or None

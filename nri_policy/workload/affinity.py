@@ -12,6 +12,8 @@ affinities may stand in one list.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from nri_policy.foundation.wording import quoted
@@ -44,6 +46,17 @@ class Affinity(Struct, frozen=True, kw_only=True):
     match: Expression
     weight: int  # -1000…1000
 
+    @property
+    def implied(self) -> bool:
+        """Whether it is for whoever there is, as settings imply it: nobody expects somebody."""
+        return self.match == ALWAYS
+
+    @property
+    def misses_others(self) -> bool:
+        """Whether it searches its own pod by more than a name: others may be meant."""
+        keys = [each.key.parts for each in (self.scope, self.match) if each.key is not None]
+        return keys[:1] == [(OWN_POD,)] and keys[1:] != [("name",)]
+
 
 class Affinities(Struct, frozen=True, kw_only=True):
     """All affinities of one container."""
@@ -71,6 +84,17 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
             scope = _among("namespace", [pod.namespace])
             found.append(Affinity(scope=scope, match=ALWAYS, weight=COLOCATION))
     return Affinities(each=tuple(found), notices=tuple(notices))
+
+
+def describe_unmatched(affinities: Iterable[Affinity]) -> str:
+    """Say that no container matched these; empty where no annotation has them."""
+    own = [each for each in affinities if not each.implied]
+    if not own:
+        return ""
+    hint = "; without `scope` only its own pod is searched"
+    return "no container that was there matches its affinities" + hint * any(
+        each.misses_others for each in own
+    )
 
 
 def _parse_annotations(

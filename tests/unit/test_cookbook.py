@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from nri_policy.report import cpu_amount
+from nri_policy.report import answer_report
 from tests.support.daemon import served
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pods.md").read_text()
@@ -32,14 +32,13 @@ def test_the_pods_of_the_cookbook_get_what_it_says(tmp_path: Path) -> None:
     async def got() -> dict[str, str]:
         async with served(tmp_path, MACHINE, preferIsolatedCPUs=True) as node:
             assert not await node.start(*pods)
+            view = node.daemon.node.view
+            placed = view.by_name()
+            beside = (placed[f"default/{name}/main"].grant for name in ("database", "cache"))
+            assert len({grant.pool for grant in beside}) == 1
             return {
-                each.placed.container.full_name: cpu_amount(
-                    each.placed.grant.sort,
-                    len(each.placed.grant.exclusive),
-                    each.placed.grant.shared,
-                    isolated=each.placed.grant.isolated,
-                )
-                for each in node.daemon.node.view.holdings()
+                name: answer_report(view, each).got.partition(":")[0]
+                for name, each in placed.items()
             }
 
     assert len(pods) == 10

@@ -45,8 +45,10 @@ _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 _MOST_ROWS = 40
 _MOST_REPLICAS = 1000
 
+_WHOLE = 1000  # milli-CPU of somebody who may expect CPUs of its own
+
 _MAX = 0
-_HEADINGS = ("container", "amount", "cpuset", "mems", "pool")  # those of HEADINGS
+_HEADINGS = tuple(heading for heading in HEADINGS if heading != "class")
 
 
 class _Replicas(click.ParamType[int]):
@@ -319,6 +321,8 @@ def _remarks(container: TriedReport) -> Iterator[str]:
         return
     if container.outcome is not DecisionKind.PLACED:
         yield container.outcome
+    if container.because and (container.shared_milli or 0) >= _WHOLE:
+        yield f"shared: {container.because}"
     if container.why:
         yield container.why
     if container.classes:

@@ -242,6 +242,34 @@ def test_what_if_warns_of_annotations_that_do_nothing_once(tmp_path: Path) -> No
     beside_a_daemon(tmp_path, check)
 
 
+def test_what_if_tells_shared_cpus_from_exclusive_ones_and_affinities_without_effect(
+    tmp_path: Path,
+) -> None:
+    match = "match: {key: pod/name, operator: Equals, values: [guest]}"
+    near = {"resource-policy.nri.io/affinity": f"main: [{{{match}}}]"}
+    manifests = json.dumps(
+        {
+            "kind": "List",
+            "items": [
+                pod("own", "2"),
+                pod("shared", "2", shared=True),
+                pod("part", "500m", annotations=near),
+            ],
+        }
+    )
+
+    def check(control: Path) -> None:
+        shown = lines(run(control, "what-if", "-f", "-", given=manifests))
+        heading = next(line for line in shown if line.startswith("container"))
+        assert "exclusive" in heading.split()
+        text = " ".join(shown)
+        assert "shared: only Guaranteed" in text
+        assert "shared: it asks for less" not in text
+        assert "note: default/part/main: no container that was there matches its affinities" in text
+
+    beside_a_daemon(tmp_path, check, pod("guest"))
+
+
 def test_manifests_without_sense_are_named(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("a: b: c")

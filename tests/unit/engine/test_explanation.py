@@ -308,3 +308,26 @@ def test_a_refusal_for_want_of_memory_carries_bytes() -> None:
     error = refused.value
     assert (error.lack, error.pool, error.requested.memory) == (Lack.MEMORY, "root", 2 * memory)
     assert 0 < error.available <= memory
+
+
+def test_affinities_that_match_nobody_say_so() -> None:
+    def shown(affinity: str, **spec: Any) -> Any:
+        driver = EngineDriver(**spec)
+        driver.create(nodes.container(1000))
+        wish = {"resource-policy.nri.io/affinity": affinity} if affinity else None
+        container = nodes.container(1000, annotations=wish)
+        driver.create(container)
+        return explained(driver, container)["affinity"]
+
+    name = nodes.container(1000).name
+    match = "match: {key: pod/name, operator: Equals, values: [nobody]}"
+    nobody = "no container that was there matches its affinities"
+    assert shown(f"{name}: [{{{match}}}]") == [
+        f"{nobody}; without `scope` only its own pod is searched"
+    ]
+    everywhere = "scope: {operator: AlwaysTrue}"
+    assert shown(f"{name}: [{{{everywhere}, {match}}}]") == [nobody]
+    assert shown(f"{name}: [later]") == [nobody]
+    assert shown("", colocatePods=True) == [], "nobody wrote that"
+    (pulled,) = shown(f"{name}: [{{{everywhere}, match: {{operator: AlwaysTrue}}}}]")
+    assert pulled.startswith("pulled by ")

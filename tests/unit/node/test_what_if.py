@@ -203,3 +203,9 @@ def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:
             " many are left"
         )
     ]
+
+
+def test_a_container_that_shares_has_the_reason() -> None:
+    document = tried(EngineDriver(), wanted("whole", 2000), wanted("part", 500))
+    assert document["containers"]["default/whole/c0"].get("because") is None
+    assert document["containers"]["default/part/c0"]["because"] == "it asks for less than one CPU"
