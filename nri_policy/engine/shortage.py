@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import assert_never
 
@@ -10,10 +11,12 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import count_cpus, format_bytes, format_cpu
+from nri_policy.foundation.wording import some
 from nri_policy.pools.memory_offer import Offers, Shortage
 from nri_policy.pools.supply import Table
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import FullCores
+from nri_policy.workload.hints import Hint
 from nri_policy.workload.request import Isolation, Request
 
 
@@ -65,8 +68,12 @@ class PlacementError(Refused):
         within = " within a NUMA node" if self.aligned else ""
         match self.lack:
             case Lack.HINTS:
-                names = ", ".join(dict.fromkeys(hint.source for hint in steering.hints))
-                return f"no pool near to all strict hints ({names}) has room for {asked}"
+                missing = request.milli - self.available
+                closest = f": {self.pool} comes closest, {count_cpus(missing)} short"
+                return (
+                    f"no pool near to all strict hints ({_places(steering.hints)}) has room for"
+                    f" {asked}{closest * (missing > 0)}"
+                )
             case Lack.FULL_CORES:
                 return f"no pool{within} has enough whole idle cores for {asked}"
             case Lack.CLAIM:
@@ -82,6 +89,10 @@ class PlacementError(Refused):
                     f" {count_cpus(request.milli - self.available)} short"
                 )
         assert_never(self.lack)
+
+
+def _places(hints: Iterable[Hint]) -> str:
+    return some({hint.place for hint in hints})
 
 
 def _wish_of(request: Request) -> str:
@@ -131,8 +142,8 @@ def shortage(
     closest, steering = table.closest(), request.steering
     too_coarse = layout.too_coarse if request.exclusive else ()
     if steering.strict_hints and steering.hints:
-        lack = Lack.HINTS
-    elif steering.full_cores is FullCores.REQUIRE and not {*enough} <= {*too_coarse}:
+        return _hint_shortage(layout, request, table)
+    if steering.full_cores is FullCores.REQUIRE and not {*enough} <= {*too_coarse}:
         lack = Lack.FULL_CORES
     elif request.exclusive and steering.isolated is Isolation.REQUIRED:
         lack = Lack.ISOLATED_CPU
@@ -141,4 +152,21 @@ def shortage(
     available = request.milli - table.missing(closest)
     return PlacementError(
         lack, request, pool=pools[closest].name, available=available, aligned=bool(too_coarse)
+    )
+
+
+def _hint_shortage(layout: Layout, request: Request, table: Table) -> PlacementError:
+    """Return the error that no pool has room near all strict hints, or that none is near all."""
+    hints, pools = request.steering.hints, layout.tree.pools
+    near = layout.topology_hints.bounds(hints).cpus
+    detail = "" if near else f"nothing is near to all strict hints ({_places(hints)})"
+    inside = [pool.id for pool in pools if pool.cpus <= near]
+    closest = min(inside, key=table.missing, default=layout.tree.top.id)
+    missing = table.missing(closest) if inside else 0
+    return PlacementError(
+        Lack.HINTS,
+        request,
+        pool=pools[closest].name,
+        available=request.milli - missing,
+        detail=detail,
     )

@@ -13,6 +13,7 @@ from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu
+from nri_policy.foundation.wording import some
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
@@ -44,7 +45,7 @@ class RequestReport(Struct, frozen=True, kw_only=True):
     source: Source = Source.ESTIMATE  # of these amounts
 
 
-class CandidateReport(Struct, frozen=True, kw_only=True):
+class CandidateReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pool that was compared."""
 
     pool: str
@@ -52,6 +53,7 @@ class CandidateReport(Struct, frozen=True, kw_only=True):
     shortfall: int  # milli-CPU
     values: tuple[Value, ...]  # by criterion
     lost_on: str | None  # criterion
+    far: str = ""  # which strict hints it is not near to, so that it was left out
 
 
 class ChangeReport(Struct, frozen=True, kw_only=True):
@@ -100,7 +102,7 @@ def explanation_report(explanation: Explanation) -> ExplanationReport:
         best = table.best() if table.best() == explanation.pool else None
         rivals = [p for p in range(table.count) if table.fits(p) and p != best]
         decided = _find_decider(table, best, rivals)
-        candidates = tuple(_candidate(explanation.tree, table, p, best) for p in range(table.count))
+        candidates = tuple(_candidate(explanation, table, p, best) for p in range(table.count))
     why = _why(explanation, candidates, decided)
     return ExplanationReport(
         container=explanation.container,
@@ -141,18 +143,43 @@ def _pulls(explanation: Explanation) -> Iterator[str]:
         yield f"{verb} {pull.full_name} ({pull.weight:+d}) on {where}"
 
 
-def _candidate(tree: PoolTree, table: Table, pool: int, best: int | None) -> CandidateReport:
+def _candidate(
+    explanation: Explanation, table: Table, pool: int, best: int | None
+) -> CandidateReport:
     row = table.row(pool)
     fits = table.fits(pool)
     lost_on = None
     if fits and best is not None and pool != best:
         lost_on = _first_difference(table, best, pool)
     return CandidateReport(
-        pool=tree.pools[pool].name,
+        pool=explanation.tree.pools[pool].name,
         fits=fits,
         shortfall=table.missing(pool),
         values=tuple(_value([row[column] for column in c.columns]) for c in CRITERIA),
         lost_on=lost_on,
+        far="" if fits else _far(explanation, pool),
+    )
+
+
+def _far(explanation: Explanation, pool: int) -> str:
+    """Return the strict hints that have no device near a pool: of one source, one is enough."""
+    request, where = explanation.request, explanation.tree.pools[pool]
+    if request is None or not request.steering.strict_hints:
+        return ""
+    nodes = CPUSet.union(where.memory.values())
+    sources: dict[str, list[Hint]] = {}
+    for hint in request.steering.hints:
+        sources.setdefault(hint.source, []).append(hint)
+    return some(
+        {
+            hint.place
+            for hints in sources.values()
+            for hint in hints
+            if all(
+                each.cpus.isdisjoint(where.cpus) if each.cpus else each.nodes.isdisjoint(nodes)
+                for each in hints
+            )
+        }
     )
 
 

@@ -78,6 +78,12 @@ class Hint(Struct, frozen=True, kw_only=True):
     nodes: CPUSet  # ids
     device: str = ""  # which one, where the source does not say it
 
+    @property
+    def place(self) -> str:
+        """What it is, which one, and where."""
+        where = f"NUMA node {self.nodes}" if self.nodes else f"CPUs {self.cpus}"
+        return f"{' '.join(filter(None, (self.source, self.device)))} on {where}"
+
 
 def candidates(
     mounts: Iterable[Mount],

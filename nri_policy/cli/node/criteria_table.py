@@ -270,17 +270,27 @@ def _different(explanation: ExplanationReport) -> list[str]:
     ]
 
 
-def _rank(candidate: CandidateReport) -> tuple[bool, int, list[float]]:
-    """Return a key that sorts the best first; those that do not fit last, the closest first."""
+def _rank(candidate: CandidateReport) -> tuple[bool, bool, bool, int, list[float]]:
+    """Return a key that sorts the best first; those that do not fit last, the closest first.
+
+    Of these, those whose lack is known come first, and those that are too far from a hint last.
+    """
     parts = [part for value in candidate.values for part in _parts(value)]
-    return (not candidate.fits, candidate.shortfall, [-part for part in parts])
+    short = candidate.shortfall
+    unknown = not candidate.fits and not short
+    return (not candidate.fits, bool(candidate.far), unknown, short, [-part for part in parts])
 
 
 def why_not(explanation: ExplanationReport, candidate: CandidateReport) -> str:
     """Return why a pool was not chosen; empty for the one that was, and where none was."""
+    if candidate.far:
+        return f"not near {candidate.far}"
     if not candidate.fits:
-        missing = candidate.shortfall
-        return f"{count_cpus(missing)} short" if missing else "no memory left, or too wide"
+        if candidate.shortfall:
+            return f"{count_cpus(candidate.shortfall)} short"
+        strict = any(each.far for each in explanation.candidates)
+        near = "too few CPUs, or too little memory, near its strict hints"
+        return near if strict else "no memory left, or too wide"
     winner = next((each for each in explanation.candidates if each.pool == explanation.pool), None)
     lost_on = candidate.lost_on
     if lost_on is None or winner is None:

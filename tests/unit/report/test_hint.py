@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from msgspec.structs import replace
 
 from nri_policy.cli.node.criteria_table import explain
 from nri_policy.cli.output import Paper
+from nri_policy.engine.event import Created
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.report import (
@@ -139,6 +142,50 @@ def test_what_kept_it_from_its_device_is_said_and_no_advice_that_cannot_help() -
     two = explanation(gpu(1), gpu(2), milli=4000, fill=3000)  # two at each
     assert two.answer is not None
     assert two.answer.better[0].endswith("NUMA node #1 was 1 CPU short when it was placed")
+
+
+STRICT = {"strict.topologyhints.resource-policy.nri.io/pod": "true"}
+
+
+def refused(*hints: Hint, milli: int = 3000) -> ExplanationReport:
+    """Return why a container with strict hints is refused where node 1 is full."""
+    driver = EngineDriver()
+    driver.create(nodes.container(4000))
+    container = replace(nodes.container(milli, annotations=STRICT), hints=hints)
+    with pytest.raises(PlacementError) as error:
+        driver.handle(Created(container=container))
+    assert error.value.explanation is not None
+    return explanation_report(error.value.explanation)
+
+
+def test_a_refusal_for_strict_hints_names_the_device_and_what_is_missing_there() -> None:
+    report = refused(gpu(1, "gpu1"))
+    assert report.summary == (
+        f"no pool near to all strict hints ({GPU} gpu1 on NUMA node 1) has room for 3 exclusive"
+        " CPUs: NUMA node #1 comes closest, 3 CPUs short"
+    )
+    shown = text(report)
+    rows = [line.split(maxsplit=3) for line in shown if "NUMA node #" in line and "  " in line]
+    assert [row for row in rows if row[0] == "NUMA"] == [
+        ["NUMA", "node", "#1", "3 CPUs short"],
+        ["NUMA", "node", "#2", f"not near {GPU} gpu1 on NUMA node 1"],
+        ["NUMA", "node", "#3", f"not near {GPU} gpu1 on NUMA node 1"],
+    ]
+    (socket,) = [line for line in shown if "socket #0" in line]
+    assert "too few CPUs, or too little memory, near its strict hints" in socket
+    assert "no memory left" not in " ".join(shown)
+
+
+def test_hints_that_exclude_each_other_are_named() -> None:
+    other = Hint(source="/dev/x", kind=HintKind.DEVICES, cpus=CPUSet.parse("12-15"), nodes=EMPTY)
+    assert refused(gpu(1), other, milli=1000).summary == (
+        f"nothing is near to all strict hints (/dev/x on CPUs 12-15, {GPU} on NUMA node 1)"
+    )
+
+
+def test_of_several_devices_of_a_resource_the_closest_counts() -> None:
+    summary = refused(gpu(1, "a"), gpu(2, "b"), milli=5000).summary
+    assert summary.endswith(": NUMA node #2 comes closest, 1 CPU short")
 
 
 def test_devices_in_one_place_are_counted() -> None:
