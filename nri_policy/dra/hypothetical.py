@@ -22,6 +22,7 @@ from nri_policy.dra.objects import Part
 from nri_policy.dra.resource_slice import CPU, attributes_of
 from nri_policy.dra.selectors import Attributes, selects
 from nri_policy.foundation.units import count_cpus, format_cpu, parse_cpu
+from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError
 from nri_policy.node import Claimed, NodeView
@@ -35,6 +36,8 @@ _UNKNOWN = (
     "the devices of resource claims were ignored: {}: which ones a pod gets is known once it is"
     " scheduled"
 )
+_ABSENT = "the claim {} was ignored: the manifests have no {} {}{}"
+_FOREIGN = "the request {} of the claim {} is not for our devices: its class is {}{}"
 _OFF = "the claim {} was ignored: dra.enabled is false"
 _UNREAD = (
     "not all selectors and constraints of the claim {} were evaluated: it may get other devices of"
@@ -164,9 +167,31 @@ def _read(found: Mapping[str, Any]) -> tuple[_Key, _Devices]:
         for name, each in request.alternatives.items():
             if each.allocation_mode != "ExactCount" or not 0 < each.count <= MAX_PARTS:
                 raise ManifestError(f"{where}: {name}: only a count from 1 to {MAX_PARTS} is tried")
-            if CPU in each.capacity.requests:
-                _amount(each, 1, f"{where}: {name}")
+            if each.device_class_name == DEVICE_CLASS:
+                _check_capacities(each, f"{where}: {name}")
+    _check_constraints(spec.devices, where)
     return (kind, claim.metadata.namespace, claim.metadata.name), spec.devices
+
+
+def _check_capacities(wanted: _Wanted, where: str) -> None:
+    """Raise ManifestError for a capacity that our devices have not: none of them would match."""
+    for capacity in wanted.capacity.requests:
+        if capacity != CPU:
+            hint = did_you_mean(capacity, [CPU])
+            raise ManifestError(f"{where}: no device has a capacity {quoted(capacity)}{hint}")
+    _amount(wanted, 1, where)
+
+
+def _check_constraints(devices: _Devices, where: str) -> None:
+    """Raise ManifestError for a constraint on a request that the claim has not, as the API does."""
+    names = {name for each in devices.requests for name in (each.name, *each.alternatives)}
+    for number, constraint in enumerate(devices.constraints):
+        for name in constraint.requests:
+            if name not in names:
+                raise ManifestError(
+                    f"{where}: constraints[{number}]: there is no request"
+                    f" {quoted(name)}; there are: {some(names)}"
+                )
 
 
 def _amount(wanted: _Wanted, granule: int, where: str = "") -> int:
@@ -216,9 +241,14 @@ def _allocate(
             kind, known = "ResourceClaimTemplate", str(each.resource_claim_template_name)
             own = f"{name}-{each.name}"
         devices = claims.get((kind, namespace, known))
-        if devices is None or not all(request.ours for request in devices.requests):
+        if devices is None:
+            near = did_you_mean(known, (key[2] for key in claims if key[:2] == (kind, namespace)))
+            warnings.append(_ABSENT.format(each.name, kind, quoted(known), near))
+            continue
+        if not all(request.ours for request in devices.requests):
             unknown.append(each.name)
-        if devices is None or not any(request.ours for request in devices.requests):
+            warnings += _mistyped_classes(devices, each.name)
+        if not any(request.ours for request in devices.requests):
             continue
         if not view.layout.settings.dra.enabled:
             warnings.append(_OFF.format(each.name))
@@ -241,6 +271,15 @@ def _allocate(
         },
         warnings=tuple(warnings),
     )
+
+
+def _mistyped_classes(devices: _Devices, claim: str) -> Iterator[str]:
+    """Yield which requests are for devices of a class that is called nearly as ours."""
+    for request in devices.requests:
+        for name, wanted in request.alternatives.items():
+            class_ = wanted.device_class_name
+            if class_ != DEVICE_CLASS and (near := did_you_mean(class_, [DEVICE_CLASS])):
+                yield _FOREIGN.format(name, claim, quoted(class_), near)
 
 
 def _left(view: NodeView) -> _Left:

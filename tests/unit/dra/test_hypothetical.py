@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -118,9 +119,8 @@ def test_what_is_not_evaluated_is_said() -> None:
         "the devices of resource claims were ignored",
         "default/web/main",  # it requests less than its claim
     }
-    for objects in ((user("web", template="own"),), (claim("own", gpu), user("web", claim="own"))):
-        (warning,) = tried(EngineDriver(**ON), *objects).warnings
-        assert warning.startswith("the devices of resource claims were ignored: own: ")
+    (warning,) = tried(EngineDriver(**ON), claim("own", gpu), user("web", claim="own")).warnings
+    assert warning.startswith("the devices of resource claims were ignored: own: ")
 
 
 def on_node(number: int) -> dict[str, Any]:
@@ -215,3 +215,46 @@ BAD = [
 def test_a_claim_that_makes_no_sense_is_declined(made: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         tried(EngineDriver(**ON), made, user("web", claim="own"))
+
+
+@pytest.mark.parametrize(
+    ("request_", "more", "wrong"),
+    [
+        (
+            {"name": "cpu", "exactly": exactly(capacity={"requests": {f"{CPU}s": "4"}})},
+            {},
+            f"ResourceClaim own: cpu: no device has a capacity '{CPU}s'; did you mean '{CPU}'?",
+        ),
+        (
+            {"name": "cpu", "firstAvailable": [exactly("1", name="one")]},
+            {"constraints": [{"requests": ["cpu/one"]}, {"requests": ["cpx"]}]},
+            "ResourceClaim own: constraints[1]: there is no request 'cpx'; there are: cpu, cpu/one",
+        ),
+    ],
+)
+def test_a_claim_that_no_cluster_would_allocate_is_an_error(
+    request_: dict[str, Any], more: dict[str, Any], wrong: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(wrong)}$"):
+        tried(EngineDriver(**ON), claim("own", request_, **more), user("web", claim="own"))
+
+
+def test_a_claim_that_is_not_in_the_manifests_and_a_mistyped_class_are_named() -> None:
+    foreign = claim("own", {"name": "cpu", "exactly": exactly(class_="cpu.placement")})
+    result = tried(
+        EngineDriver(**ON),
+        template("two", {"name": "cpu", "exactly": exactly("2")}),
+        foreign,
+        user("web", template="twoo"),
+        user("other", claim="own"),
+    )
+    absent, mistyped, ignored = [each for each in result.warnings if "claim" in each]
+    assert absent == (
+        "the claim own was ignored: the manifests have no ResourceClaimTemplate 'twoo'; did you"
+        " mean 'two'?"
+    )
+    assert mistyped == (
+        "the request cpu of the claim own is not for our devices: its class is 'cpu.placement';"
+        f" did you mean '{DEVICE_CLASS}'?"
+    )
+    assert ignored.startswith("the devices of resource claims were ignored: own: ")
