@@ -83,3 +83,49 @@ def test_the_settings_for_the_kubelets_static_manager_do_what_its_options_did() 
     assert str(parts[0] | parts[1]) == "4-7", "the pod's, in one NUMA node"
     assert "within a NUMA node" in driver.refuse(nodes.container(6000))
     assert driver.create(nodes.container(3000)) == "8-11", "two whole cores"
+
+
+# Those of the CPU and topology managers in Kubernetes 1.36 (`policy_options.go` of each).
+OPTIONS = (
+    "align-by-socket",
+    "distribute-cpus-across-cores",
+    "distribute-cpus-across-numa",
+    "full-pcpus-only",
+    "prefer-align-cpus-by-uncorecache",
+    "strict-cpu-reservation",
+    "max-allowable-numa-nodes",
+    "prefer-closest-numa-nodes",
+)
+POLICIES = ("best-effort", "restricted", "single-numa-node")
+
+
+def test_every_option_of_the_kubelets_managers_has_a_row() -> None:
+    rows = re.findall(r"^\| `([\w:. -]+)`", PAGE, re.MULTILINE)
+    for name in (*OPTIONS, *(f"topologyManagerPolicy: {policy}" for policy in POLICIES)):
+        assert name in rows
+
+
+def test_alignment_refuses_what_restricted_admits() -> None:
+    """Six CPUs are wider than a NUMA node of four."""
+    assert EngineDriver().create(nodes.container(6000)) == "8-13"
+    assert "within a NUMA node" in EngineDriver(alignment="numa").refuse(nodes.container(6000))
+
+
+def test_the_default_spreads_what_restricted_refuses() -> None:
+    """No NUMA node of four CPUs has three left."""
+    driver = EngineDriver()
+    _ = [driver.create(nodes.container(2000)) for _ in range(4)]
+    assert driver.create(nodes.container(3000)) == "10-11,14"
+
+
+def test_cpus_come_from_one_cache_and_from_one_socket_by_default() -> None:
+    driver = EngineDriver("package:2 numa:2 l3:2 core:4 pu:1")
+    assert driver.create(nodes.container(3000)) == "4-6", "the other cache has a reserved CPU"
+    assert driver.create(nodes.container(12000)) == "16-27", "one NUMA node first, then the next"
+
+
+def test_nodes_of_a_socket_are_not_chosen_by_their_distance() -> None:
+    """Nodes 1 and 3 are closest, and have room."""
+    far = "10,20,12,20/20,10,20,12/12,20,10,20/20,12,20,10"
+    driver = EngineDriver(f"package:1 numa:4 core:4 pu:1 distances={far}")
+    assert driver.create(nodes.container(6000)) == "1-2,4-7"
