@@ -390,8 +390,8 @@ def test_the_figures_of_the_readme_are_those_of_the_performance_page() -> None:
         page,
         re.MULTILINE,
     )
-    assert len(of_the_readme) == 5
-    assert of_the_readme == measured[:5]
+    assert len(of_the_readme) == 6, "also the row in which nri-plugins does better"
+    assert of_the_readme == measured[:6]
     bounds = dict(re.findall(r"^\| ([\w ,]+) \| ([\d.]+) m?[sM]", said, re.MULTILINE))
     assert f"less than\n{bounds['a new container waits, median']} milliseconds" in readme
     assert f"less than {bounds['resident memory']} MiB" in readme
