@@ -136,7 +136,10 @@ class SimulatedNode:
         host = Environment(
             state_dir=self._folder,
             cgroups=SimulatedCgroups(self.runtime),
-            notes=("this node is simulated: its containers have no processes",),
+            notes=(
+                "this node is simulated: its containers have no processes",
+                "its clock started in 2023, and moves only by the scenario's step `advance`",
+            ),
             delay=lambda _failures: 0.0,
             unused=lambda: None if assignments is None else self.runtime.devices.unused(),
             sources=Sources(
@@ -163,7 +166,7 @@ class SimulatedNode:
     async def settings(self, spec: Mapping[str, Any]) -> None:
         """Give settings, to the running daemon or for its start; raises NodeError."""
         try:
-            settings = from_spec(dict(spec), "scenario")
+            settings = from_spec(dict(spec), "the settings of this step")
         except SettingsError as error:
             raise NodeError(str(error)) from error
         await self._reconfigure(settings=settings)

@@ -52,3 +52,14 @@ async def test_what_if_counts_the_devices_that_pods_have_left(asked: bool, tmp_p
         report = await asyncio.to_thread(ask)
     assert report.fits is not asked
     assert [GPU in each for each in report.warnings] == ([] if asked else [True])
+
+
+async def test_wrong_settings_are_said_to_be_those_of_the_step(tmp_path: Path) -> None:
+    step = read_step({"settings": {"reservedResource": {"cpu": 1}}}, folder=tmp_path)
+    async with AsyncExitStack() as stack:
+        node = SimulatedNode(nodes.machine(nodes.SMALL), None, tmp_path, stack)
+        await stack.enter_async_context(node.runtime)
+        (result,) = [each async for each in Playback(node.runtime, node).play([step])]
+    assert result.error is not None
+    assert result.error.startswith("the settings of this step: 2 errors:")
+    assert "did you mean 'reservedResources'?" in result.error
