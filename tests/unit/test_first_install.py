@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import subprocess
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,17 @@ async def what_if(node: Served, *args: str) -> Any:
     result = await asyncio.to_thread(run, node.socket, "what-if", *args, "-o", "json")
     assert result.exit_code in {0, 1}, result.output
     return json.loads(result.stdout)
+
+
+def test_the_line_of_the_page_turns_both_fields_on_however_they_are_written() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "install.md").read_text()
+    (script,) = re.findall(r'sed -E "(.*?)"', page)
+    for written in (document(), "spec:\n  pinCPU: false\n  pinMemory: false\n"):
+        text = written.replace('"', "")
+        done = subprocess.run(
+            ["sed", "-E", script], input=text, capture_output=True, text=True, check=True
+        )
+        assert done.stdout.count("pinCPU: true") == done.stdout.count("pinMemory: true") == 1
 
 
 def test_nobody_moves_before_pinning_is_on_and_then_just_who_was_named(tmp_path: Path) -> None:
@@ -136,6 +149,9 @@ def test_the_tables_say_that_it_is_pins_nothing(tmp_path: Path) -> None:
         assert "4 of 4 containers would get other CPUs or memory nodes:" in shown
         at = shown.index("database/main before 0-15 0-3 NUMA node #1")
         assert shown[at + 1] == "after 4-5 1 NUMA node #1"
+        few = settings(tmp_path, pinCPU=True, reservedResources={"cpu": "5"})
+        result = await asyncio.to_thread(run, node.socket, "what-if", "--settings", few)
+        assert "\nBefore, as decided\n" in result.stdout, "the kernel has all on all CPUs"
 
     unpinned(tmp_path, check, *PAYING)
 

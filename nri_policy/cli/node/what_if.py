@@ -192,19 +192,30 @@ def _picture(now: Running, report: WhatIfReport, form: str) -> None:
         case "svg":
             sentences = " ".join(_sentences(report))
             strips = (
-                Strip(heading=f"Before: {sentences}", scene=before),
+                Strip(heading=f"{_before(now, report)}: {sentences}", scene=before),
                 Strip(heading="After", scene=after),
             )
             print_page(svg.document(strips))
         case "html":
-            print_page(page("What if", *_sections(before, after, report)))
+            print_page(page("What if", *_sections(now, before, after, report)))
         case _:
-            print_drawing(*_draw(before, after, report, len(now.placed)))
+            print_drawing(*_draw(now, before, after, report))
 
 
-def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
+def _before(now: Running, report: WhatIfReport) -> str:
+    """Name the picture of now: it shows decisions, which are not set where pinning is off."""
+    unset = any(
+        name in now.containers
+        and (each.before.cpus, each.before.mems)
+        != (now.containers[name].cpus, now.containers[name].mems)
+        for name, each in report.changes.items()
+    )
+    return "Before, as decided" if unset else "Before"
+
+
+def _sections(now: Running, before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
     yield render_list(_sentences(report))
-    yield section("Before", *picture_parts(before, "before-"))
+    yield section(_before(now, report), *picture_parts(before, "before-"))
     yield section("After", *picture_parts(after, "after-"), containers(after))
     whys = [(short(name), "; ".join(_remarks(each))) for name, each in report.containers.items()]
     if whys:
@@ -216,7 +227,7 @@ def _sections(before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Ele
 
 
 def _draw(
-    before: Scene, after: Scene, report: WhatIfReport, placed: int
+    now: Running, before: Scene, after: Scene, report: WhatIfReport
 ) -> Iterator[RenderableType]:
     if report.settings is not None:
         yield Text(_verdict(report.settings), style="bold")
@@ -228,9 +239,9 @@ def _draw(
         yield Text(f"warning: {warning}", style="yellow")
     yield from (Text(f"note: {note}") for note in report.notes)
     if report.settings is not None:
-        yield from _consequences(report, placed)
+        yield from _consequences(report, len(now.placed))
     if after.changes:
-        for title, scene in (("Before", before), ("After", after)):
+        for title, scene in ((_before(now, report), before), ("After", after)):
             yield Text(f"\n{title}", style="bold cyan")
             yield Drawing(scene)
     if report.containers:
@@ -238,7 +249,7 @@ def _draw(
         yield _containers(report.containers)
     if report.settings is None:
         yield ""
-        yield from _consequences(report, placed)
+        yield from _consequences(report, len(now.placed))
 
 
 def _consequences(report: WhatIfReport, placed: int) -> Iterator[RenderableType]:
