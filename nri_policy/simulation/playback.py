@@ -263,9 +263,9 @@ class Playback:
     async def _hotplug(self, step: Hotplug) -> None:
         machine = self._runtime.machine
         if absent := step.offline - machine.online_cpus:
-            raise NodeError(f"CPUs {absent} are not online")
+            raise NodeError(f"CPUs that are not online: {absent}")
         if absent := step.online - (self._present - machine.online_cpus):
-            raise NodeError(f"CPUs {absent} are not offline")
+            raise NodeError(f"CPUs that are not offline: {absent}")
         machine.online_cpus = machine.online_cpus - step.offline | step.online
         await self._node.hotplug(offline=step.offline, online=step.online)
 

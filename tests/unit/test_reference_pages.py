@@ -10,6 +10,7 @@ import yaml
 from msgspec import structs
 from msgspec.structs import replace
 
+from nri_policy.doctor import checks
 from nri_policy.settings import Section, Settings
 from nri_policy.settings.document import _fields
 from nri_policy.workload.affinity import affinities_of
@@ -55,6 +56,15 @@ def _leaves(kind: type[Section], prefix: str) -> Iterator[str]:
             yield from _leaves(known.sections, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
+
+
+def test_every_check_of_the_doctor_is_described() -> None:
+    page = (DOCS / "doctor.md").read_text().partition("## What it checks")[2]
+    sources = Path(checks.__file__).parent.glob("*.py")
+    names = {
+        name for path in sources for name in re.findall(r'Finding\(\s*"(\w+)"', path.read_text())
+    }
+    assert names == {*re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)}
 
 
 def test_the_examples_of_affinities_are_accepted() -> None:

@@ -22,10 +22,10 @@ def check(facts: Facts) -> Iterator[Finding]:
                 "cgroups",
                 Verdict.ERROR,
                 f"{config.name} makes cgroups by {driver}, the kubelet by {wanted}: "
-                "pods do not start, or lose their limits",
-                f"SystemdCgroup = {str(wanted == 'systemd').lower()} for runc"
-                if config.name == "containerd"
-                else f'cgroup_manager = "{wanted}"',
+                "pods do not start, or lose their limits, unless the kubelet asks the runtime (from"
+                " 1.31 on with containerd 2.0, CRI-O 1.28 or newer)",
+                f"cgroupDriver: {driver} for the kubelet, or {_setting(config.name, wanted)};"
+                " systemd for both where it is the host's init system",
             )
     kernel = facts.kernel
     if kernel is None:
@@ -48,6 +48,13 @@ def check(facts: Facts) -> Iterator[Finding]:
             " needs seconds instead of milliseconds to correct it",
             "mount /sys/fs/cgroup writable; for the systemd unit ProtectControlGroups=no",
         )
+
+
+def _setting(runtime: str, driver: str) -> str:
+    """Return the line of a runtime's configuration that chooses *driver*."""
+    if runtime == "containerd":
+        return f"SystemdCgroup = {str(driver == 'systemd').lower()} for runc"
+    return f'cgroup_manager = "{driver}" for CRI-O'
 
 
 def _systemd(socket: Socket) -> Finding:

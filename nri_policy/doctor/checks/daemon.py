@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.foundation.wording import counted
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -39,7 +40,8 @@ def check(facts: Facts) -> Iterator[Finding]:
         )
         yield Finding("daemon", Verdict.WARNING, found, "see the check nri above")
         return
-    found = f"it runs, and has placed {status.containers} containers of {status.runtime}"
+    placed = counted(status.containers, "container")
+    found = f"it runs, and has placed {placed} of {status.runtime}"
     if status.memory_bytes:  # an earlier version does not say
         found += f"; it uses {status.usage}"
     yield Finding("daemon", Verdict.OK, found)

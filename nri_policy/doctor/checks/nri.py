@@ -39,7 +39,9 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
         yield Finding("nri", Verdict.ERROR, f"NRI is off, {why}", _TURN_ON[config.name])
         return
     if on is None:
-        found = f"whether NRI is on is not said by {files} below {facts.where.host_root}"
+        who = " and ".join(config.files) or "no file"
+        says = {0: "says", 1: "does not say"}.get(len(config.files), "do not say")
+        found = f"{who} below {facts.where.host_root} {says} whether NRI is enabled"
         yield Finding("nri", Verdict.NOTE, found)
     if not config.external:
         found = f"{config.name} does not let plugins connect (disable_connections)"

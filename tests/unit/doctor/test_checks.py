@@ -61,7 +61,7 @@ def test_every_warning_and_error_has_a_remedy(made: Made) -> None:
         (OFF, "v2.1.9", "NRI is off, /etc/containerd/config.toml says so", Verdict.ERROR),
         (UNSAID, "1.7.24~ds1", "NRI is off, which is the default", Verdict.ERROR),
         (UNSAID, "v2.1.9", "NRI is on", Verdict.OK),
-        (UNSAID, "", "whether NRI is on is not said by", Verdict.NOTE),
+        (UNSAID, "", "does not say whether NRI is enabled", Verdict.NOTE),
         (UNSAID.replace("version = 2", "version = 3"), "", "NRI is on", Verdict.OK),
         (
             f'disabled_plugins = ["io.containerd.nri.v1.nri"]\n{CONTAINERD}',
@@ -171,7 +171,7 @@ def test_in_a_pod_that_sees_no_files_of_the_node_nothing_is_called_good_or_bad(m
     assert [each for each in findings if not each.passes] == []
     seen = verdicts(findings, "kubelet")
     assert worst(seen, "its configuration file was not found") is Verdict.NOTE
-    assert worst(verdicts(findings, "nri"), "is not said by any file") is Verdict.NOTE
+    assert worst(verdicts(findings, "nri"), "says whether NRI is enabled") is Verdict.NOTE
     assert [each.found for each in findings if "leaves" in each.found] == []
     made.process(200, "kubelet", "--config=/x", "--cgroup-driver=systemd")
     assert made.found("cgroups") == {"cgroup v2": Verdict.OK}
@@ -221,6 +221,9 @@ def test_kubelet_and_runtime_are_to_use_one_cgroup_driver(made: Made) -> None:
     assert worst(made.found("cgroups"), "containerd and the kubelet use systemd") is Verdict.OK
     made.kubelet(cgroupDriver="cgroupfs")
     assert worst(made.found("cgroups"), "by systemd, the kubelet by cgroupfs") is Verdict.ERROR
+    (remedy,) = {each.remedy for each in examine(made.facts()) if "by cgroupfs" in each.found}
+    for setting in ("cgroupDriver: systemd", "SystemdCgroup = false"):
+        assert setting in remedy, "either can be changed"
     made.write("etc/containerd/config.toml", "version = 2\n")
     assert worst(made.found("cgroups"), "containerd and the kubelet use cgroupfs") is Verdict.OK
 

@@ -309,8 +309,8 @@ async def test_cpus_go_and_come(play: Play) -> None:
     )
     assert errors(results) == [
         None,
-        "CPUs 6 are not online",
-        "CPUs 8 are not offline",
+        "CPUs that are not online: 6",
+        "CPUs that are not offline: 8",
         ANY,
         None,
     ]
