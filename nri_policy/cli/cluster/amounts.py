@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nri_policy.cluster.objects.document import is_bytes
 from nri_policy.cluster.report.tree_report import Domain, TreeReport
 
 _FIRST = ("cpu", "memory", "pods")
@@ -18,7 +19,7 @@ class Quantity:
         self.resource = resource
         self.unit = ""
         self._scale = 1000 if resource == "cpu" else 1
-        if _is_bytes(resource):
+        if is_bytes(resource):
             least = min(filter(None, (each.total.get(resource, 0) for each in domains)), default=0)
             step = max(0, (least.bit_length() - 1) // 10)
             self.unit, self._scale = _BINARY[step], 1024**step
@@ -57,7 +58,3 @@ def fullest(domain: Domain) -> tuple[str, float]:
     ]
     share, name = max(shares, key=lambda each: each[0], default=(0.0, ""))
     return name, share
-
-
-def _is_bytes(resource: str) -> bool:
-    return resource in ("memory", "ephemeral-storage") or resource.startswith("hugepages-")

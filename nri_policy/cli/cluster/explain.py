@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
@@ -31,13 +32,18 @@ from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Change, Explanation, PodSetExplanation
 from nri_policy.cluster.engine.standing import Standing
+from nri_policy.cluster.groups.moves import movable_pods
 from nri_policy.cluster.numa.answers import explain_group, verdict
 from nri_policy.cluster.numa.report import live_zones
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted
 from nri_policy.picture.racks import document, legend_of
 from nri_policy.picture.racks_page import Parts, cluster_page
+
+_MOST_PLACES = 6  # that are named for a pod set
 
 
 @click.command("explain")
@@ -70,15 +76,15 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         engine, snapshot = source.load()
         with document_errors():
             group = the_group(engine, name, asked)
-            explanation = explain_group(
-                engine, group, partial(live_zones, snapshot, engine.settings)
-            )
+            found = explain_group(engine, group, partial(live_zones, snapshot, engine.settings))
+        movable, _ = movable_pods(engine, snapshot)
+        unplaceable = found.status.state == "Unplaceable"
+        explanation = replace(found, movable=len(movable) if unplaceable else 0)
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
         else:
             _print(f"{group.namespace}/{group.name}", explanation, form)
-    unplaceable = explanation.status.state == "Unplaceable"
-    context.exit(Exit.NO if unplaceable or explanation.refused else 0)
+    context.exit(Exit.NO if explanation.status.state == "Unplaceable" or explanation.refused else 0)
 
 
 def _print(name: str, explanation: Explanation, form: str) -> None:
@@ -114,7 +120,7 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
     yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
         yield Text("")
-        yield Text(f"pod set {each.pod_set}: {_wanted(each)}")
+        yield Text(f"pod set {each.pod_set}: {_wanted(each)}; {_asks(each)}")
         unit = each.unit
         heads = (
             "level",
@@ -130,8 +136,12 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
         yield table
         if each.in_no_slice:
             yield Text(f"room for {counted(each.in_no_slice, 'pod')} is in no whole slice")
-        for reason, count in each.excluded.items():
-            yield Text(f"no room for one pod: {count} of {counted(each.nodes, 'host')}: {reason}")
+        yield from (Text(line) for line in _no_room(each))
+    for assignment in explanation.status.assignments:
+        yield Text(_places(assignment))
+    if explanation.movable:
+        yield Text("")
+        yield Text(_plan(explanation.movable))
     if explanation.changes:
         yield Text("")
         yield Text("It would fit with:")
@@ -143,23 +153,55 @@ def _wanted(found: PodSetExplanation) -> str:
     return counted(found.wanted, found.unit.removesuffix("s"))
 
 
+def _asks(found: PodSetExplanation) -> str:
+    asks = ", ".join(f"{name} {format_amount(name, each)}" for name, each in found.asks.items())
+    return f"each pod asks for {asks or 'nothing'}"
+
+
+def _no_room(found: PodSetExplanation) -> Iterator[str]:
+    """Yield how many hosts have no room for one pod, by reason, and some of them."""
+    for reason, count in found.excluded.items():
+        text = f"no room for one pod: {count} of {counted(found.nodes, 'host')}: {reason}"
+        example = found.examples.get(reason)
+        if example is None:
+            yield text
+        elif example.left is None:
+            more = count - len(example.leaves)
+            yield f"{text}: {', '.join(example.leaves)}{f' and {more} more' if more else ''}"
+        else:
+            name = reason.split('"')[1]
+            left = format_amount(name, example.left)
+            yield f"{text}: at most {left} left, on {example.leaves[0]}"
+
+
+def _places(assignment: Assignment) -> str:
+    """Return which places a pod set has, or would get: the first ones by name."""
+    hosts = [f"{'/'.join(each.values)} ({each.count})" for each in assignment.domains]
+    more = len(hosts) - _MOST_PLACES
+    named = ", ".join(hosts[:_MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
+    return f"places of {assignment.pod_set}: {named}"
+
+
+def _plan(movable: int) -> str:
+    return f'{counted(movable, "pod")} may move: "nri-policy cluster plan" finds whether that helps'
+
+
 def _notes(explanation: Explanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
     yield verdict(explanation.status, explanation.refused)
     yield from explanation.notes
     yield from _queued(explanation.standing)
     for each in explanation.pod_sets:
+        yield f"{each.pod_set}: {_asks(each)}"
         for at in each.levels:
             yield (
                 f"{each.pod_set}: {_wanted(each)}; {at.level}: {at.holding_all} of"
                 f" {counted(at.domains, 'domain')} fit the whole group, at most {at.most} in one"
                 f" domain, {at.in_all} in all domains"
             )
-        for reason, count in each.excluded.items():
-            yield (
-                f"{each.pod_set}: no room for one pod: {count} of {counted(each.nodes, 'host')}:"
-                f" {reason}"
-            )
+        yield from (f"{each.pod_set}: {line}" for line in _no_room(each))
+    if explanation.movable:
+        yield _plan(explanation.movable)
     for change in explanation.changes:
         yield f"it would fit with {_change(change)}"
 

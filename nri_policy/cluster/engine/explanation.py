@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
+
 import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import exclusions
 from nri_policy.cluster.engine.placement import count
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.standing import Standing, standing, without_reserved
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.request import (
     Unit,
@@ -20,6 +25,8 @@ from nri_policy.cluster.objects.request import (
     plan,
     units,
 )
+
+MAX_EXAMPLES = 3  # of leaves that a reason excludes
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):
@@ -32,6 +39,13 @@ class AtLevel(Struct, frozen=True, rename="camel"):
     in_all: int  # that fits into all domains in sum
 
 
+class Excluded(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Some of the leaves that one reason excludes: if it is a resource, those with most of it."""
+
+    leaves: list[str]  # MAX_EXAMPLES at most; zones as HOST/ZONE
+    left: int | None = None  # of the resource, on the first of them
+
+
 class PodSetExplanation(Struct, frozen=True, rename="camel"):
     """One pod set, or workers with their leader, on the cluster as it is."""
 
@@ -42,6 +56,8 @@ class PodSetExplanation(Struct, frozen=True, rename="camel"):
     in_no_slice: int  # pods that there is room for, but in no whole slice
     nodes: int  # leaves that take part
     excluded: dict[str, int]  # reason -> leaves that cannot take one pod
+    asks: dict[str, int] = {}  # what one pod requests: CPU in milli, all else absolute
+    examples: dict[str, Excluded] = {}  # reason -> some of these leaves
 
 
 class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -64,18 +80,25 @@ class Explanation(Struct, frozen=True, rename="camel"):
     standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
     refused: dict[str, int] = {}  # pods that nodes would refuse at their places, by pod set
     notes: list[str] = []  # why
+    movable: int = 0  # pods that may move: whether that would help is for a plan to find
 
 
 def explain(engine: Engine, group: PlacementGroup) -> Explanation:
-    """Return why *group* fits or not; nothing changes. Raises DocumentError."""
+    """Return why *group* fits or not; nothing changes. Raises DocumentError.
+
+    One that has its places keeps them, but for those on failed nodes.
+    """
     if group.status.assignments:
-        return _explain(engine, group, None)
+        status = engine.place(group) if group.status.unhealthy_nodes else group.status
+        return _explain(engine, group, status, None)
     found = standing(engine, group)
-    return _explain(without_reserved(engine, found), group, found)
+    engine = without_reserved(engine, found)
+    return _explain(engine, group, engine.place(group), found)
 
 
-def _explain(engine: Engine, group: PlacementGroup, stands: Standing | None) -> Explanation:
-    status = engine.place(group)
+def _explain(
+    engine: Engine, group: PlacementGroup, status: GroupStatus, stands: Standing | None
+) -> Explanation:
     steps = [unit for unit in units(group) if unit.workers.count]
     found = [_pod_set(engine, unit) for unit in steps]
     pod_sets = [each for each in found if each is not None]
@@ -101,6 +124,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     except Unplaceable:
         return None
     total, excluded = exclusions(counts, kind)
+    asked = unit.workers.template.spec.effective()
     number = unit.workers.count // wanted.size
     levels = []
     for index, level in enumerate(tree.shape.levels[: wanted.slice_level + 1]):
@@ -123,7 +147,33 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         in_no_slice=sum(pods - slices * wanted.size for pods, slices, *_ in parts),
         nodes=total,
         excluded=excluded,
+        asks={name: amount for name, amount in sorted(asked.items()) if amount},
+        examples=_examples(tree, kind, asked) if excluded else {},
     )
+
+
+def _examples(tree: Tree, kind: Filter, pod: Amounts) -> dict[str, Excluded]:
+    """Return leaves that cannot take one pod, by reason, as the message counts them."""
+    asked = sorted(with_place(pod).items())
+    rows = tree.rows
+    found: dict[str, list[tuple[int, int]]] = {}  # what is left, negative, and the leaf
+    for leaf in range(tree.shape.domains.leaves):
+        if not rows.nodes_at(leaf):
+            continue
+        code = kind.mask.get(leaf)
+        if code:
+            found.setdefault(kind.reason(code), []).append((0, leaf))
+            continue
+        room = rows.room(leaf)
+        name = next((name for name, amount in asked if room[name] < amount), None)
+        if name is not None:
+            found.setdefault(f'resource "{name}"', []).append((-max(0, room[name]), leaf))
+    examples = {}
+    for reason, leaves in found.items():
+        first = nsmallest(MAX_EXAMPLES, leaves)
+        left = -first[0][0] if reason.startswith("resource") else None
+        examples[reason] = Excluded(["/".join(tree.shape.values(leaf)) for _, leaf in first], left)
+    return examples
 
 
 def _with(group: PlacementGroup, changed: PodSet) -> PlacementGroup:

@@ -74,7 +74,7 @@ def plan_moves(
     """
     if group.status.assignments:
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
-    movable, staying = _movable(engine, snapshot)
+    movable, staying = movable_pods(engine, snapshot)
     search = _Search(engine, group, live_zones(snapshot, engine.settings), most)
     status, moves = search.find(movable, snapshot.budgets)
     refusals = search.refusals(status, moves)
@@ -90,7 +90,7 @@ def plan_moves(
     )
 
 
-def _movable(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
+def movable_pods(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
     """Return the pods that could move; and how many others were to be movable, by why not."""
     known = engine.pods()
     movable, staying = [], Counter[str]()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nri_policy.cluster.objects.document import CPU, PODS, Amounts
+from nri_policy.cluster.objects.document import CPU, PODS, Amounts, format_amount
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_node import select_zones, zone_name
-from nri_policy.cluster.objects.numa_request import GUARANTEED, MEMORY, NumaRequest, is_shared
+from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.zone import NodeZones
-from nri_policy.foundation.units import BILLIONTHS, format_bytes, format_cpu
+from nri_policy.foundation.units import BILLIONTHS
 
 
 def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
@@ -19,7 +19,7 @@ def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
         offered = node.allocatable.get(name, 0)
         left = max(0, offered - used.get(name, 0))
         if left < amount:
-            asked, rest, whole = (_text(name, each) for each in (amount, left, offered))
+            asked, rest, whole = (format_amount(name, each) for each in (amount, left, offered))
             return f"{asked} asked, {rest} of {whole} left"
     return ""
 
@@ -40,17 +40,7 @@ def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> s
             asked = exact // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
             if left < asked:
                 whole = max(zone.allocatable.get(name, 0) for zone in having.values())
-                now = f"{_text(name, left)} left in {zone_name(freest)}, " if left < whole else ""
-                return (
-                    f"{name}: {_text(name, asked)} asked, {now}{_text(name, whole)} in an empty"
-                    " zone"
-                )
+                wanted, rest, most = (format_amount(name, each) for each in (asked, left, whole))
+                now = f"{rest} left in {zone_name(freest)}, " if left < whole else ""
+                return f"{name}: {wanted} asked, {now}{most} in an empty zone"
     return "no zone has all of it left"
-
-
-def _text(resource: str, amount: int) -> str:
-    if resource == CPU:
-        return format_cpu(amount)
-    if resource in (MEMORY, "ephemeral-storage", "storage") or resource.startswith("hugepages-"):
-        return format_bytes(amount)
-    return str(amount)

@@ -14,11 +14,18 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from nri_policy.foundation.units import MAX_AMOUNT, parse_bytes, parse_cpu
+from nri_policy.foundation.units import (
+    MAX_AMOUNT,
+    format_bytes,
+    format_cpu,
+    parse_bytes,
+    parse_cpu,
+)
 from nri_policy.foundation.wording import did_you_mean, quoted
 
 CPU = "cpu"
 PODS = "pods"
+_OF_BYTES = ("memory", "ephemeral-storage", "storage")
 TRUE = ("1", "t", "T", "TRUE", "true", "True")  # Go's strconv.ParseBool
 FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
@@ -94,6 +101,18 @@ def join(path: str, key: str | int) -> str:
 def with_place(pod: Amounts) -> Amounts:
     """Return what a pod requests with the place that it takes among the node's `pods`."""
     return {**pod, PODS: pod.get(PODS, 0) + 1}
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """Return an amount as people read it: `1500m` of cpu, `16 GiB` of memory, `3`."""
+    if resource == CPU:
+        return format_cpu(amount)
+    return format_bytes(amount) if is_bytes(resource) else str(amount)
+
+
+def is_bytes(resource: str) -> bool:
+    """Return whether a resource is counted in bytes."""
+    return resource in _OF_BYTES or resource.startswith("hugepages-")
 
 
 def parse_amount(resource: str, value: Wire, path: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -223,6 +224,57 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
     assert rows[-2:] == ["8 pods in main", "main within topology.kubernetes.io/zone"]
 
 
+@pytest.mark.parametrize("form", ["table", "html"])
+def test_an_explanation_has_amounts_and_hosts(tmp_path: Path, form: str) -> None:
+    taint = {"key": "mine", "effect": "NoSchedule"}
+    nodes = [node(f"n{at}", RACK="r", cpu=at, memory="4Gi") for at in range(1, 4)]
+    nodes += [node(f"t{at}", RACK="r", taints=[taint]) for at in range(5)]
+    settings = {"topologies": [{"name": "default", "levels": [RACK, HOST]}]}
+    items = [*(named("Node", each) for each in nodes)]
+    where = write(
+        tmp_path / "c.json",
+        {"kind": "List", "items": [*items, {"kind": "ClusterPlacement", "spec": settings}]},
+    )
+    asked = job("big", 1)
+    asked["spec"]["template"]["spec"] = pod_spec({"cpu": 3, "memory": "8Gi"})
+    file = write(tmp_path / "job.yaml", asked)
+    text = unescape(run("explain", "-f", file, "--cluster", where, "-o", form)[1])
+    for line in (
+        "each pod asks for cpu 3, memory 8 GiB",
+        'no room for one pod: 2 of 8 hosts: resource "cpu": at most 2 left, on n2',
+        'no room for one pod: 1 of 8 hosts: resource "memory": at most 4 GiB left, on n3',
+        'no room for one pod: 5 of 8 hosts: taint "mine:NoSchedule": t0, t1, t2 and 2 more',
+    ):
+        assert line in text
+    (found,) = json.loads(run("explain", "-f", file, "--cluster", where, "-o", "json")[1])[
+        "podSets"
+    ]
+    assert found["asks"] == {"cpu": 3000, "memory": 8 << 30}
+    assert found["examples"]['resource "cpu"'] == {"leaves": ["n2", "n1"], "left": 2000}
+
+
+def test_an_explanation_of_what_fits_names_the_hosts(tmp_path: Path, cluster: str) -> None:
+    file = write(tmp_path / "job.yaml", job("wide", 30, required="topology.kubernetes.io/zone"))
+    where = ("--synthetic", "zone:2 rack:2 host:4 cpu:4 memory:8Gi")
+    text = " ".join(run("explain", "-f", file, *where)[1].split())
+    assert text.endswith(
+        "places of main: host-1-1-1 (4), host-1-1-2 (4), host-1-1-3 (4), host-1-1-4 (4),"
+        " host-1-2-1 (4), host-1-2-2 (4) and 2 more"
+    )
+    assert "places of main: a1 (2)" in run("explain", "old", "--cluster", cluster)[1]
+
+
+def test_an_explanation_points_at_a_plan_where_pods_may_move(tmp_path: Path) -> None:
+    crowded = str(Path(__file__).parents[3] / "configs/groups/crowded.yaml")
+    hint = '7 pods may move: "nri-policy cluster plan" finds whether that helps'
+    assert hint in run("explain", "render", "--cluster", crowded)[1]
+    assert hint in unescape(run("explain", "render", "--cluster", crowded, "-o", "html")[1])
+    found = json.loads(run("explain", "render", "--cluster", crowded, "-o", "json")[1])
+    assert found["movable"] == 7
+    file = write(tmp_path / "job.yaml", job("small", 1))
+    assert "may move" not in run("explain", "-f", file, "--cluster", crowded)[1]
+
+
 def test_a_group_of_the_cluster_is_explained_by_name(cluster: str) -> None:
     assert run("explain", "old", "--cluster", cluster)[1].startswith("default/old: it fits\n")
     code, text = run("explain", "olds", "--cluster", cluster)
@@ -238,7 +290,10 @@ def test_a_group_of_the_cluster_is_explained_by_name(cluster: str) -> None:
 
 def test_one_pod_is_one_pod(tmp_path: Path) -> None:
     asked = write(tmp_path / "job.yaml", job("one", 1, required=RACK))
-    assert "pod set main: 1 pod\n" in run("explain", "-f", asked, "--synthetic", SPEC)[1]
+    assert (
+        "pod set main: 1 pod; each pod asks for cpu 1\n"
+        in run("explain", "-f", asked, "--synthetic", SPEC)[1]
+    )
     page = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "html")[1]
     assert f"main: 1 pod; {RACK}" in page
 
