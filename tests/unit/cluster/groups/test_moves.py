@@ -74,6 +74,17 @@ def test_moves_make_no_zones_where_no_node_reports_any() -> None:
     assert plan_moves(engine, asked, snapshot).moves == []
 
 
+def test_without_a_level_the_whole_cluster_is_one_domain() -> None:
+    """One move is enough on both hosts; it is tried where most of the group's pods fit then."""
+    nodes = [
+        node("a", RACK="r", cpu=4, gpu=2),
+        node("b", RACK="r", cpu=6, gpu=2),
+        node("c", RACK="r", cpu=9),
+    ]
+    asked = group(pod_set(1, {"unconstrained": True}, cpu=3, gpu=1))
+    assert moves(plan(pod("p", "a", 2), pod("q", "b", 4), asked=asked, nodes=nodes)) == {"q": "c"}
+
+
 def test_no_more_pods_move_than_somebody_allows() -> None:
     pods = [pod("p", "a1"), pod("q", "a2"), pod("r", "b1"), pod("s", "b2")]
     assert len(moves(plan(*pods))) == 2
