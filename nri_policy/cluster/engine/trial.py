@@ -68,10 +68,12 @@ def find_group(engine: Engine, name: str) -> PlacementGroup:
 
 
 def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
-    """Return a group's pods by the domains above their leaves, and the levels of these."""
-    request = next((each.request for each in group.pod_sets if each.request), None)
-    named = request.topology if request else None
-    tree = engine.tree(named or engine.settings.topologies[0].name)
+    """Return a group's pods by the domains above their leaves, and the levels of these.
+
+    They are those of its topology, of the first one where there is none of that name.
+    """
+    named = next((engine.topology_of(each) for each in group.pod_sets if each.request), None)
+    tree = engine.tree((named or engine.settings.topologies[0]).name)
     depth = max(1, len(tree.shape.levels) - 1)
     parts = []
     for assignment in group.status.assignments:
