@@ -284,6 +284,13 @@ def test_every_annotation_is_part_of_the_entitlement_or_steers(key: str) -> None
     assert any(changes(others, text) for others in ({}, denied) for text in TEXTS)
 
 
+@pytest.mark.parametrize("field", Entitlement.__struct_fields__)
+def test_an_entitlement_has_every_field_of_its_request(field: str) -> None:
+    value = object()
+    request = replace(guaranteed(2000, {}), **{field: value})
+    assert getattr(request.entitlement, field) is value
+
+
 def test_entitlement_and_steering_have_no_field_in_common() -> None:
     assert not {*Entitlement.__struct_fields__} & {*Steering.__struct_fields__}
 
