@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from msgspec.structs import replace
+
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.quota import NO_QUOTA, quota_of
 from nri_policy.engine.state import State
@@ -90,10 +92,8 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placeme
         elif known[0] != cpus:
             mems = known[1]
             state.sent.update(dict.fromkeys(members, (cpus, mems)))
-            placements += [
-                Placement(container_id=each, cpus=cpus, mems=mems, shares=None, cause=cause)
-                for each in members
-            ]
+            alike = Placement(container_id="", cpus=cpus, mems=mems, shares=None, cause=cause)
+            placements += [replace(alike, container_id=each) for each in members]
     return placements
 
 
