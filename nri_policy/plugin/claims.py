@@ -110,6 +110,8 @@ class Claims:
 
     def of(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> tuple[str, ...]:
         """Return the ids of the parts of claims that a container uses, and may use."""
+        if not (self._node.view.claims or self.stored()):
+            return ()
         return tuple(part.id for part in self._shown(container) if pod.uid in part.pods)
 
     async def check(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
@@ -134,8 +136,8 @@ class Claims:
 
     def _shown(self, container: nri_pb2.Container) -> Iterator[ClaimPart]:
         """Yield the parts of held claims that a container shows."""
-        if (parts := [*self._parts()]) and (names := _names(container)):
-            yield from (part for part in parts if _shows(names, part))
+        if names := _names(container):
+            yield from (part for part in self._parts() if _shows(names, part))
 
     def _parts(self) -> Iterator[ClaimPart]:
         """Yield the parts of claims that are held, or will be once the runtime has listed all."""

@@ -51,11 +51,12 @@ class Exposure:
             os.makedirs(self._folder)  # noqa: PTH103
             ours = _open(self._folder)
             _open_to_all(ours)
-        with _closing(ours):
-            try:
-                os.mkdir(name, dir_fd=ours)
-            except FileExistsError:  # of a container that is created again; or not a folder
-                os.close(_open(name, ours))
+        try:
+            os.mkdir(name, dir_fd=ours)
+        except FileExistsError:  # of a container that is created again; or not a folder
+            os.close(_open(name, ours))
+        finally:
+            os.close(ours)
         return Mount(
             destination=DESTINATION,
             source=f"{self._folder}/{name}",
