@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.wording import quoted
 
 MAX_COUNT = 2**31 - 1  # pods; counts are int32
@@ -113,7 +114,16 @@ def restore(stored: StoredAssignment, path: str) -> Assignment:
         raise DocumentError(
             join(place, "values"), f"{len(each.values)} values do not name levels {levels}"
         )
-    return Assignment(pod_set=stored.pod_set, levels=stored.levels, domains=domains)
+    return from_host(Assignment(stored.pod_set, stored.levels, domains))
+
+
+def from_host(given: Assignment) -> Assignment:
+    """Return an assignment without the levels above hosts: a hostname says where these are."""
+    at = given.levels.index(HOSTNAME) if HOSTNAME in given.levels else 0
+    if not at:
+        return given
+    domains = [Placed(each.values[at:], each.count) for each in given.domains]
+    return Assignment(given.pod_set, given.levels[at:], domains)
 
 
 def _domains(run: Run, path: str) -> Iterator[Placed]:

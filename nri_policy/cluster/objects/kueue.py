@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.assignment import Assignment, Placed, check_count
+from nri_policy.cluster.objects.assignment import Assignment, Placed, check_count, from_host
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.matching import Toleration
@@ -233,7 +233,7 @@ def read_workload(value: object, path: str) -> KueueWorkload:
 
 def _assignment(name: str, given: _TopologyAssignment, path: str) -> Assignment:
     domains = [each for one in given.slices for each in _domains(one, len(given.levels), path)]
-    return Assignment(pod_set=name, levels=given.levels, domains=domains)
+    return from_host(Assignment(pod_set=name, levels=given.levels, domains=domains))
 
 
 def _domains(given: _Slice, levels: int, path: str) -> Iterator[Placed]:

@@ -51,6 +51,13 @@ def test_a_few_domains_are_stored_as_people_read_them() -> None:
     }
 
 
+def test_levels_above_hosts_say_nothing_more() -> None:
+    """Kueue may store them, and so may people; our trees know hosts by their names."""
+    levels = ["example.com/rack", HOSTNAME, "zone/Node"]
+    given = store(Assignment("main", levels, [Placed(["r1", "n1", "node-0"], 2)]))
+    assert restore(given, "") == Assignment("main", levels[1:], [Placed(["n1", "node-0"], 2)])
+
+
 @pytest.mark.parametrize(
     "name",
     ["node-{0:06}", "ip-10-{1}-{2}-{3}.eu-west-2.compute.internal", "gke-prod-pool-1a2b-{0:05x}"],
