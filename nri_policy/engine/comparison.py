@@ -48,7 +48,8 @@ class Comparison:
         if pulls is not None and pulls.terms:
             scored = layout.affinity_scorer.scores(state.peers.pools, pulls.terms)
             self._columns.append((Column.AFFINITY, scored))
-        self._columns += _hint_columns(layout, request.steering.hints)
+        if request.steering.hints:
+            self._columns += _hint_columns(layout, request.steering.hints)
         if request.steering.zone is not None:  # counts only where it has room
             self._in_zone = _hint_columns(layout, (*request.steering.hints, request.steering.zone))
         if offers is not None:
@@ -139,7 +140,7 @@ class Comparison:
 
 def _hint_columns(layout: Layout, hints: Collection[Hint]) -> list[tuple[Column, array[float]]]:
     """Return criteria 3 and 4."""
-    scores = layout.topology_hints.scores(hints) if hints else None
+    scores = layout.topology_hints.scores(hints)
     if scores is None:
         return []
     return [

@@ -97,9 +97,10 @@ class MemorySupply:
                 f" are at {self.generation} now: a new offer is needed"
             )
         self._expect_new(offer.booking)
-        moved = [self._lift(move.id) for move in offer.moves]
-        for booking, move in zip(moved, offer.moves, strict=True):
-            self._put(replace(booking, zone=move.zone))
+        if offer.moves:
+            moved = [self._lift(move.id) for move in offer.moves]
+            for booking, move in zip(moved, offer.moves, strict=True):
+                self._put(replace(booking, zone=move.zone))
         self._put(offer.booking)
         self._settle()
 

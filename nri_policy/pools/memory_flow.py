@@ -47,8 +47,7 @@ class Flow(Struct):
 
     def room(self, zone: CPUSet) -> int:
         """Return the free bytes on the nodes of *zone*; more may fit if others give way."""
-        free = self.free
-        return sum([free[node] for node in zone])
+        return sum(map(self.free.__getitem__, zone))
 
     def roomy(self, amount: int) -> CPUSet:
         """Return the nodes that have *amount* free bytes each."""

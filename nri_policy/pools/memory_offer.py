@@ -255,10 +255,11 @@ class Offers:
         Widening others moves no pages of theirs: unless the request is strict, its zone has all
         nodes that they are widened to, or it could be killed beside free memory.
         """
-        zone, home = self.zone(pool), self._homes[pool]
+        home = self._homes[pool]
+        zone, _ = self._zone(home)
         if zone is None:
             raise MemoryShortageError(self.shortage(pool))
-        moves = () if self._keeps else self._moves(zone)
+        moves = () if self._keeps or self._is_free(zone) else self._moves(zone)
         if moves and not self._request.strict:
             zone |= CPUSet.union(move.zone for move in moves)
         booking = Booking(request=self._request, pool=pool, zone=zone, home=home)
@@ -336,8 +337,6 @@ class Offers:
 
     def _moves(self, zone: CPUSet) -> tuple[Move, ...]:
         """Return the moves that make room for the request on *zone*, which can be made to fit."""
-        if self._is_free(zone):
-            return ()
         queue = _Queue(self._map, self._books.bookings.values(), self._request.rank)
         flow = self._books.flow.copy()
         waiting = {zone: self._request.amount}  # bytes by zone that are not laid yet
