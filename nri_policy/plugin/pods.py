@@ -290,11 +290,14 @@ class Pods:
 
     async def ready(self, pod: nri_pb2.PodSandbox) -> None:
         """Wait a little for what was asked about a pod's devices and amounts."""
-        if objects := self._cluster:
-            await objects.ready(pod_of(pod))
-        if assignments := self._kubelet:
-            asked = [pod_of(pod)]
-            await assignments.ready(asked, self._pending(asked))
+        objects, assignments = self._cluster, self._kubelet
+        if objects is None and assignments is None:
+            return
+        asked = pod_of(pod)
+        if objects is not None:
+            await objects.ready(asked)
+        if assignments is not None:
+            await assignments.ready([asked], self._pending([asked]))
 
     def started(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Count a pod of which a container has started, if schedulers take it to hold its own.
