@@ -17,11 +17,16 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import Cpuset, Decided, Deviation, Kind, Observed, compare
+from nri_policy.audit.comparison import (
+    CpusetState,
+    Deviation,
+    DeviationKind,
+    Observed,
+    Target,
+    compare,
+)
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.audit.presence import Presence
-from nri_policy.audit.presence import Reader as ProcessReader
-from nri_policy.audit.presence import Source as Books
+from nri_policy.audit.presence import PopulationSource, Presence, ProcessReader
 from nri_policy.audit.report import Drift, Report, document
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.report import AuditReport
@@ -36,7 +41,7 @@ MOST_TRIES = 3  # to put one container right
 FIRST_LOOK = 1.0  # seconds after its start that a container's first process is looked at
 
 
-class Source(Books, Protocol):
+class Source(PopulationSource, Protocol):
     """What decides about containers: the daemon."""
 
     @property
@@ -44,7 +49,7 @@ class Source(Books, Protocol):
         """What is to be done about drift."""
         ...
 
-    async def decided(self) -> Sequence[Decided]:
+    async def decided(self) -> Sequence[Target]:
         """Return where every running container is to be."""
         ...
 
@@ -77,11 +82,11 @@ class Reader(ProcessReader, Protocol):
 class _Look:
     """What was found, so far."""
 
-    judged: dict[Decided, tuple[Deviation, ...]] = field(default_factory=dict)
-    unseen: dict[Decided, None] = field(default_factory=dict)
-    hidden: dict[Decided, None] = field(default_factory=dict)
+    judged: dict[Target, tuple[Deviation, ...]] = field(default_factory=dict)
+    unseen: dict[Target, None] = field(default_factory=dict)
+    hidden: dict[Target, None] = field(default_factory=dict)
 
-    def suspects(self) -> list[Decided]:
+    def suspects(self) -> list[Target]:
         """Return the containers that seem to have drifted."""
         return [each for each, deviations in self.judged.items() if deviations]
 
@@ -155,9 +160,9 @@ class Auditor:
                     self.first_processes[each.container_id] = process
                     self._judge_first(each, process)
 
-    def _judge_first(self, decided: Decided, process: FirstProcess) -> None:
+    def _judge_first(self, decided: Target, process: FirstProcess) -> None:
         """Report at once what a runtime did not do; the next round reports it again."""
-        nothing = Cpuset(written=EMPTY, effective=EMPTY)
+        nothing = CpusetState(written=EMPTY, effective=EMPTY)
         observed = Observed(cpus=nothing, mems=nothing, threads={}, process=process)
         drifts = [
             self._drift(decided, deviation, None, self._now())
@@ -213,7 +218,7 @@ class Auditor:
         """Return how things are now, as `audit` shows it."""
         return document(await self.look(), self._source.audit)
 
-    async def observe(self, some: Iterable[Decided]) -> dict[str, Observed]:
+    async def observe(self, some: Iterable[Target]) -> dict[str, Observed]:
         """Return what the kernel says of containers, by id, as far as they run here."""
         seen = {}
         async with self._looking:
@@ -272,12 +277,12 @@ class Auditor:
         self._conclude(everyone, look)
         return {each.container_id for each in look.judged}
 
-    async def _read(self, some: Iterable[Decided], look: _Look) -> None:
+    async def _read(self, some: Iterable[Target], look: _Look) -> None:
         """Look at some containers, and note in *look* what they are like now."""
         watched = {
             each.container_id: each.deviation.threads
             for each in self.report.drifts
-            if each.deviation.kind is Kind.THREADS
+            if each.deviation.kind is DeviationKind.THREADS
         }
         for each in some:
             observed = await asyncio.to_thread(
@@ -301,7 +306,7 @@ class Auditor:
             if observed.hidden:
                 look.hidden[each] = None
 
-    def _conclude(self, everyone: Iterable[Decided], look: _Look) -> None:
+    def _conclude(self, everyone: Iterable[Target], look: _Look) -> None:
         """Make the report of *look*, and log what is new in it and what is gone."""
         now = self._now()
         known = {(each.container_id, each.deviation.kind): each for each in self.report.drifts}
@@ -333,7 +338,7 @@ class Auditor:
         )
 
     def _drift(
-        self, decided: Decided, deviation: Deviation, before: Drift | None, now: float
+        self, decided: Target, deviation: Deviation, before: Drift | None, now: float
     ) -> Drift:
         if before is None:
             self.found += 1
@@ -369,7 +374,7 @@ class Auditor:
         )
 
 
-def _all_known(look: _Look, known: Collection[tuple[str, Kind]]) -> bool:
+def _all_known(look: _Look, known: Collection[tuple[str, DeviationKind]]) -> bool:
     """Whether everything that *look* found amiss was *known* before."""
     return all(
         (each.container_id, deviation.kind) in known

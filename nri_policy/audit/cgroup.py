@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.audit.comparison import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -391,13 +391,13 @@ def _limit(top: int, path: str, quota: int) -> Limited | None:
         os.close(file)
 
 
-def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> Cpuset | None:
+def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> CpusetState | None:
     written, effective = (
         folder.set(form.format(name)) for form in (hierarchy.written, hierarchy.effective)
     )
     if effective is None:  # before Linux 3.17 there was one file
         effective = written
-    return None if effective is None else Cpuset(written=written or EMPTY, effective=effective)
+    return None if effective is None else CpusetState(written=written or EMPTY, effective=effective)
 
 
 def _v1_cpu(folder: Folder) -> tuple[int, int, int]:

@@ -24,7 +24,7 @@ from nri_policy.foundation.cpuset import CPUSet
 _MOST_NAMED = 8  # threads
 
 
-class Kind(StrEnum):
+class DeviationKind(StrEnum):
     """What of a container has drifted."""
 
     CPUS = "cpus"
@@ -34,7 +34,7 @@ class Kind(StrEnum):
     IO = "io"
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class Target(Struct, frozen=True, kw_only=True):
     """Where a running container is to be; an empty set is not looked at."""
 
     container_id: str
@@ -47,7 +47,7 @@ class Decided(Struct, frozen=True, kw_only=True):
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, and what they hold
 
 
-class Cpuset(Struct, frozen=True, kw_only=True):
+class CpusetState(Struct, frozen=True, kw_only=True):
     """One set of a cgroup."""
 
     written: CPUSet  # empty where nothing was
@@ -57,8 +57,8 @@ class Cpuset(Struct, frozen=True, kw_only=True):
 class Observed(Struct, frozen=True, kw_only=True):
     """What the kernel says of a container."""
 
-    cpus: Cpuset
-    mems: Cpuset
+    cpus: CpusetState
+    mems: CpusetState
     threads: Mapping[int, CPUSet]  # the CPUs that each may use, by id
     hidden: bool = False  # there are threads that cannot be seen from here
     process: FirstProcess | None = None  # soon after its start; None: nobody looked
@@ -68,7 +68,7 @@ class Observed(Struct, frozen=True, kw_only=True):
 class Deviation(Struct, frozen=True, kw_only=True):
     """One thing about a container that is not as decided."""
 
-    kind: Kind
+    kind: DeviationKind
     decided: CPUSet | str
     found: CPUSet | str
     reason: str
@@ -76,15 +76,15 @@ class Deviation(Struct, frozen=True, kw_only=True):
     threads: tuple[int, ...] = ()  # some of those concerned
 
 
-def compare(decided: Decided, observed: Observed) -> tuple[Deviation, ...]:
+def compare(decided: Target, observed: Observed) -> tuple[Deviation, ...]:
     """Return everything about a container that is not as decided."""
     return tuple(_deviations(decided, observed))
 
 
-def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
+def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
     for kind, wanted, found in (
-        (Kind.CPUS, decided.cpus, observed.cpus),
-        (Kind.MEMS, decided.mems, observed.mems),
+        (DeviationKind.CPUS, decided.cpus, observed.cpus),
+        (DeviationKind.MEMS, decided.mems, observed.mems),
     ):
         if wanted and found.effective != wanted:
             right = found.written == wanted
@@ -102,7 +102,7 @@ def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
     if decided.scheduling is not None and observed.process is not None:
         for wanted_class, found_class in observed.process.differences(decided.scheduling):
             yield Deviation(
-                kind=Kind.CLASS,
+                kind=DeviationKind.CLASS,
                 decided=wanted_class,
                 found=found_class,
                 reason="not applied by the runtime",
@@ -112,7 +112,7 @@ def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
         limits, there = parse_limits(text), parse_limits(observed.limits.get(name, ""))
         if any(there.get(disk) != value for disk, value in limits.items()):
             yield Deviation(
-                kind=Kind.IO,
+                kind=DeviationKind.IO,
                 decided=f"{name} {text}",
                 found=f"{name} {observed.limits.get(name, 'is not there')}",
                 reason="its cgroup was changed, or never updated",
@@ -126,7 +126,7 @@ def _deviations(decided: Decided, observed: Observed) -> Iterator[Deviation]:
     }
     if astray:
         yield Deviation(
-            kind=Kind.THREADS,
+            kind=DeviationKind.THREADS,
             decided=decided.cpus,
             found=CPUSet.union(astray.values()),
             reason="threads have left its cgroup",

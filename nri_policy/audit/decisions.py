@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from nri_policy.audit.comparison import Decided
-from nri_policy.audit.presence import Books, Present
+from nri_policy.audit.comparison import Target
+from nri_policy.audit.presence import Population, Present
 from nri_policy.node import NodeView
 from nri_policy.workload.pod import ContainerState
 
 
-def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Decided, ...]:
+def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Target, ...]:
     """Return where each running container is to be that is pinned to anything.
 
     *unsent* are the ids of those that the runtime has not heard the latest of.
@@ -22,7 +22,7 @@ def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Decided, ...]:
     )
 
 
-def list_unpinned(view: NodeView) -> tuple[Decided, ...]:
+def list_unpinned(view: NodeView) -> tuple[Target, ...]:
     """Return the running containers whose CPUs, or memory nodes, are left alone."""
     return tuple(each for each in _list_running(view, ()) if not (each.cpus and each.mems))
 
@@ -33,7 +33,7 @@ def books(
     *,
     may_be_given_up: Callable[[str], bool],
     pods_have_processes: bool,
-) -> Books:
+) -> Population:
     """Return who runs, or was created; *pids* are first processes by container.
 
     Of those that did not start, only who *may be given up*, without a word of the runtime, needs a
@@ -55,7 +55,7 @@ def books(
     folders = {each: pod.folder for each, pod in view.pods.items()}
     occupied = {each.container.pod.id for each in view.placed.values() if each.grant.tenant}
     rooms = view.rooms.keys() & folders.keys() - occupied if pods_have_processes else ()
-    return Books(
+    return Population(
         running=in_state(ContainerState.RUNNING),
         created=[
             each for each in in_state(ContainerState.CREATED) if may_be_given_up(each.container_id)
@@ -66,9 +66,9 @@ def books(
     )
 
 
-def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Decided]:
+def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Target]:
     return (
-        Decided(
+        Target(
             container_id=container_id,
             name=placed.container.full_name,
             cgroup=placed.container.cgroup,

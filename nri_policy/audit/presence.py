@@ -40,7 +40,7 @@ class Present(Struct, frozen=True, kw_only=True):
     pid: int  # of its first process; 0 where the runtime does not say
 
 
-class Books(Struct, frozen=True, kw_only=True):
+class Population(Struct, frozen=True, kw_only=True):
     """What a look is held against."""
 
     running: Sequence[Present]
@@ -50,10 +50,10 @@ class Books(Struct, frozen=True, kw_only=True):
     rooms: Mapping[str, str]  # cgroups of pods that have a room and no tenants, by the pod's id
 
 
-class Source(Protocol):
+class PopulationSource(Protocol):
     """Whose books they are: the daemon."""
 
-    async def books(self) -> Books:
+    async def books(self) -> Population:
         """Return what is in the books now."""
         ...
 
@@ -70,7 +70,7 @@ class Source(Protocol):
         """Take in who runs in *cgroups* that are in no book."""
 
 
-class Reader(Protocol):
+class ProcessReader(Protocol):
     """What is asked about the kernel's view: `cgroup.Cgroups`."""
 
     def processes(self, cgroup: str) -> Collection[int]:
@@ -98,8 +98,8 @@ class Presence:
 
     def __init__(
         self,
-        source: Source,
-        reader: Reader,
+        source: PopulationSource,
+        reader: ProcessReader,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -137,7 +137,7 @@ class Presence:
         now = self._clock()
         return await asyncio.to_thread(self._compare, books, now)
 
-    def _compare(self, books: Books, now: float) -> _Seen:
+    def _compare(self, books: Population, now: float) -> _Seen:
         there = {folder: self._reader.inhabited(folder) for folder in books.folders}
         if not any(any(threads) for names in there.values() for threads in names.values()):
             self._without.clear()

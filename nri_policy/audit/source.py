@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from nri_policy.audit.comparison import Decided
+from nri_policy.audit.comparison import Target
 from nri_policy.audit.decisions import books, decisions
-from nri_policy.audit.presence import Books
+from nri_policy.audit.presence import Population
 from nri_policy.nri.session import Session
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.findings import Findings
@@ -42,7 +42,7 @@ class NodeSource:
         """What the settings want done about drift."""
         return self._node.view.layout.settings.audit
 
-    async def decided(self) -> Sequence[Decided]:
+    async def decided(self) -> Sequence[Target]:
         """Return where every running container is to be."""
         return decisions(self._node.view, self._unsent)
 
@@ -50,7 +50,7 @@ class NodeSource:
         """Tell the runtime again where these containers are to be, whatever it believes."""
         await self._events.resend(container_ids)
 
-    async def books(self) -> Books:
+    async def books(self) -> Population:
         """Return who runs, and whom there is, by the books."""
         runtime = self._parts.runtime
         return books(

@@ -26,7 +26,7 @@ from nri_policy.audit.source import NodeSource
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
-from nri_policy.daemon.readiness import Readiness
+from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status
 from nri_policy.dra.cdi import FOLDER, Files
@@ -200,7 +200,7 @@ class Daemon:
             report=host.report,
             now=self._now,
         )
-        self.readiness = Readiness(
+        self.readiness = NodeReadiness(
             host.client,
             host.node_name,
             wanted=lambda: self.node.view.layout.settings.readiness,

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.dra.driver import Driver
-from nri_policy.dra.publisher import Publisher
+from nri_policy.dra.publisher import SlicePublisher
 from nri_policy.dra.registration import KUBELET, Registration
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
@@ -70,7 +70,7 @@ class ClaimDriver:
         created in the cluster.
         """
         self.registration = Registration()
-        self.publisher: Publisher | None = None  # None: no cluster is known
+        self.publisher: SlicePublisher | None = None  # None: no cluster is known
         self._node = node
         self._synchronized = synchronized
         self._kubelet = kubelet
@@ -95,7 +95,7 @@ class ClaimDriver:
             record=self._refused,
         )
         claims.allocations = self._driver
-        self.publisher = Publisher(
+        self.publisher = SlicePublisher(
             node, client, name=name, wanted=lambda: self._publishes, count=count
         )
         self.registration.heard = self._heard
@@ -189,7 +189,7 @@ class ClaimDriver:
                 self._error = str(error)
                 await self._sleep(_BACKOFF(failures))
 
-    async def _serve(self, publisher: Publisher) -> None:
+    async def _serve(self, publisher: SlicePublisher) -> None:
         from nri_policy.dra.endpoint import serving  # noqa: PLC0415 - with gRPC
 
         await asyncio.to_thread(self._driver.restart)

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.daemon.build import Daemon, Environment
-from nri_policy.dra.claims import Claims
+from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.singleton import succeed
@@ -36,7 +36,7 @@ from nri_policy.kubelet.pod_objects import PodObjects
 from nri_policy.kubelet.podresources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
-from nri_policy.nrt.cluster_object import Cluster
+from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
 from nri_policy.observability.logs import Debug, tell_repeats
@@ -203,7 +203,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         if client is not None:
             pods = PodReader(client)
             slices = Slices(client, options.node_name)
-            claims = Claims(client, pods, slices, assignments.has_claims)
+            claims = ClaimedDevices(client, pods, slices, assignments.has_claims)
             stack.push_async_callback(claims.close)
             objects = PodObjects(pods)
             stack.push_async_callback(objects.close)
@@ -341,7 +341,7 @@ async def _publishing(
             "nrt-not-published", extra={"reason": "no cluster: neither in a pod nor --kubeconfig"}
         )
     else:
-        sinks.append(Cluster(client, options.node_name))
+        sinks.append(ClusterSink(client, options.node_name))
     async with daemon.topology.publishing(sinks):
         yield
 

@@ -63,7 +63,7 @@ class _Write:
         self.error = ""
 
 
-class Readiness:
+class NodeReadiness:
     """Keeps one Node informed."""
 
     def __init__(  # noqa: PLR0913 - keywords: what it asks, and time

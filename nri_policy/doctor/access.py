@@ -19,7 +19,7 @@ from nri_policy.kube.client import NODES, Client, Kind, Object
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 from nri_policy.kube.readiness import NAMESPACE, condition_of, has_taint
-from nri_policy.nrt.cluster_object import Cluster
+from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import GROUP
 from nri_policy.workload.claim import DRIVER
@@ -95,7 +95,7 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
 async def _ask_access(client: Client, node: str) -> Access:
     trouble, error = None, ""
     try:
-        await Cluster(client, node).look()
+        await ClusterSink(client, node).look()
     except PublishError as refused:
         trouble, error = refused.trouble, str(refused)
     if trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import field
 
 from nri_policy.dra.devices import pools_by_device
-from nri_policy.dra.objects import Part, Result
+from nri_policy.dra.objects import AllocationResult, Part
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
@@ -33,7 +33,7 @@ class _Metadata(Part, frozen=True):
     uid: str
 
 
-class _Result(Result, frozen=True):
+class _Result(AllocationResult, frozen=True):
     share: str | None = field(name="shareID", default=None)
     consumed: dict[str, str | int] = field(name="consumedCapacity", default_factory=dict)
 

@@ -16,7 +16,14 @@ from http.client import FORBIDDEN, NOT_FOUND
 
 from msgspec import Struct
 
-from nri_policy.dra.objects import Claim, ObjectError, PodClaims, Result, read_claim, read_pod
+from nri_policy.dra.objects import (
+    AllocatedClaim,
+    AllocationResult,
+    ObjectError,
+    PodClaims,
+    read_claim,
+    read_pod,
+)
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
@@ -34,9 +41,9 @@ class Allocated(Struct, frozen=True, kw_only=True):
     """What is known of a pod: the claims of its containers, and what these were allocated."""
 
     pod: PodClaims
-    claims: Mapping[str, Claim]  # by name
+    claims: Mapping[str, AllocatedClaim]  # by name
 
-    def results(self, container: str) -> Iterator[tuple[str, Result]]:
+    def results(self, container: str) -> Iterator[tuple[str, AllocationResult]]:
         """Yield the devices of a container, each with its claim's name.
 
         These are the results of the requests that it names, or of all if it names none; a request
@@ -52,7 +59,7 @@ class Allocated(Struct, frozen=True, kw_only=True):
                     yield use.claim, result
 
 
-class Claims:
+class ClaimedDevices:
     """What the pods of one node were allocated."""
 
     def __init__(

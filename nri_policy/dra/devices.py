@@ -19,7 +19,7 @@ from nri_policy.settings import FullCores
 from nri_policy.workload.request import Sort
 
 
-class Device(Struct, frozen=True, kw_only=True):
+class CPUDevice(Struct, frozen=True, kw_only=True):
     """CPUs that claims can be allocated."""
 
     name: str  # a DNS label
@@ -30,18 +30,18 @@ class Device(Struct, frozen=True, kw_only=True):
 class Published(Struct, frozen=True, kw_only=True):
     """What claims can have of a device, claims that have some already included."""
 
-    device: Device
+    device: CPUDevice
     cpus: int  # whole CPUs
     granule: int  # CPUs that are only given together: threads of a core
 
 
-def devices_of(layout: Layout) -> tuple[Device, ...]:
+def devices_of(layout: Layout) -> tuple[CPUDevice, ...]:
     """Return the devices of a machine: NUMA nodes with CPUs that are a pool each."""
     tree, found = layout.tree, []
     for node, cpus in sorted(numa_cpus(layout.machine).items()):
         here = cpus & tree.top.cpus
         if here and (pool := tree.around(here)).cpus == here:
-            found.append(Device(name=f"numa{node}", node=node, pool=pool.id))
+            found.append(CPUDevice(name=f"numa{node}", node=node, pool=pool.id))
     return tuple(found)
 
 

@@ -25,7 +25,7 @@ from nri_policy.foundation.units import count_cpus, format_cpu, parse_cpu
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError
-from nri_policy.node import Claimed, NodeView
+from nri_policy.node import ClaimedParts, NodeView
 from nri_policy.workload.claim import DRIVER, ClaimPart
 
 DEVICE_CLASS = f"cpu.{DRIVER}"
@@ -142,7 +142,7 @@ _Key = tuple[str, str, str]  # kind, namespace, name
 
 def allocator(
     objects: Iterable[Mapping[str, Any]],
-) -> Callable[[PodManifest, str, NodeView], Claimed]:
+) -> Callable[[PodManifest, str, NodeView], ClaimedParts]:
     """Return what allocates the claims of a pod of some name on a node; ManifestError.
 
     The *objects* are ResourceClaims and ResourceClaimTemplates. What it returns raises Refused
@@ -228,7 +228,7 @@ class _Taken(Struct, frozen=True):
 
 def _allocate(
     claims: Mapping[_Key, _Devices], pod: PodManifest, name: str, view: NodeView
-) -> Claimed:
+) -> ClaimedParts:
     """Return what a pod called *name* is allocated; AllocationError where there is no room."""
     namespace, left, warnings = pod.metadata.namespace, _left(view), list[str]()
     prepared: dict[str, tuple[ClaimPart, ...]] = {}  # by the claim's name in the pod
@@ -258,7 +258,7 @@ def _allocate(
         prepared[each.name] = tuple(_parts(devices, left, view, namespace, own))
     if unknown:
         warnings.append(_UNKNOWN.format(", ".join(unknown)))
-    return Claimed(
+    return ClaimedParts(
         prepared=tuple(prepared.values()),
         uses={
             container.name: tuple(

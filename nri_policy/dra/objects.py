@@ -31,7 +31,7 @@ class Part(Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of an object."""
 
 
-class Where(Struct, frozen=True, kw_only=True):
+class DeviceLocation(Struct, frozen=True, kw_only=True):
     """Where a device is, as its driver says."""
 
     node: int | None = None  # NUMA node
@@ -48,10 +48,10 @@ class Slice(Struct, frozen=True, kw_only=True):
     generation: int
     of: int  # slices that this generation of the pool has
     node: str  # that all its devices are on; empty: there is no one such
-    devices: Mapping[str, Where]
+    devices: Mapping[str, DeviceLocation]
 
 
-class Result(Part, frozen=True):
+class AllocationResult(Part, frozen=True):
     """A device that a claim was allocated."""
 
     request: str  # with a subrequest: `request/subrequest`
@@ -61,11 +61,11 @@ class Result(Part, frozen=True):
     admin_access: bool | None = None
 
 
-class Claim(Struct, frozen=True, kw_only=True):
+class AllocatedClaim(Struct, frozen=True, kw_only=True):
     """A ResourceClaim, as it is allocated."""
 
     name: str
-    results: Sequence[Result]
+    results: Sequence[AllocationResult]
 
 
 class Use(Struct, frozen=True):
@@ -127,7 +127,7 @@ class _Slice(_Named, frozen=True):
 
 
 class _Devices(Part, frozen=True):
-    results: list[Result] = []
+    results: list[AllocationResult] = []
 
 
 class _Allocation(Part, frozen=True):
@@ -206,11 +206,11 @@ def read_slice(text: Raw) -> Slice:
     )
 
 
-def read_claim(found: Mapping[str, Any]) -> Claim:
+def read_claim(found: Mapping[str, Any]) -> AllocatedClaim:
     """Return a ResourceClaim; raises ObjectError."""
     read = _convert(found, _Claim)
     allocation = read.status.allocation or _Allocation()
-    return Claim(name=read.metadata.name, results=allocation.devices.results)
+    return AllocatedClaim(name=read.metadata.name, results=allocation.devices.results)
 
 
 def read_pod(found: Mapping[str, Any]) -> PodClaims:
@@ -240,8 +240,8 @@ def read_pod(found: Mapping[str, Any]) -> PodClaims:
     return PodClaims(uses=uses)
 
 
-def _where(attributes: Mapping[str, _Attribute]) -> Where:
-    return Where(
+def _where(attributes: Mapping[str, _Attribute]) -> DeviceLocation:
+    return DeviceLocation(
         node=next(_numbers(attributes, _NODE), None),
         address=next(_texts(attributes, _ADDRESS), ""),
         root=next(_texts(attributes, _ROOT), ""),

@@ -57,7 +57,7 @@ class DroppedFieldsError(Exception):
     """The API server keeps no field that a shared device needs."""
 
 
-class Publisher:
+class SlicePublisher:
     """Keeps one node's slice."""
 
     def __init__(  # noqa: PLR0913 - keywords: whom it asks, and time

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from msgspec import Raw
 
-from nri_policy.dra.objects import ObjectError, Slice, Where, read_name, read_slice
+from nri_policy.dra.objects import DeviceLocation, ObjectError, Slice, read_name, read_slice
 from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
@@ -53,7 +53,7 @@ class Slices:
         self._failures = 0  # in a row
         self._logged = ""  # why they could not be followed
 
-    def where(self, driver: str, pool: str, device: str) -> Where | None:
+    def where(self, driver: str, pool: str, device: str) -> DeviceLocation | None:
         """Return where a device is, as its driver says; None for a device that is not published.
 
         The newest generation of a pool counts. While a driver is writing one, older slices say what

@@ -22,7 +22,7 @@ from nri_policy.manifests.fields import mistyped_workload
 from nri_policy.manifests.pod import ContainerManifest, PodManifest, PodSpec, read_pod
 from nri_policy.manifests.resources import ManifestError, Resources, read_part
 from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, Workload
-from nri_policy.node import Claimed, NodeView, Start, Wanted
+from nri_policy.node import ClaimedParts, NodeView, Start, Wanted
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.workload.amounts import described
 from nri_policy.workload.pod import Container
@@ -33,7 +33,7 @@ MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hun
 
 
 CLAIMS = {"ResourceClaim", "ResourceClaimTemplate"}  # kinds
-Allocate = Callable[[PodManifest, str, NodeView], Claimed]  # the claims of a pod of that name
+Allocate = Callable[[PodManifest, str, NodeView], ClaimedParts]  # the claims of a pod of that name
 
 
 class Making(Struct, frozen=True, kw_only=True):

@@ -55,7 +55,7 @@ class HostPath(_Struct, frozen=True):
     path: str
 
 
-class Claim(_Struct, frozen=True):
+class VolumeClaim(_Struct, frozen=True):
     """A persistent volume, by the claim to it."""
 
     claim_name: Subdomain
@@ -66,7 +66,7 @@ class Volume(_Struct, frozen=True):
 
     name: Label
     host_path: HostPath | None = None
-    persistent_volume_claim: Claim | None = None
+    persistent_volume_claim: VolumeClaim | None = None
     config_map: dict[str, Any] | None = None
     secret: dict[str, Any] | None = None
     projected: dict[str, Any] | None = None

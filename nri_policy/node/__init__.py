@@ -9,25 +9,25 @@ from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
 from nri_policy.node.what_if import (
-    Claimed,
+    ClaimedParts,
     CPUsAndMems,
     Fit,
-    Held,
+    HeldResources,
     Misfit,
     Newcomer,
     NewSettings,
-    Result,
     Start,
     Wanted,
     WhatIf,
+    WhatIfResult,
 )
 
 __all__ = [
     "CPUsAndMems",
-    "Claimed",
+    "ClaimedParts",
     "Fate",
     "Fit",
-    "Held",
+    "HeldResources",
     "Holding",
     "Misfit",
     "NewSettings",
@@ -37,13 +37,13 @@ __all__ = [
     "Observer",
     "Outcome",
     "Placed",
-    "Result",
     "Sandbox",
     "Score",
     "Start",
     "Statistics",
     "Wanted",
     "WhatIf",
+    "WhatIfResult",
     "misfit",
     "view_of",
 ]

@@ -42,7 +42,7 @@ class Start(Struct, frozen=True, kw_only=True):
     to_end: bool  # it is gone before the next one comes
 
 
-class Claimed(Struct, frozen=True, kw_only=True):
+class ClaimedParts(Struct, frozen=True, kw_only=True):
     """What the resource claims of a pod would be allocated of our devices."""
 
     prepared: tuple[tuple[ClaimPart, ...], ...] = ()  # the parts of each claim
@@ -50,8 +50,8 @@ class Claimed(Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # what of the claims was left out
 
 
-def _nothing(_name: str, _view: NodeView) -> Claimed:
-    return Claimed()
+def _nothing(_name: str, _view: NodeView) -> ClaimedParts:
+    return ClaimedParts()
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,9 @@ class Wanted(Struct, frozen=True, kw_only=True):
     replicas: int
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
     devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
-    claim: Callable[[str, NodeView], Claimed] = _nothing  # for the pod of that name; or Refused
+    claim: Callable[[str, NodeView], ClaimedParts] = (
+        _nothing  # for the pod of that name; or Refused
+    )
 
 
 class NewSettings(Struct, frozen=True, kw_only=True):
@@ -100,7 +102,7 @@ class Newcomer(Struct, frozen=True, kw_only=True):
     ended: bool = False  # before the next one came
 
 
-class Held(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HeldResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a container holds, where it runs, and how its I/O is limited."""
 
     pool: str
@@ -113,14 +115,14 @@ class Held(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limits: Mapping[str, str] = {}  # cgroup file -> contents, by that class
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class WhatIfResult(Struct, frozen=True, kw_only=True):
     """What came of a trial; containers are by namespace/pod/name."""
 
     fits: bool
     settings: NewSettings | None
     fits_by_pod: tuple[Fit, ...]
     newcomers: dict[str, Newcomer]
-    changes: dict[str, tuple[Held, Held]]  # of everybody else: before and after
+    changes: dict[str, tuple[HeldResources, HeldResources]]  # of everybody else: before and after
     warnings: tuple[str, ...]
     notes: tuple[str, ...]  # what newcomers asked for, and got
 
@@ -196,7 +198,7 @@ class WhatIf:
             )
         )
 
-    def result(self) -> Result:
+    def result(self) -> WhatIfResult:
         """Return what became of everybody so far."""
         view, newcomers = view_of(self._engine), {}
         placed = view.by_name()
@@ -205,7 +207,7 @@ class WhatIf:
             now = view.holding(placed[name]) if name in placed else each.holding
             newcomers[name] = replace(each, holding=now)
         after = _holdings(view, _known_cpusets(view, self._cpusets))
-        return Result(
+        return WhatIfResult(
             # the first has to fit even where there is no number
             fits=all(pod.fit != 0 if self._most else pod.more for pod in self._fits)
             and (self._settings is None or not self._settings.refusal),
@@ -316,14 +318,14 @@ def _known_cpusets(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict
     return cpusets
 
 
-def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, Held]:
+def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, HeldResources]:
     """Return what every container holds and where it runs, by name."""
     holdings = {}
     for container_id, placed in view.placed.items():
         cpus, mems = cpusets[container_id]
         grant = placed.grant
         classes = view.classes.get(container_id) or Classes()
-        holdings[placed.container.full_name] = Held(
+        holdings[placed.container.full_name] = HeldResources(
             pool=view.layout.tree.pools[grant.pool].name,
             exclusive=grant.exclusive,
             shared_milli=grant.shared,

@@ -87,7 +87,7 @@ _STATE_CHANGES = {
 }
 
 
-class Result(StrEnum):
+class RequestResult(StrEnum):
     """What a request came to."""
 
     OK = "ok"
@@ -97,10 +97,12 @@ class Result(StrEnum):
 
 Turn = AbstractAsyncContextManager[None]  # what to enter for a method to run; again and again
 Hear = Callable[[bytes | CallRefused], None]  # an answer: the response, or a status instead
-Observe = Callable[[str, Result, float], None]  # a method, what came of it, and after what seconds
+Observe = Callable[
+    [str, RequestResult, float], None
+]  # a method, what came of it, and after what seconds
 
 
-def unobserved(method: str, result: Result, seconds: float) -> None:
+def unobserved(method: str, result: RequestResult, seconds: float) -> None:
     """Take no note."""
 
 
@@ -176,16 +178,18 @@ class Service:
         def answer(outcome: bytes | CallRefused) -> None:
             call.answered = True
             to(outcome)
-            result = Result.OK
+            result = RequestResult.OK
             if isinstance(outcome, CallRefused):
-                result = Result.FAILED if outcome.code == Code.INTERNAL else Result.REFUSED
+                result = (
+                    RequestResult.FAILED if outcome.code == Code.INTERNAL else RequestResult.REFUSED
+                )
             self._observe(call.method, result, now() - received)
 
         try:
             outcome = await self._outcome(call, payload, answer)
         except asyncio.CancelledError:
             if not call.answered:
-                self._observe(call.method, Result.FAILED, now() - received)
+                self._observe(call.method, RequestResult.FAILED, now() - received)
             call.answered = True
             raise
         if call.answered:

@@ -49,7 +49,7 @@ class _Known(Struct, frozen=True, kw_only=True):
     revision: str = ""  # of the object
 
 
-class Cluster:
+class ClusterSink:
     """A sink for publishers."""
 
     def __init__(self, client: Client, node: str) -> None:

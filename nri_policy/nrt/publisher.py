@@ -60,7 +60,7 @@ class PublishError(Exception):
         self.wait = wait  # seconds that the other side wants to be left alone
 
 
-class Phase(StrEnum):
+class PublicationPhase(StrEnum):
     """Where a publication is."""
 
     WAITING = "waiting"  # nothing has been written yet
@@ -102,11 +102,11 @@ class Pace(Struct, frozen=True, kw_only=True):
     farewell: float = FAREWELL
 
 
-class Publisher:
+class TopologyPublisher:
     """Keeps the object at one place."""
 
     def __init__(self, feed: Feed, sink: Sink, pace: Pace | None = None) -> None:
-        self.publication = PublicationReport(to=sink.name, phase=Phase.WAITING)
+        self.publication = PublicationReport(to=sink.name, phase=PublicationPhase.WAITING)
         self._feed = feed
         self._sink = sink
         self._pace = pace or Pace()
@@ -198,7 +198,7 @@ class Publisher:
         if self._there:
             await self._sink.remove()
             self._there, self._held = False, None
-        self._note(phase=Phase.OFF, trouble="", error="", rivals=())
+        self._note(phase=PublicationPhase.OFF, trouble="", error="", rivals=())
 
     def _record_success(self, reading: Reading, written: Written) -> None:
         before = self.publication
@@ -214,7 +214,7 @@ class Publisher:
                 " agent.nodeResourceTopology here",
             )
         self._note(
-            phase=Phase.PUBLISHED,
+            phase=PublicationPhase.PUBLISHED,
             version=written.version,
             generation=reading.generation,
             written_at=time.time(),
@@ -228,7 +228,7 @@ class Publisher:
         """Show what went wrong; return the seconds to do nothing after it."""
         self._failures += 1
         self._note(
-            phase=Phase.FAILING,
+            phase=PublicationPhase.FAILING,
             failed=self.publication.failed + 1,
             trouble=error.trouble,
             error=str(error),
@@ -253,7 +253,7 @@ class Publisher:
 
 @asynccontextmanager
 async def publishing(
-    publishers: Collection[Publisher], *, keep: Callable[[], bool]
+    publishers: Collection[TopologyPublisher], *, keep: Callable[[], bool]
 ) -> AsyncIterator[None]:
     """Let *publishers* run; at the end *keep* says if what they wrote stays, marked, or goes."""
     tasks = {asyncio.create_task(each.run(), name="nrt publisher") for each in publishers}

@@ -19,7 +19,7 @@ from nri_policy.node import Node
 from nri_policy.nrt.coming import PodName, with_coming
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode, numa_nodes
-from nri_policy.nrt.zones import Amounts, Devices, measure, named_values, zones
+from nri_policy.nrt.zones import Devices, ZoneAmounts, measure, named_values, zones
 from nri_policy.report import ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
 
@@ -40,7 +40,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     node: str
     layout: Layout
-    amounts: Amounts
+    amounts: ZoneAmounts
     devices: Devices
     pods: frozenset[PodName]  # that have resources of their own and have started
     counted: frozenset[PodName]  # whose requests are in the amounts

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from nri_policy.nrt.publisher import Phase, Publisher, Sink, Trouble, publishing
+from nri_policy.nrt.publisher import PublicationPhase, Sink, TopologyPublisher, Trouble, publishing
 from nri_policy.nrt.reading import Feed
 from nri_policy.report import PublicationReport, ResourceTopology
 
@@ -16,7 +16,7 @@ class Topology:
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
-        self._publishers: list[Publisher] = []
+        self._publishers: list[TopologyPublisher] = []
 
     async def document(self) -> ResourceTopology:
         """Return the object as it is now."""
@@ -39,7 +39,7 @@ class Topology:
 
     def pending(self) -> str:
         """Return what is not published that is to be; nothing if all is."""
-        waiting = [each.to for each in self.publications if each.phase == Phase.WAITING]
+        waiting = [each.to for each in self.publications if each.phase == PublicationPhase.WAITING]
         if waiting and not self.trouble():
             return f"not published yet to {', '.join(waiting)}"
         return self.trouble()
@@ -47,6 +47,6 @@ class Topology:
     @asynccontextmanager
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
         """Keep the object up to date at *sinks*."""
-        self._publishers = [Publisher(self.feed, sink) for sink in sinks]
+        self._publishers = [TopologyPublisher(self.feed, sink) for sink in sinks]
         async with publishing(self._publishers, keep=self.feed.kept):
             yield

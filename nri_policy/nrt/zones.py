@@ -57,7 +57,7 @@ _TYPES = {
 }
 
 
-class Amounts(Struct, frozen=True, kw_only=True):
+class ZoneAmounts(Struct, frozen=True, kw_only=True):
     """What may change with every decision; all else in the zones is the layout's."""
 
     numa_milli: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id
@@ -69,7 +69,7 @@ class Amounts(Struct, frozen=True, kw_only=True):
     members: Mapping[int, int]  # containers booked on just this pool
 
 
-def measure(view: NodeView) -> Amounts:
+def measure(view: NodeView) -> ZoneAmounts:
     """Return the amounts of *view*."""
     layout, supply, booked = view.layout, view.supply(), view.memory()
     pools, capacity = layout.tree.pools, layout.capacity
@@ -88,7 +88,7 @@ def measure(view: NodeView) -> Amounts:
     )
     nodes = [CPUSet.union(pool.memory.values()) for pool in pools]
     memory = {each: booked.free(each) for each in {*nodes}}
-    return Amounts(
+    return ZoneAmounts(
         numa_milli=tuple(numa_milli),
         numa_memory=tuple(booked.free(CPUSet([number])) for number in range(len(own))),
         pool_milli=pool_milli,
@@ -103,7 +103,7 @@ def measure(view: NodeView) -> Amounts:
 
 def zones(
     layout: Layout,
-    amounts: Amounts,
+    amounts: ZoneAmounts,
     devices: Devices,
     attributes: Mapping[int, Mapping[str, object]] = MappingProxyType({}),
 ) -> tuple[Zone, ...]:
@@ -123,7 +123,7 @@ def zone_cpus(machine: Machine) -> list[CPUSet]:
 
 def _numa_zones(
     layout: Layout,
-    amounts: Amounts,
+    amounts: ZoneAmounts,
     devices: Devices,
     attributes: Mapping[int, Mapping[str, object]],
 ) -> Iterator[Zone]:
@@ -171,7 +171,7 @@ def _costs(machine: Machine, number: int, count: int) -> tuple[Cost, ...]:
     )
 
 
-def _pool_zones(layout: Layout, amounts: Amounts) -> Iterator[Zone]:
+def _pool_zones(layout: Layout, amounts: ZoneAmounts) -> Iterator[Zone]:
     tree, capacity = layout.tree, layout.capacity
     sizes = {node.id: node.memory for node in layout.machine.nodes}
     for pool in _parents_first(tree, tree.top):

@@ -19,7 +19,7 @@ from nri_policy.engine.requested import AmountsError
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import NodeView, Outcome
-from nri_policy.nri.service import METHODS, Result
+from nri_policy.nri.service import METHODS, RequestResult
 from nri_policy.observability import families
 from nri_policy.observability.counting import Counter, Durations
 from nri_policy.observability.inventory import Shortcoming, shortcomings
@@ -74,7 +74,7 @@ class Metrics:
             "Requests of the runtime; refused: the answer is an error meant for it,"
             " failed: an error of ours.",
             event=METHODS,
-            result=Result,
+            result=RequestResult,
         )
         self._request_seconds = Durations(
             "nri_policy_nri_request_duration_seconds",
@@ -278,7 +278,7 @@ class Metrics:
             families.counter,
             "nri_policy_reconnects",
             "How often the plugin registered again.",
-            max(0, self._requests.total("Configure", Result.OK) - 1),
+            max(0, self._requests.total("Configure", RequestResult.OK) - 1),
         )
         yield partial(_late, dict(elsewhere.late_answers))
         yield partial(

@@ -68,7 +68,7 @@ class Assignments(Protocol):
 
 
 class ClaimedDevices(Protocol):
-    """Which devices containers have by resource claims; `dra.claims.Claims`."""
+    """Which devices containers have by resource claims; `dra.claims.ClaimedDevices`."""
 
     def ask(self, pod: Pod) -> None:
         """Ask for a new pod's devices, without waiting."""

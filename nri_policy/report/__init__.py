@@ -8,7 +8,7 @@ bytes, CPU amounts in milli-CPU.
 
 from __future__ import annotations
 
-from nri_policy.node import Fit, Held, Misfit
+from nri_policy.node import Fit, HeldResources, Misfit
 from nri_policy.report.amount import cpu_amount, format_cpus
 from nri_policy.report.answer import AnswerReport, answer_report
 from nri_policy.report.audit import AuditReport, DriftReport
@@ -86,7 +86,7 @@ __all__ = [
     "ExplanationReport",
     "FateReport",
     "Fit",
-    "Held",
+    "HeldResources",
     "HintReport",
     "JournalChange",
     "JournalPage",

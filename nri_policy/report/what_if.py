@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.node import Fit, Held, Newcomer, NewSettings, Result
+from nri_policy.node import Fit, HeldResources, Newcomer, NewSettings, WhatIfResult
 from nri_policy.report.container import ContainerReport, container_report, refusal_report
 from nri_policy.report.explanation import explanation_report
 from nri_policy.report.pool import PoolReport, pool_reports
@@ -34,8 +34,8 @@ class TriedReport(ContainerReport, frozen=True, kw_only=True, omit_defaults=True
 class TwoHoldings(Struct, frozen=True, kw_only=True):
     """What a container held, and would hold."""
 
-    before: Held
-    after: Held
+    before: HeldResources
+    after: HeldResources
 
 
 class WhatIfReport(Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def what_if_report(result: Result, newcomers: dict[str, TriedReport]) -> WhatIfReport:
+def what_if_report(result: WhatIfResult, newcomers: dict[str, TriedReport]) -> WhatIfReport:
     """Return what is shown of a trial; *newcomers* are the reports of its newcomers, by name."""
     return WhatIfReport(
         fits=result.fits,

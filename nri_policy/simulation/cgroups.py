@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.audit.comparison import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
@@ -133,5 +133,5 @@ class SimulatedCgroups:
         """Forget nothing: nothing is kept."""
 
 
-def _cpuset(written: CPUSet, there: CPUSet) -> Cpuset:
-    return Cpuset(written=written, effective=written & there or there)
+def _cpuset(written: CPUSet, there: CPUSet) -> CpusetState:
+    return CpusetState(written=written, effective=written & there or there)

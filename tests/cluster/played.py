@@ -14,7 +14,7 @@ from typing import Any
 
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.nrt.cluster_object import Cluster
+from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.simulation.containers import CRIError
 from tests.cluster.control_plane import ControlPlane, kubelet
 from tests.cluster.installation import daemon_token, register
@@ -134,7 +134,7 @@ async def played(
         here = Played(name=name, node=node, cluster=cluster, pull=pull)
         here.following = following = asyncio.create_task(here.follow())
         try:
-            async with node.daemon.topology.publishing([Cluster(client, name)]):
+            async with node.daemon.topology.publishing([ClusterSink(client, name)]):
                 yield here
         finally:
             following.cancel()

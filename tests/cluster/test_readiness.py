@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.silence import PERIOD, Silence
-from nri_policy.daemon.readiness import Readiness
+from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -249,8 +249,8 @@ async def test_a_node_is_ready_with_its_daemon_marked_without_it_and_ready_again
     def clock() -> float:
         return time[0]
 
-    def readiness() -> Readiness:
-        return Readiness(
+    def readiness() -> NodeReadiness:
+        return NodeReadiness(
             daemon,
             "node-a",
             wanted=lambda: wanted,
@@ -296,7 +296,7 @@ async def test_a_token_without_the_rights_is_said_to_lack_them(nodes: Nodes) -> 
     nodes.taint("node-a", OURS)
     nodes.cluster.kubectl("delete", "clusterrolebinding", "nri-policy-readiness")
     daemon = client(nodes, nodes.daemon)
-    made = Readiness(
+    made = NodeReadiness(
         daemon, "node-a", wanted=lambda: Wanted(taint=True), missing=str, clock=Clock(now=float)
     )
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.audit.cgroup import folder_of
-from nri_policy.audit.comparison import Cpuset, Decided, Kind, Observed, compare
+from nri_policy.audit.comparison import CpusetState, DeviationKind, Observed, Target, compare
 from nri_policy.foundation.cpuset import CPUSet
 
 PARTS = st.sampled_from(["/", "..", ".", ":", "-", ".slice", "a", "kubepods", "\0", "\n", "é"])
@@ -21,17 +21,17 @@ def test_a_cgroup_is_a_folder_below_the_mount_point_or_none(text: str) -> None:
         assert all(part not in ("", ".", "..") for part in parts)
 
 
-@given(SETS, st.builds(Cpuset, written=SETS, effective=SETS), st.lists(SETS, max_size=4))
+@given(SETS, st.builds(CpusetState, written=SETS, effective=SETS), st.lists(SETS, max_size=4))
 def test_drift_is_what_differs_and_nothing_else(
-    cpus: CPUSet, seen: Cpuset, threads: list[CPUSet]
+    cpus: CPUSet, seen: CpusetState, threads: list[CPUSet]
 ) -> None:
-    decided = Decided(container_id="", name="", cgroup="", cpus=cpus, mems=CPUSet())
-    nothing = Cpuset(written=CPUSet(), effective=CPUSet([0]))
+    decided = Target(container_id="", name="", cgroup="", cpus=cpus, mems=CPUSet())
+    nothing = CpusetState(written=CPUSet(), effective=CPUSet([0]))
     observed = Observed(cpus=seen, mems=nothing, threads=dict(enumerate(threads)))
     found = {each.kind: each for each in compare(decided, observed)}
-    assert Kind.MEMS not in found
-    assert (Kind.CPUS in found) == (bool(cpus) and set(seen.effective) != set(cpus))
+    assert DeviationKind.MEMS not in found
+    assert (DeviationKind.CPUS in found) == (bool(cpus) and set(seen.effective) != set(cpus))
     astray = [each for each in threads if set(each) - set(cpus) and set(each) - set(seen.effective)]
-    assert (Kind.THREADS in found) == (bool(cpus) and bool(astray))
-    if Kind.CPUS in found:
-        assert found[Kind.CPUS].curable == (seen.written != cpus)
+    assert (DeviationKind.THREADS in found) == (bool(cpus) and bool(astray))
+    if DeviationKind.CPUS in found:
+        assert found[DeviationKind.CPUS].curable == (seen.written != cpus)

@@ -31,7 +31,7 @@ from nri_policy.picture.svg import Strip
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import (
     Fit,
-    Held,
+    HeldResources,
     Misfit,
     NewSettingsReport,
     TriedReport,
@@ -359,7 +359,7 @@ def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
     return table
 
 
-def _limits(held: Held) -> str:
+def _limits(held: HeldResources) -> str:
     """Return a container's class of I/O and what that comes to, line by line."""
     if held.blockio is None:
         return ""

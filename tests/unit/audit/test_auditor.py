@@ -9,17 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.audit.auditor import FIRST_LOOK, GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
-from nri_policy.audit.comparison import Cpuset, Decided, Observed
+from nri_policy.audit.comparison import CpusetState, Observed, Target
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.audit.presence import Books
+from nri_policy.audit.presence import Population
 from nri_policy.classes import Origin, Scheduler, Scheduling
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import Audit, SchedulingPolicy
 from tests.support.patience import HANGS
 
 
-def decided(number: int, cpus: str = "2-3") -> Decided:
-    return Decided(
+def decided(number: int, cpus: str = "2-3") -> Target:
+    return Target(
         container_id=f"id{number}",
         name=f"default/pod{number}/main",
         cgroup=f"/pod/{number}",
@@ -31,8 +31,8 @@ def decided(number: int, cpus: str = "2-3") -> Decided:
 def observed(cpus: str, **threads: str) -> Observed:
     found, node = CPUSet.parse(cpus), CPUSet([0])
     return Observed(
-        cpus=Cpuset(written=found, effective=found),
-        mems=Cpuset(written=node, effective=node),
+        cpus=CpusetState(written=found, effective=found),
+        mems=CpusetState(written=node, effective=node),
         threads={int(name[1:]): CPUSet.parse(text) for name, text in threads.items()},
     )
 
@@ -42,7 +42,7 @@ class Node:
     """Decisions, a kernel and a clock; `moments` happen one at each sleep."""
 
     audit: Audit = Audit.REPORT
-    containers: dict[str, Decided] = field(default_factory=dict)
+    containers: dict[str, Target] = field(default_factory=dict)
     kernel: dict[str, Observed] = field(default_factory=dict)
     moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
     resent: list[list[str]] = field(default_factory=list)
@@ -66,14 +66,14 @@ class Node:
         self.containers[f"id{number}"] = decided(number)
         self.kernel[f"id{number}"] = observed(cpus)
 
-    async def decided(self) -> list[Decided]:
+    async def decided(self) -> list[Target]:
         return [*self.containers.values()]
 
     async def resend(self, container_ids: Collection[str]) -> None:
         self.resent.append([*container_ids])
 
-    async def books(self) -> Books:
-        return Books(running=(), created=(), known=(), folders=(), rooms={})
+    async def books(self) -> Population:
+        return Population(running=(), created=(), known=(), folders=(), rooms={})
 
     async def release(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)
@@ -350,7 +350,7 @@ async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtu
     asked: asyncio.Queue[None] = asyncio.Queue()
 
     class Broken(Node):
-        async def decided(self) -> list[Decided]:
+        async def decided(self) -> list[Target]:
             asked.put_nowait(None)
             raise OSError("no")
 

@@ -3,10 +3,17 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import Cpuset, Decided, Deviation, Kind, Observed, compare
+from nri_policy.audit.comparison import (
+    CpusetState,
+    Deviation,
+    DeviationKind,
+    Observed,
+    Target,
+    compare,
+)
 from nri_policy.foundation.cpuset import CPUSet
 
-DECIDED = Decided(
+DECIDED = Target(
     container_id="1",
     name="default/pod/main",
     cgroup="/pod/1",
@@ -15,12 +22,14 @@ DECIDED = Decided(
 )
 
 
-def cpuset(effective: str, written: str | None = None) -> Cpuset:
+def cpuset(effective: str, written: str | None = None) -> CpusetState:
     text = effective if written is None else written
-    return Cpuset(written=CPUSet.parse(text), effective=CPUSet.parse(effective))
+    return CpusetState(written=CPUSet.parse(text), effective=CPUSet.parse(effective))
 
 
-def observed(cpus: Cpuset | None = None, mems: Cpuset | None = None, **threads: str) -> Observed:
+def observed(
+    cpus: CpusetState | None = None, mems: CpusetState | None = None, **threads: str
+) -> Observed:
     return Observed(
         cpus=cpus or cpuset("2-5"),
         mems=mems or cpuset("0"),
@@ -28,7 +37,7 @@ def observed(cpus: Cpuset | None = None, mems: Cpuset | None = None, **threads: 
     )
 
 
-def found(seen: Observed, decided: Decided = DECIDED) -> list[tuple[str, str, bool]]:
+def found(seen: Observed, decided: Target = DECIDED) -> list[tuple[str, str, bool]]:
     return [(each.kind, str(each.found), each.curable) for each in compare(decided, seen)]
 
 
@@ -44,7 +53,7 @@ def test_a_thread_that_pins_itself_within_its_cpuset_is_no_drift() -> None:
 def test_a_thread_on_any_other_cpu_is_drift_that_telling_does_not_cure(cpus: str) -> None:
     (deviation,) = compare(DECIDED, observed(t7="2-5", t8=cpus))
     assert deviation == Deviation(
-        kind=Kind.THREADS,
+        kind=DeviationKind.THREADS,
         decided=DECIDED.cpus,
         found=CPUSet.parse(cpus),
         reason="threads have left its cgroup",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.presence import MAX_CREATION, Books, Presence, Present
+from nri_policy.audit.presence import MAX_CREATION, Population, Presence, Present
 from tests.unit.audit.host import Root
 
 POD = "/kubepods/pod1"
@@ -31,7 +31,7 @@ class Node:
     others: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # folders, as `cgroups`
     cleared: list[str] = field(default_factory=list)
 
-    async def books(self) -> Books:
+    async def books(self) -> Population:
         running, created = (
             [
                 Present(container_id=each, name=each, cgroup=f"{POD}/{each}", pid=pid)
@@ -41,7 +41,7 @@ class Node:
         )
         known = {"pod1", "c1", "c2", "c3", "created"}
         folders = {POD, *self.rooms.values()}
-        return Books(
+        return Population(
             running=running, created=created, known=known, folders=folders, rooms=self.rooms
         )
 

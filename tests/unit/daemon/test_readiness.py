@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.daemon.readiness import GRACE, LOOK, Readiness
+from nri_policy.daemon.readiness import GRACE, LOOK, NodeReadiness
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Stopped
 from nri_policy.engine.grant import Decision
@@ -44,8 +44,8 @@ class World:
         self.time, self.missing = 0.0, ""
         self.daemon = self.start()
 
-    def start(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> Readiness:
-        return Readiness(
+    def start(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> NodeReadiness:
+        return NodeReadiness(
             self.client,
             "a",
             wanted=lambda: self.wanted,
@@ -222,7 +222,7 @@ async def test_a_server_that_is_away_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_without_a_cluster_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    alone = Readiness(None, "a", wanted=lambda: ALL, missing=str)
+    alone = NodeReadiness(None, "a", wanted=lambda: ALL, missing=str)
     for _ in range(3):
         await alone.step()
     assert [*alone.problems()] == [

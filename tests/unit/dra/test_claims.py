@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.dra.claims import Claims
+from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -48,7 +48,7 @@ class Asking:
         self.server = server
         self.without: set[str] = set()
         self.slices = Slices(client, "node-a")
-        self.claims = Claims(client, PodReader(client), self.slices, self._has_claims)
+        self.claims = ClaimedDevices(client, PodReader(client), self.slices, self._has_claims)
 
     async def _has_claims(self, asked: Pod) -> bool:
         return asked.name not in self.without

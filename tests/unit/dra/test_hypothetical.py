@@ -14,7 +14,7 @@ from nri_policy.engine.event import Prepared
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.hypothetical import Making, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.node import Result, WhatIf
+from nri_policy.node import WhatIf, WhatIfResult
 from nri_policy.plugin.convert import container_of
 from nri_policy.workload.claim import DRIVER
 from tests.support.claims import part
@@ -54,7 +54,7 @@ def user(name: str, *, claim: str = "", template: str = "", request: str = "") -
     return made
 
 
-def tried(driver: EngineDriver, *objects: dict[str, Any], replicas: int = 0) -> Result:
+def tried(driver: EngineDriver, *objects: dict[str, Any], replicas: int = 0) -> WhatIfResult:
     trial = WhatIf(driver.engine.fork())
     items = {"kind": "List", "items": [*objects]}
     for wanted in parse_wanted(json.dumps(items), replicas, MAKING):
@@ -63,7 +63,7 @@ def tried(driver: EngineDriver, *objects: dict[str, Any], replicas: int = 0) -> 
     return trial.result()
 
 
-def cpus(result: Result, name: str = "web") -> CPUSet:
+def cpus(result: WhatIfResult, name: str = "web") -> CPUSet:
     holding = result.newcomers[f"default/{name}/main"].holding
     assert holding is not None
     return holding.placed.grant.claimed

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from nri_policy.dra.objects import (
+    AllocationResult,
+    DeviceLocation,
     ObjectError,
-    Result,
     Use,
-    Where,
     read_claim,
     read_name,
     read_pod,
@@ -23,7 +23,7 @@ from tests.support.resources import claim, pod, result, slice_
 STANDARD = "resource.kubernetes.io"
 
 
-def where(**attributes: Any) -> Where:
+def where(**attributes: Any) -> DeviceLocation:
     """Return where a device is that has these attributes."""
     made = slice_("s", {"d": {key.replace("__", "/"): each for key, each in attributes.items()}})
     return read_slice(Raw(json.dumps(made).encode())).devices["d"]
@@ -35,27 +35,27 @@ def test_a_slice_says_where_its_devices_are() -> None:
     read = read_slice(Raw(json.dumps(made).encode()))
     assert (read.name, read.driver, read.pool) == ("s", "gpu.example.com", "racks")
     assert (read.generation, read.of, read.node) == (7, 2, "node-a")
-    assert read.devices == {"gpu-0": Where(node=1), "gpu-1": Where()}
+    assert read.devices == {"gpu-0": DeviceLocation(node=1), "gpu-1": DeviceLocation()}
 
 
 def test_standard_attributes_come_before_those_of_other_domains() -> None:
-    assert where(**{"dra.net__numaNode": 3, f"{STANDARD}__numaNode": 1}) == Where(node=1)
-    assert where(numa=2, index=9) == Where(node=2)
-    assert where(**{"dra.cpu__numaNodeID": 4}) == Where(node=4)
-    assert where(pciAddr="0000:c1:00.0") == Where(address="0000:c1:00.0")
+    assert where(**{"dra.net__numaNode": 3, f"{STANDARD}__numaNode": 1}) == DeviceLocation(node=1)
+    assert where(numa=2, index=9) == DeviceLocation(node=2)
+    assert where(**{"dra.cpu__numaNodeID": 4}) == DeviceLocation(node=4)
+    assert where(pciAddr="0000:c1:00.0") == DeviceLocation(address="0000:c1:00.0")
     found = where(**{f"{STANDARD}__pciBusID": "0000:01:00.0", "gpu.x__pcieBusID": "0000:02:00.0"})
-    assert found == Where(address="0000:01:00.0")
-    assert where(**{f"{STANDARD}__pcieRoot": "pci0000:c0"}) == Where(root="pci0000:c0")
+    assert found == DeviceLocation(address="0000:01:00.0")
+    assert where(**{f"{STANDARD}__pcieRoot": "pci0000:c0"}) == DeviceLocation(root="pci0000:c0")
 
 
 def test_of_a_list_the_first_is_the_devices_own() -> None:
     """KEP-6072: the others are as near, by the machine's table of distances."""
-    assert where(**{f"{STANDARD}__numaNode": [5, 4, 6, 7]}) == Where(node=5)
+    assert where(**{f"{STANDARD}__numaNode": [5, 4, 6, 7]}) == DeviceLocation(node=5)
     assert where(**{f"{STANDARD}__pcieRoot": ["pci0000:c0", "pci0000:e0"]}).root == "pci0000:c0"
 
 
 def test_an_attribute_of_another_type_says_nothing() -> None:
-    assert where(numaNode="zero", pciBusID=7) == Where()
+    assert where(numaNode="zero", pciBusID=7) == DeviceLocation()
 
 
 def test_a_slice_of_no_node_has_no_node() -> None:
@@ -68,7 +68,7 @@ def test_a_slice_of_no_node_has_no_node() -> None:
 def test_a_claim_has_the_results_of_its_allocation() -> None:
     made = claim("c", result("gpu/big", "gpu-0", adminAccess=True, shareID="x"))
     read = read_claim(made)
-    big = Result(
+    big = AllocationResult(
         request="gpu/big",
         driver="gpu.example.com",
         pool="node-a",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nri_policy.dra.claims import Claims
+from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.hardware.locality import Locator
 from nri_policy.kube.client import Client
@@ -105,7 +105,7 @@ async def cluster(folder: Path, **spec: Any) -> AsyncIterator[Cluster]:
         slices = Slices(client, "node-a")
         # answers are waited for, however slow this machine is
         async with Assignments(folder / "kubelet.sock", sleep=_for_ever) as assignments:
-            claims = Claims(client, PodReader(client), slices, assignments.has_claims)
+            claims = ClaimedDevices(client, PodReader(client), slices, assignments.has_claims)
             following = asyncio.create_task(slices.run(lambda: True))
             sources = Sources(
                 locator=Locator(folder, nodes.machine()), assignments=assignments, claims=claims

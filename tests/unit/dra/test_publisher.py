@@ -19,7 +19,7 @@ from nri_policy.dra.publisher import (
     INTERVAL,
     SETTLE,
     UNAVAILABLE,
-    Publisher,
+    SlicePublisher,
 )
 from nri_policy.dra.resource_slice import CPU, dropped, faults, slice_name, slice_of
 from nri_policy.engine.engine import Engine
@@ -42,7 +42,7 @@ class Publishing:
 
     node: Node
     server: APIServer
-    publisher: Publisher
+    publisher: SlicePublisher
     time: float = 0.0
     wanted: bool = True
     slept: list[float] = field(default_factory=list)  # that would be longer than INTERVAL
@@ -86,7 +86,7 @@ async def publishing(folder: Path, **spec: Any) -> AsyncIterator[Publishing]:
         assert connect is not None
         client, node = Client(connect), Node(Engine(nodes.machine(), nodes.settings(**spec)))
         made: list[Publishing] = []
-        publisher = Publisher(
+        publisher = SlicePublisher(
             node,
             client,
             name="node-a",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.dra.objects import Where
+from nri_policy.dra.objects import DeviceLocation
 from nri_policy.dra.slices import UNAVAILABLE, UNWANTED, Slices
 from nri_policy.kube import follow
 from nri_policy.kube.client import Client
@@ -253,7 +253,7 @@ async def test_what_a_gate_drops_is_not_known(tmp_path: Path) -> None:
     async with following(tmp_path) as (slices, server, _):
         await slices.settled.wait()
         await server.resources.put(PLURAL, made)
-        await until(lambda: slices.where(DRIVER, "node-a", "gpu-0") == Where())
+        await until(lambda: slices.where(DRIVER, "node-a", "gpu-0") == DeviceLocation())
         server.resources.gates |= {"DRAListTypeAttributes"}
         await server.resources.put(PLURAL, made)
         await until(lambda: at(slices, "gpu-0") == 1)

@@ -15,7 +15,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.node import Node
-from nri_policy.nrt.cluster_object import Cluster
+from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.publisher import PublishError, Trouble
 from nri_policy.nrt.reading import Feed, Object
 from tests.support import nodes
@@ -32,17 +32,17 @@ async def topology(**spec: Any) -> Object:
 @asynccontextmanager
 async def reached(
     server: APIServer, node: str = "node-a", **options: Any
-) -> AsyncIterator[Cluster]:
+) -> AsyncIterator[ClusterSink]:
     connect = access(server.kubeconfig)
     assert connect is not None
     client = Client(connect, **options)
     try:
-        yield Cluster(client, node)
+        yield ClusterSink(client, node)
     finally:
         await client.close()
 
 
-async def failing(cluster: Cluster, new: Object) -> PublishError:
+async def failing(cluster: ClusterSink, new: Object) -> PublishError:
     with pytest.raises(PublishError) as error:
         await cluster.put(new, fresh=False)
     return error.value

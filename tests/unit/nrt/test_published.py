@@ -17,7 +17,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import PATIENCE, Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt import publisher
-from nri_policy.nrt.cluster_object import Cluster
+from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import encode
@@ -43,7 +43,7 @@ async def published(
         connect = access(server.kubeconfig)
         assert connect is not None
         client = Client(connect, patience=patience)
-        cluster = Cluster(client, "node-a")
+        cluster = ClusterSink(client, "node-a")
         try:
             async with node.daemon.topology.publishing([cluster, File(folder / "nrt.json")]):
                 await server.until(lambda: bool(server.objects))

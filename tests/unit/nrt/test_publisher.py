@@ -21,9 +21,9 @@ from nri_policy.nrt.publisher import (
     LOOK,
     REFRESH,
     Pace,
-    Phase,
-    Publisher,
+    PublicationPhase,
     PublishError,
+    TopologyPublisher,
     Trouble,
     Written,
     publishing,
@@ -95,7 +95,7 @@ class Node:
             delay=lambda n: min(2.0**n, 60.0),
             farewell=farewell,
         )
-        self.publisher = Publisher(self.feed, self.shelf, pace)
+        self.publisher = TopologyPublisher(self.feed, self.shelf, pace)
         self.keep = True
 
     @property
@@ -179,7 +179,7 @@ async def test_nothing_is_written_before_the_runtime_has_told_its_containers() -
         for _ in range(20):
             await asyncio.sleep(0)
         assert not node.shelf.puts
-        assert node.publication.phase is Phase.WAITING
+        assert node.publication.phase is PublicationPhase.WAITING
         node.synchronized.set()
         await node.steps.settled()
         assert len(node.shelf.puts) == 1
@@ -358,13 +358,13 @@ async def test_settings_switch_it_off_and_on() -> None:
     async with node.running():
         node.reconfigure(agent={"nodeResourceTopology": False})
         await node.steps.advance(INTERVAL)
-        assert (node.shelf.removed, node.publication.phase) == (1, Phase.OFF)
+        assert (node.shelf.removed, node.publication.phase) == (1, PublicationPhase.OFF)
         node.start(nodes.container(1000))
         await node.steps.advance(REFRESH * 1.9)
         assert (node.shelf.removed, len(node.shelf.puts)) == (1, 1)
         node.reconfigure()
         await node.steps.advance(INTERVAL)
-        assert (len(node.shelf.puts), node.publication.phase) == (2, Phase.PUBLISHED)
+        assert (len(node.shelf.puts), node.publication.phase) == (2, PublicationPhase.PUBLISHED)
 
 
 async def test_what_the_settings_do_not_want_is_never_touched() -> None:
@@ -373,7 +373,7 @@ async def test_what_the_settings_do_not_want_is_never_touched() -> None:
     async with node.running():
         await node.steps.advance(REFRESH)
     assert (node.shelf.puts, node.shelf.removed) == ([], 0)
-    assert node.publication.phase is Phase.OFF
+    assert node.publication.phase is PublicationPhase.OFF
 
 
 async def test_at_the_end_the_last_state_stays_and_is_marked() -> None:

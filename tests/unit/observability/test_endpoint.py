@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.nrt.publisher import Phase, PublishError, Trouble, Written
+from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, Written
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.pools.capacity import CapacityError
@@ -189,7 +189,7 @@ async def test_it_is_not_ready_while_it_cannot_publish(
     async with scraped(tmp_path) as (node, port), node.daemon.topology.publishing([Sink()]):
         (publisher,) = node.daemon.topology._publishers
         async with asyncio.timeout(HANGS):
-            while publisher.publication.phase is Phase.WAITING:  # noqa: ASYNC110 - nobody tells
+            while publisher.publication.phase is PublicationPhase.WAITING:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
         assert await ask(port, "/readyz") == answer
         errors = value(await scrape(port), "nri_policy_nrt_publish_errors_total")

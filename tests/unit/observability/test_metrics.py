@@ -11,7 +11,7 @@ from nri_policy.engine.event import Created, Event, Resized, Stopped, Synchroniz
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
-from nri_policy.nri.service import Result
+from nri_policy.nri.service import RequestResult
 from nri_policy.observability.inventory import metrics_of, picture_of
 from nri_policy.workload.pod import Resources
 from tests.support import nodes
@@ -125,7 +125,7 @@ def test_events_that_place_nobody_are_no_allocations() -> None:
 def test_a_runtime_that_configures_us_again_has_reconnected() -> None:
     driver = Counted()
     assert driver.total("nri_policy_reconnects_total") == 0
-    for result in (Result.OK, Result.FAILED, Result.OK, Result.OK):
+    for result in (RequestResult.OK, RequestResult.FAILED, RequestResult.OK, RequestResult.OK):
         driver.metrics.requested("Configure", result, 0.001)
     assert driver.total("nri_policy_reconnects_total") == 2
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import Kind
+from nri_policy.audit.comparison import DeviationKind
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Equipment
 from nri_policy.hardware.disks import Disk
@@ -371,7 +371,7 @@ def test_a_runtime_that_applies_nothing_is_found_out(tmp_path: Path) -> None:
                 "io_priority": "be 7",
             }
             (drift,) = auditor.report.drifts
-            assert drift.deviation.kind is Kind.CLASS
+            assert drift.deviation.kind is DeviationKind.CLASS
             assert drift.deviation.reason == "not applied by the runtime"
             assert (drift.deviation.decided, drift.deviation.found) == (
                 "batch, nice 5",
@@ -379,7 +379,7 @@ def test_a_runtime_that_applies_nothing_is_found_out(tmp_path: Path) -> None:
             )
             assert not drift.curable
             report = await auditor.look()
-            assert [each.deviation.kind for each in report.drifts] == [Kind.CLASS]
+            assert [each.deviation.kind for each in report.drifts] == [DeviationKind.CLASS]
 
     run(test)
 
@@ -400,7 +400,7 @@ def test_limits_that_somebody_changed_are_drift_and_are_sent_again(tmp_path: Pat
             web.in_force.unified["io.max"] = ""
             await auditor.round()
             (drift,) = auditor.report.drifts
-            assert drift.deviation.kind is Kind.IO
+            assert drift.deviation.kind is DeviationKind.IO
             assert drift.deviation.decided == f"io.max {LINE.format('8:0')}"
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": LINE.format("8:0")}

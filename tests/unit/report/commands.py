@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from nri_policy.audit.comparison import Cpuset, Observed
+from nri_policy.audit.comparison import CpusetState, Observed
 from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.daemon.build import Daemon
@@ -77,7 +77,7 @@ class Astray(SimulatedCgroups):
         if observed is None or container_id != guest.id:
             return observed
         return Observed(
-            cpus=Cpuset(written=CPUSet((1,)), effective=CPUSet((1,))),
+            cpus=CpusetState(written=CPUSet((1,)), effective=CPUSet((1,))),
             mems=observed.mems,
             threads={7: CPUSet((3,))},
         )
