@@ -39,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     The constants would change with the other tests of the process, and with an edit anywhere.
     """
+    # images of Python set it, and each process of tests would compile all modules again: 9 s of CPU
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "TMPDIR" not in os.environ and _memory_has_room_for(config.args):
         tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
     if hypothesis.settings().derandomize:
