@@ -6,7 +6,7 @@ Owns what each method answers; proto/control.proto.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
@@ -23,7 +23,8 @@ from nri_policy.daemon.trials import Hypotheses
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
-from nri_policy.node import Node, NodeView, Placed, Wanted, WhatIf
+from nri_policy.kubelet.hypothetical import Manifests
+from nri_policy.node import Node, NodeView, Placed, WhatIf
 from nri_policy.nrt.topology import Topology
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
@@ -286,15 +287,19 @@ class Control:
             text = f"{request.replicas} replicas are too many to try; at most {_MOST_REPLICAS}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         try:
-            event, pods = await self._parse_question(request)
+            event, asked = await self._parse_question(request)
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         found = {} if event is None else await self._what_if.observe_unpinned()
         trial = WhatIf(
-            self._node.fork(), most=request.most, found=found, devices=self._what_if.unused()
+            self._node.fork(),
+            most=request.most,
+            found=found,
+            devices=self._what_if.unused(),
+            notes=asked.notes,
         )
         if event is None or trial.reconfigure(event):
-            for pod in pods:
+            for pod in asked.pods:
                 for _ in trial.run(pod):
                     await asyncio.sleep(0)  # the runtime's requests come first
         result, newcomers = trial.result(), {}
@@ -305,16 +310,17 @@ class Control:
 
     async def _parse_question(
         self, request: pb.WhatIfRequest
-    ) -> tuple[Reconfigured | None, Sequence[Wanted]]:
+    ) -> tuple[Reconfigured | None, Manifests]:
         """Return the settings and the pods to try; ValueError where they make no sense."""
         event = await self._what_if.settings(request.settings) if request.settings else None
         if event is not None and not request.manifests:
-            return event, ()
-        asked = 1 if request.most else request.replicas
-        pods = await asyncio.to_thread(self._what_if.pods, request.manifests, asked)
+            return event, Manifests(pods=(), notes=())
+        replicas = 1 if request.most else request.replicas
+        asked = await asyncio.to_thread(self._what_if.pods, request.manifests, replicas)
         if request.most:
-            pods = [replace(pod, replicas=_MOST_REPLICAS) for pod in pods]
-        return event, pods
+            pods = tuple(replace(pod, replicas=_MOST_REPLICAS) for pod in asked.pods)
+            asked = replace(asked, pods=pods)
+        return event, asked
 
     async def audit(self, request: pb.AuditRequest, context: _Context) -> pb.Document:
         """Return what an audit finds now, as `audit -o json` prints it."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from nri_policy.audit.auditor import Auditor
 from nri_policy.audit.decisions import list_unpinned
 from nri_policy.daemon.reload import Reloads
 from nri_policy.dra.hypothetical import allocator
 from nri_policy.engine.event import Reconfigured
-from nri_policy.kubelet.hypothetical import Making, parse_wanted
+from nri_policy.kubelet.hypothetical import Making, Manifests, parse_wanted
 from nri_policy.kubelet.resources import Kubelet
-from nri_policy.node import CPUsAndMems, Node, Wanted
+from nri_policy.node import CPUsAndMems, Node
 from nri_policy.plugin.pods import Pods
 
 
@@ -32,7 +32,7 @@ class Hypotheses:
         self._auditor = auditor
         self._unused = unused
 
-    def pods(self, manifests: str, replicas: int) -> Sequence[Wanted]:
+    def pods(self, manifests: str, replicas: int) -> Manifests:
         """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
         kubelet = Kubelet(memory_capacity=max(1, self._node.view.layout.machine.memory))
         making = Making(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from msgspec import Struct
 
 from nri_policy.foundation import yamltext
-from nri_policy.foundation.wording import quoted
+from nri_policy.foundation.wording import did_you_mean, printable, quoted, some
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.manifests.fields import mistyped_workload
@@ -33,6 +33,7 @@ MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hun
 
 
 CLAIMS = {"ResourceClaim", "ResourceClaimTemplate"}  # kinds
+_KINDS = ("Pod", "List", *WORKLOADS, "CronJob")
 Allocate = Callable[[PodManifest, str, NodeView], ClaimedParts]  # the claims of a pod of that name
 
 
@@ -45,10 +46,18 @@ class Making(Struct, frozen=True, kw_only=True):
     allocator: Callable[[Iterable[Mapping[str, Any]]], Allocate]  # by objects of CLAIMS
 
 
-def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]:
+class Manifests(Struct, frozen=True, kw_only=True):
+    """What manifests ask for."""
+
+    pods: tuple[Wanted, ...]
+    notes: tuple[str, ...]  # what is left out
+
+
+def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
     """Return the pods that the manifests in *text* (YAML or JSON) ask for.
 
-    *replicas* of each, or as many as it says where that is 0. ValueError names what is wrong.
+    *replicas* of each, or as many as it says where that is 0. Objects of which no pods are known
+    are left out if others create some. ValueError names what is wrong.
     """
     try:
         objects = [
@@ -57,30 +66,39 @@ def parse_wanted(text: str, replicas: int, making: Making) -> tuple[Wanted, ...]
             for each in _objects(document)
         ]
         allocate = making.allocator([each for each in objects if _is_claim(each)])
+        others, makers = list[Any](), list[Any]()
+        for each in objects:
+            if not _is_claim(each):
+                (others if _is_other(each) else makers).append(each)
         pods = [
-            (manifest, replicas or count)
-            for each in objects
-            if not _is_claim(each)
+            (each, manifest, replicas or count)
+            for each in makers
             for manifest, count in _manifests(each)
         ]
+        if others and not pods:
+            _refuse_kind(_kind(others[0]))
     except ManifestError as error:
         raise ValueError(str(error)) from error
     if not pods:
         raise ValueError("it has no manifest")
-    total = sum(count * len(manifest.spec.every_container) for manifest, count in pods)
+    total = sum(count * len(manifest.spec.every_container) for _, manifest, count in pods)
     if total > MAX_CONTAINERS:
         raise ValueError(f"{total} containers are too many to try; at most {MAX_CONTAINERS}")
-    return tuple(
+    wanted = tuple(
         Wanted(
             namespace=manifest.metadata.namespace,
             name=manifest.metadata.name,
             replicas=count,
+            ordinal=_first_ordinal(each),
             starts=partial(_starts, manifest, making),
             devices=_devices(manifest.spec),
             claim=partial(allocate, manifest),
         )
-        for manifest, count in pods
+        for each, manifest, count in pods
     )
+    left_out = some({_name(each) for each in others})
+    notes = (f"left out, because no pods of theirs are known here: {left_out}",) * bool(others)
+    return Manifests(pods=wanted, notes=notes)
 
 
 def _kind(document: Any) -> Any:
@@ -90,6 +108,38 @@ def _kind(document: Any) -> Any:
 def _is_claim(document: Any) -> bool:
     kind = _kind(document)
     return isinstance(kind, str) and kind in CLAIMS
+
+
+def _is_other(document: Any) -> bool:
+    """Whether an object is of a kind of which no pods are known; ManifestError if it is mistyped.
+
+    That is of a kind nearly called like one of which they are.
+    """
+    kind = _kind(document)
+    if not isinstance(kind, str) or kind in _KINDS:
+        return False
+    if hint := did_you_mean(kind, _KINDS):
+        raise ManifestError(f"kind: {quoted(kind)} does not create pods{hint}")
+    return True
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return printable(" ".join(each for each in (document["kind"], name) if isinstance(each, str)))
+
+
+def _first_ordinal(document: Any) -> int | None:
+    """Return the number of the first pod of a StatefulSet; None of objects of other kinds."""
+    if _kind(document) != "StatefulSet":
+        return None
+    ordinals = document["spec"].get("ordinals")
+    start = ordinals.get("start") if isinstance(ordinals, Mapping) else None
+    return start if type(start) is int and start >= 0 else 0
+
+
+def _refuse_kind(kind: Any) -> NoReturn:
+    raise ManifestError(f"kind: {quoted(kind)} does not create pods; these do: {', '.join(_KINDS)}")
 
 
 def _objects(document: Any) -> Iterator[Any]:
@@ -109,8 +159,7 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
     elif isinstance(kind, str) and kind in WORKLOADS:
         yield _expand_template(document, WORKLOADS[kind])
     elif kind != "Pod":
-        known = ", ".join(["Pod", "List", *WORKLOADS, "CronJob"])
-        raise ManifestError(f"kind: {quoted(kind)} does not create pods; these do: {known}")
+        _refuse_kind(kind)
     else:
         yield read_pod(document), 1
 

@@ -7,7 +7,7 @@ other leaves the rest of its pod to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 
 from msgspec import Struct
@@ -60,6 +60,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     replicas: int
+    ordinal: int | None = None  # of the first: a StatefulSet's pods are called by numbers from it
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
     devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
     claim: Callable[[str, NodeView], ClaimedParts] = (
@@ -137,11 +138,13 @@ class WhatIf:
         most: bool = False,
         found: Mapping[str, CPUsAndMems] | None = None,
         devices: Mapping[str, int] | None = None,
+        notes: Sequence[str] = (),
     ) -> None:
         """Try on *engine*, a copy of the node's; *most*: as many as fit, there is no number.
 
         *found* is where containers run now, by id, of which the policy leaves something alone;
-        *devices* how many of each resource nobody uses, None where that is not known.
+        *devices* how many of each resource nobody uses, None where that is not known; *notes* are
+        the first of the result.
         """
         self._devices = None if devices is None else dict(devices)
         self._engine = engine
@@ -152,7 +155,7 @@ class WhatIf:
         self._fits: list[Fit] = []
         self._newcomers: dict[str, Newcomer] = {}
         self._warnings: list[str] = []
-        self._notes: list[str] = []
+        self._notes = [*notes]
 
     def reconfigure(self, event: Reconfigured) -> bool:
         """Let settings come into force; return whether they would be taken."""
@@ -250,7 +253,10 @@ class WhatIf:
         return ""
 
     def _names(self, wanted: Wanted) -> Iterator[str]:
-        """Yield names for replicas that no pod has: that of a pod alone, else with a number."""
+        """Yield names for replicas that no pod has.
+
+        That of a pod alone; else, and of a StatefulSet, with a number.
+        """
         pods = (placed.container.pod for placed in view_of(self._engine).placed.values())
         taken = {pod.name for pod in pods if pod.namespace == wanted.namespace}
         taken |= {
@@ -258,8 +264,9 @@ class WhatIf:
             for name in self._newcomers
             if name.startswith(f"{wanted.namespace}/")
         }
-        plain = [wanted.name] if wanted.replicas == 1 else []
-        numbered = (f"{wanted.name}-{number}" for number in count(1))
+        plain = [wanted.name] if wanted.replicas == 1 and wanted.ordinal is None else []
+        first = 1 if wanted.ordinal is None else wanted.ordinal
+        numbered = (f"{wanted.name}-{number}" for number in count(first))
         return (name for name in chain(plain, numbered) if name not in taken)
 
     def _start(self, starts: tuple[Start, ...]) -> Generator[None, None, bool]:

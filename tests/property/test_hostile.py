@@ -168,7 +168,7 @@ def test_any_manifests_and_names_are_answered_or_declined(
 ) -> None:
     making = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
     with suppress(ValueError):
-        for wanted in parse_wanted(yaml.safe_dump_all(manifests), replicas, making):
+        for wanted in parse_wanted(yaml.safe_dump_all(manifests), replicas, making).pods:
             wanted.starts(name)
     with suppress(UnknownNameError):
         find(name, {"default/one/c0", f"{name}/a/b", name})

@@ -106,7 +106,7 @@ async def _compare(machine: str, there: list[dict[str, Any]], new: list[dict[str
 def _tried(node: Served, new: list[dict[str, Any]]) -> Any:
     text = "\n---\n".join(map(json.dumps, new))
     trial = WhatIf(node.daemon.node.fork())
-    for wanted in node.daemon.control._what_if.pods(text, 0):
+    for wanted in node.daemon.control._what_if.pods(text, 0).pods:
         for _ in trial.run(wanted):
             pass
     result = trial.result()

@@ -251,6 +251,7 @@ def test_what_if_tells_shared_cpus_from_exclusive_ones_and_affinities_without_ef
         {
             "kind": "List",
             "items": [
+                {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}},
                 pod("own", "2"),
                 pod("shared", "2", shared=True),
                 pod("part", "500m", annotations=near),
@@ -264,6 +265,7 @@ def test_what_if_tells_shared_cpus_from_exclusive_ones_and_affinities_without_ef
         assert "exclusive" in heading.split()
         text = " ".join(shown)
         assert "shared: only Guaranteed" in text
+        assert "note: left out, because no pods of theirs are known here: Service web" in text
         assert "shared: it asks for less" not in text
         assert "note: default/part/main: no container that was there matches its affinities" in text
 

@@ -57,7 +57,7 @@ def user(name: str, *, claim: str = "", template: str = "", request: str = "") -
 def tried(driver: EngineDriver, *objects: dict[str, Any], replicas: int = 0) -> WhatIfResult:
     trial = WhatIf(driver.engine.fork())
     items = {"kind": "List", "items": [*objects]}
-    for wanted in parse_wanted(json.dumps(items), replicas, MAKING):
+    for wanted in parse_wanted(json.dumps(items), replicas, MAKING).pods:
         for _ in trial.run(wanted):
             pass
     return trial.result()

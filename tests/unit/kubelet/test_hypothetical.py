@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def owner(kind: str, version: str, **spec: Any) -> dict[str, Any]:
 
 def counted(*documents: object, replicas: int = 0) -> dict[str, int]:
     text = "\n---\n".join(map(json.dumps, documents))
-    pods = parse_wanted(text, replicas, MAKING)
+    pods = parse_wanted(text, replicas, MAKING).pods
     return {f"{each.namespace}/{each.name}": each.replicas for each in pods}
 
 
@@ -42,7 +43,7 @@ def test_a_pod_is_what_a_runtime_would_tell_a_plugin() -> None:
         {"name": "init"},
         {"name": "side", "restartPolicy": "Always"},
     ]
-    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
+    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING).pods
     starts = wanted.starts("other-name")
     assert [(each.container.name, each.init, each.to_end) for each in starts] == [
         ("init", True, True),
@@ -147,7 +148,7 @@ def test_devices_of_plugins_are_counted_for_a_pod() -> None:
             "resources": {"limits": {"example.com/nic": 1}},
         },
     ]
-    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING)
+    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING).pods
     assert wanted.devices == {"nvidia.com/gpu": 3, "example.com/nic": 1}
 
 
@@ -157,8 +158,41 @@ def test_where_the_node_would_read_the_pod_its_containers_ask_for_what_it_says()
     manifest["spec"]["containers"].append({"name": "log"})
     found = {}
     for exact in (False, True):
-        (wanted,) = parse_wanted(json.dumps(manifest), 0, replace(MAKING, exact=exact))
+        (wanted,) = parse_wanted(json.dumps(manifest), 0, replace(MAKING, exact=exact)).pods
         found[exact] = {each.container.name: each.container for each in wanted.starts("new")}
     assert found[True]["log"].requirements == Requirements()
     assert {each.pod_level for each in found[True].values()} == {True}
     assert {(each.requirements, each.pod_level) for each in found[False].values()} == {(None, None)}
+
+
+def test_objects_that_create_no_pods_are_left_out_and_named_beside_others() -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
+    items = {"kind": "List", "items": [service, {"kind": "ConfigMap"}, pod("web", "1")]}
+    asked = parse_wanted(json.dumps(items), 0, MAKING)
+    assert [each.name for each in asked.pods] == ["web"]
+    assert asked.notes == (
+        "left out, because no pods of theirs are known here: ConfigMap, Service web",
+    )
+    assert parse_wanted(json.dumps(pod("web", "1")), 0, MAKING).notes == ()
+
+
+def test_a_mistyped_kind_is_not_left_out() -> None:
+    items = {"kind": "List", "items": [pod("web", "1"), owner("Deploymnt", "apps/v1")]}
+    wrong = "kind: 'Deploymnt' does not create pods; did you mean 'Deployment'?"
+    with pytest.raises(ValueError, match=re.escape(wrong)):
+        parse_wanted(json.dumps(items), 0, MAKING)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "ordinal"),
+    [
+        ("Deployment", {}, None),
+        ("StatefulSet", {}, 0),
+        ("StatefulSet", {"ordinals": {"start": 5}}, 5),
+    ],
+)
+def test_the_pods_of_a_stateful_set_are_numbered_from_its_first_ordinal(
+    kind: str, spec: dict[str, Any], ordinal: int | None
+) -> None:
+    (wanted,) = parse_wanted(json.dumps(owner(kind, "apps/v1", **spec)), 0, MAKING).pods
+    assert wanted.ordinal == ordinal

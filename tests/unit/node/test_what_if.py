@@ -209,3 +209,10 @@ def test_a_container_that_shares_has_the_reason() -> None:
     document = tried(EngineDriver(), wanted("whole", 2000), wanted("part", 500))
     assert document["containers"]["default/whole/c0"].get("because") is None
     assert document["containers"]["default/part/c0"]["because"] == "it asks for less than one CPU"
+
+
+def test_the_pods_of_a_stateful_set_have_numbers_as_in_the_cluster() -> None:
+    one, several = (replace(wanted("db", 1000, replicas=n), ordinal=0) for n in (1, 2))
+    assert [*tried(EngineDriver(), one)["containers"]] == ["default/db-0/c0"]
+    names = [*tried(EngineDriver(), several)["containers"]]
+    assert names == ["default/db-0/c0", "default/db-1/c0"]
