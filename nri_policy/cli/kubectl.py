@@ -229,13 +229,21 @@ def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
 
 
 @main.command("what-if", context_settings=_PASSED_ON)
-@click.option("-f", "--filename", "file", type=click.File(), help="Manifests of pods; - for stdin.")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    type=click.File(),
+    multiple=True,
+    help="Manifests of pods; - for stdin. May be repeated.",
+)
 @_about_a_pod
-def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], file: TextIO | None) -> int:
+def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequence[TextIO]) -> int:
     """Show where one more such pod would go on a node."""
-    if file is None and asked.pod is None:
+    if not files and asked.pod is None:
         raise click.UsageError("name a pod, NAMESPACE/POD, or manifests by -f")
-    manifest = _manifest(asked.pod) if file is None else file.read()
+    given = "\n---\n".join(each.read() for each in files)
+    manifest = given if files else _manifest(asked.pod)
     return _ask(cluster, asked, ["what-if", "-f", "-", *passed], manifest)
 
 

@@ -20,7 +20,7 @@ from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.node import Node
 from nri_policy.observability.metrics import Metrics
 from nri_policy.plugin.daemon_events import DaemonEvents
-from nri_policy.settings import Reload, Settings, SettingsError, load
+from nri_policy.settings import Reload, Settings, SettingsError, find_settings
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Reloads:
 
     async def proposed(self, text: str) -> Reconfigured:
         """Return what the settings in a document would change here; ValueError if they cannot."""
-        settings = load(text, "the settings")
+        settings = find_settings(text, "the settings").load()
         try:
             return Reconfigured(settings=settings, machine=await self._as_seen_by(settings))
         except (TopologyError, OSError) as error:

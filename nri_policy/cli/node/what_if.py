@@ -16,13 +16,14 @@ from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.holdings import HEADINGS, cells, short
 from nri_policy.cli.node.running import Running, ask_running
-from nri_policy.cli.options import name_of, picture_form_option
+from nri_policy.cli.options import name_of, picture_form_option, read_settings
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.control.client import DeclinedError
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.foundation.wording import counted
+from nri_policy.foundation.yamltext import YAMLTextError, read_all
 from nri_policy.picture import svg
 from nri_policy.picture.markup import Element
 from nri_policy.picture.page import containers, page, picture_parts, render_list, section, table
@@ -38,7 +39,7 @@ from nri_policy.report import (
     TwoHoldings,
     WhatIfReport,
 )
-from nri_policy.settings import SettingsError, load
+from nri_policy.settings import SettingsError, find_settings
 
 _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 
@@ -78,16 +79,19 @@ class _Replicas(click.ParamType[int]):
 @click.option(
     "-f",
     "--filename",
-    "file",
+    "files",
     type=click.File(encoding="utf-8-sig", lazy=True),
-    help="Manifests of pods, Deployments, Jobs and so on; - for stdin.",
+    multiple=True,
+    help="Manifests of pods, Deployments, Jobs and so on; - for stdin. May be repeated.",
 )
 @click.option(
     "--settings",
-    "settings_file",
+    "settings_files",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True),
-    help="Try these settings first, a TopologyAwarePolicy document; - for stdin.",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    multiple=True,
+    help="Try these settings first: a TopologyAwarePolicy document, a ConfigMap with one, or values"
+    " of the Helm chart; - for stdin.",
 )
 @click.option(
     "--replicas",
@@ -99,8 +103,8 @@ class _Replicas(click.ParamType[int]):
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     context: click.Context,
-    file: TextIO | None,
-    settings_file: str | None,
+    files: tuple[TextIO, ...],
+    settings_files: tuple[Path, ...],
     replicas: int | None,
     control_socket: Path,
     form: str,
@@ -116,13 +120,15 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     Exits with 1 if not all pods fit (--replicas max: if none fits), or if the settings would be
     refused.
     """
-    if file is None and settings_file is None:
+    if not files and not settings_files:
         raise click.UsageError("give pods by -f, settings by --settings, or both")
-    if file is None and replicas is not None:
+    if not files and replicas is not None:
         raise click.UsageError("--replicas is about pods: give them by -f")
-    manifests = "" if file is None else _text(file, name_of(file.name))
-    settings = "" if settings_file is None else _settings(settings_file)
-    with asking(control_socket) as client, _blame(file):
+    if len(settings_files) > 1:
+        raise click.UsageError(f"{len(settings_files)} files with --settings; one is tried")
+    manifests = _manifests(files)
+    settings = "".join(map(_settings, settings_files))
+    with asking(control_socket) as client, _blame(files):
         now = None if form in {"json", "yaml"} else ask_running(client)
         report = client.what_if(manifests, replicas or 0, most=replicas == _MAX, settings=settings)
     if now is None:
@@ -133,34 +139,43 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 @contextmanager
-def _blame(file: IO[str] | None) -> Iterator[None]:
-    """Name the file of manifests in which the daemon finds no sense; the settings make some."""
+def _blame(files: Sequence[IO[str]]) -> Iterator[None]:
+    """Name the files of manifests in which the daemon finds no sense; the settings make some."""
     try:
         yield
     except DeclinedError as error:
-        if file is None or not error.invalid:
+        if not files or not error.invalid:
             raise
-        raise DeclinedError(f"{name_of(file.name)}: {error}", invalid=True) from error
+        names = ", ".join(name_of(file.name) for file in files)
+        raise DeclinedError(f"{names}: {error}", invalid=True) from error
 
 
-def _text(file: IO[str], name: str) -> str:
+def _manifests(files: Sequence[IO[str]]) -> str:
+    """Return the documents of all *files*; UsageError where one of several is no YAML."""
+    texts = [_text(file) for file in files]
+    for file, text in zip(files, texts, strict=True) if len(files) > 1 else ():
+        try:
+            read_all(text)
+        except YAMLTextError as error:  # of all together it would have another line
+            raise click.UsageError(f"{name_of(file.name)}: {error}") from error
+    return "\n---\n".join(texts)
+
+
+def _text(file: IO[str]) -> str:
     try:
         return file.read(_LARGEST)
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"{name}: the text is not UTF-8") from error
+        raise click.UsageError(f"{name_of(file.name)}: the text is not UTF-8") from error
 
 
-def _settings(path: str) -> str:
+def _settings(path: Path) -> str:
     """Return a document of settings that makes sense; Failure says what is wrong with it."""
+    text = read_settings(path)
     try:
-        with click.open_file(path, encoding="utf-8-sig") as file:
-            text = _text(file, name_of(path))
-        load(text, name_of(path))
-    except OSError as error:
-        raise Failure(f"{name_of(path)}: {error.strerror}", Exit.SETTINGS) from error
+        find_settings(text, name_of(path)).load()
     except SettingsError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
-    return text
+    return text.decode("utf-8-sig")
 
 
 def _compare(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:

@@ -272,6 +272,43 @@ def test_what_if_tells_shared_cpus_from_exclusive_ones_and_affinities_without_ef
     beside_a_daemon(tmp_path, check, pod("guest"))
 
 
+def test_what_if_takes_several_files_of_pods_and_one_of_settings(tmp_path: Path) -> None:
+    first, second, broken, settings = (
+        tmp_path / name for name in ("a.yaml", "b.yaml", "c.yaml", "map.yaml")
+    )
+    first.write_text(json.dumps(pod("one", "1")))
+    second.write_text(yaml.safe_dump(pod("two", "much")))
+    broken.write_text("\na: b: c")
+    policy = {
+        "apiVersion": "config.nri/v1alpha1",
+        "kind": "TopologyAwarePolicy",
+        "metadata": {"name": "default"},
+        "spec": {"reservedResources": {"cpu": 2}},
+    }
+    data = {"config.yaml": json.dumps(policy)}
+    settings.write_text(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": data}))
+
+    def check(control: Path) -> None:
+        def asked(*args: str | Path) -> Result:
+            return run(control, "what-if", *map(str, args))
+
+        wrong = asked("-f", first, "-f", second)
+        assert wrong.exit_code == 2
+        assert f"{first}, {second}: pod 'two': " in wrong.stderr
+        assert f"{broken}: line 2, column 5: " in asked("-f", first, "-f", broken).stderr
+        second.write_text(yaml.safe_dump(pod("two", "1")))
+        both = asked("-f", first, "-f", second, "--settings", settings)
+        assert lines(both)[:3] == [
+            "These settings would be accepted.",
+            "one would fit.",
+            "two would fit.",
+        ]
+        twice = asked("--settings", settings, "--settings", settings)
+        assert (twice.exit_code, "2 files with --settings" in twice.stderr) == (2, True)
+
+    beside_a_daemon(tmp_path, check)
+
+
 def test_manifests_without_sense_are_named(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("a: b: c")
