@@ -338,7 +338,11 @@ def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
-    """Yield a warning about a key under another domain, if ours may have been meant."""
+    """Yield a warning about a key under another domain, or none, if ours may have been meant."""
+    if key in _NAMES:
+        hint = f"; did you mean '{key}.{DOMAIN}'?"
+        yield f"annotation {quoted(key)} is not ours: it has no domain{hint}"
+        return
     if not prefix.startswith(_BEFORE_DOMAIN) and rest not in _AFTER_DOMAIN:
         return
     names = [name for name in _NAMES if prefix.startswith(f"{name}.")]
@@ -346,6 +350,9 @@ def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
     if rest in _AFTER_DOMAIN:
         domains.append(prefix)
     for domain in domains:
-        if hint := did_you_mean(domain, [DOMAIN]):
+        hint = did_you_mean(domain, [DOMAIN])
+        if DOMAIN.endswith(f".{domain}"):
+            hint = f"; did you mean {DOMAIN!r}?"
+        if hint:
             yield f"annotation {quoted(key)} is not ours: its domain is {quoted(domain)}{hint}"
             return

@@ -9,7 +9,7 @@ accesses, however many annotations a pod has. Which keys there are is in `annota
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import cache, lru_cache
 from typing import Any
@@ -25,6 +25,7 @@ RESOURCES = "noderesource.dev/resources"
 ZONE = "placement.nri/zone"  # where the scheduler counted on the pod: written by a binding
 MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
 
+_NAMED = 4  # errors beside the first one; an Event has 1024 characters
 _SHORT = 4096  # characters of YAML; longer ones are read anew each time, not kept
 
 
@@ -42,10 +43,15 @@ class AnnotationError(Refused, ValueError):
         self.text = text
         self.allowed = allowed
         self.path = path  # of the value within the annotation, as in `web[0].weight`
+        self.others: Sequence[AnnotationError] = ()  # that the container has as well
 
     def __str__(self) -> str:
         at = f"{self.key}.{self.path}" if self.path else self.key
-        return f"annotation {at}: {quoted(self.text)} is not {self.allowed}"
+        texts = [f"annotation {at}: {quoted(self.text)} is not {self.allowed}"]
+        texts += map(str, self.others[:_NAMED])
+        if (more := len(self.others) - _NAMED) > 0:
+            texts.append(f"and {more} more")
+        return "; ".join(texts)
 
 
 class ValuePath(Struct, frozen=True):

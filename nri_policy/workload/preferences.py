@@ -12,7 +12,7 @@ from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER, Pr
 from nri_policy.workload.annotation_values import (
     read_boolean,
 )
-from nri_policy.workload.annotations import DOMAIN, Found, find, is_ours
+from nri_policy.workload.annotations import DOMAIN, AnnotationError, Found, find, is_ours
 from nri_policy.workload.requirements import requirements
 
 _FEW = 64  # annotations that are gone through faster than all of our keys are looked up
@@ -25,25 +25,55 @@ _TOGETHER = {_PREFER.name, _REQUIRE.name}
 def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     """Return what a pod's *annotations* say about its container of that name.
 
-    Raises AnnotationError for the first value in force that is not accepted.
+    Raises AnnotationError for the values in force that are not accepted, all of them.
     """
     if len(annotations) <= _FEW and not any(is_ours(key) for key in annotations):
         return _NONE
-    found = _find(annotations, container)
-    values = _parse_isolated(found.get(_PREFER.name), found.get(_REQUIRE.name))
+    found, wrong, values = _find(annotations, container), _Wrong(), dict[str, Any]()
+    with wrong:
+        values |= _parse_isolated(found.get(_PREFER.name), found.get(_REQUIRE.name))
     for name, each in found.items():
         if name not in _TOGETHER:
-            values[BY_NAME[name].steers] = BY_NAME[name].read(each)
-    unsupported = tuple(_list_unsupported(annotations, container))
+            with wrong:
+                values[BY_NAME[name].steers] = BY_NAME[name].read(each)
+    unsupported: tuple[str, ...] = ()
+    with wrong:
+        unsupported = tuple(_list_unsupported(annotations, container))
+    with wrong:
+        values["requirements"] = requirements(annotations, container)
+    wrong.refuse()
     return Preferences(
         **values,
-        requirements=requirements(annotations, container),
         unsupported=unsupported,
         notices=(
             *_list_deprecated(container, found),
             *(f"annotation {key}: not supported yet, it has no effect" for key in unsupported),
         ),
     )
+
+
+class _Wrong:
+    """The values that are not accepted."""
+
+    def __init__(self) -> None:
+        self._errors: list[AnnotationError] = []
+
+    def __enter__(self) -> None:
+        """Begin to read a value."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        """Keep its AnnotationError for later, and go on."""
+        if isinstance(error, AnnotationError):
+            self._errors.append(error)
+            return True
+        return False
+
+    def refuse(self) -> None:
+        """Raise the first error with all others, if there is any."""
+        if self._errors:
+            first = self._errors[0]
+            first.others = self._errors[1:]
+            raise first
 
 
 def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:

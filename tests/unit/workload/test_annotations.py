@@ -49,6 +49,7 @@ def test_a_flood_of_unknown_keys_is_cut_short() -> None:
         ("cpu.preserve.resource-policy.nri.com", "resource-policy.nri.com"),
         ("memory-type.resource-policy.nri.io.pod", "resource-policy.nri.io.pod"),
         ("resources-policy.nri.io/affinity", "resources-policy.nri.io"),
+        ("prefer-isolated-cpus.nri.io/pod", "nri.io"),
     ],
 )
 def test_a_known_key_under_a_domain_like_ours_is_named(key: str, domain: str) -> None:
@@ -56,3 +57,9 @@ def test_a_known_key_under_a_domain_like_ours_is_named(key: str, domain: str) ->
         f"annotation {key!r} is not ours: its domain is {domain!r}; did you mean {DOMAIN!r}?",
     )
     assert warnings({f"memory-type.example.com/{key.partition('/')[2]}": ""}) == ()
+
+
+def test_a_known_key_without_a_domain_is_named() -> None:
+    (warning,) = warnings({"prefer-shared-cpus": "true"})
+    assert warning.endswith(f"it has no domain; did you mean 'prefer-shared-cpus.{DOMAIN}'?")
+    assert warnings({"shared-cpus": "true"}) == ()

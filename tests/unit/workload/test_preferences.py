@@ -268,3 +268,27 @@ def test_a_hint_filter_matches_prefixes_and_globs(source: str, matches: bool) ->
     hints = HintFilter(prefixes=("/dev/", "podresourceapi:x/"), globs=(Glob.parse("/srv/*"),))
     assert hints.matches(source) is matches
     assert not HintFilter().matches(source)
+
+
+def test_all_values_that_are_not_accepted_are_named_up_to_a_bound() -> None:
+    wrong = {
+        "static-cpus": "yes",
+        "hide-hyperthreads": "TRUE ",
+        "topologyhints": "gpu",
+        "prefer-isolated-cpus": "on",
+        "prefer-cpu-priority": "fast",
+        "memory-type": "ram",
+        "cold-start": "soon",
+    }
+    annotations = {f"{key}.{DOMAIN}": text for key, text in wrong.items()}
+    with pytest.raises(AnnotationError) as error:
+        preferences(dict([*annotations.items()][:2]), "c0")
+    assert str(error.value).split("; ") == [
+        f"annotation hide-hyperthreads.{DOMAIN}: 'TRUE ' is not true or false",
+        f"annotation static-cpus.{DOMAIN}: 'yes' is not true or false",
+    ]
+    with pytest.raises(AnnotationError) as error:
+        preferences(annotations, "c0")
+    assert len(error.value.others) == 6
+    assert str(error.value).count("annotation ") == 5
+    assert str(error.value).endswith("; and 2 more")
