@@ -7,16 +7,23 @@ A name that Kubernetes does not have (as of 1.36) is refused if it is like one t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from nri_policy.foundation.wording import did_you_mean
 
 _RESOURCES = ("requests", "limits", "claims")
+_NATIVE = ("cpu", "memory", "ephemeral-storage")  # and hugepages of each size
 _NAMES = {
     "container": """
         args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports
         readinessProbe resizePolicy resources restartPolicy restartPolicyRules securityContext
         startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty
         volumeDevices volumeMounts workingDir
+    """,
+    "metadata": """
+        annotations creationTimestamp deletionGracePeriodSeconds deletionTimestamp finalizers
+        generateName generation labels managedFields name namespace ownerReferences resourceVersion
+        selfLink uid
     """,
     "spec": """
         activeDeadlineSeconds affinity automountServiceAccountToken containers dnsConfig dnsPolicy
@@ -29,7 +36,7 @@ _NAMES = {
         workloadRef
     """,
 }
-_CONTAINER, _SPEC = (_NAMES[kind].split() for kind in ("container", "spec"))
+_CONTAINER, _METADATA, _SPEC = (_NAMES[k].split() for k in ("container", "metadata", "spec"))
 
 # The fields of the `spec` of what makes pods, or groups them, by kind; templates are looked at as
 # pods are.
@@ -73,15 +80,21 @@ def mistyped(pod: object) -> str:
 
     Empty where there is none; a value of the wrong type is left to its reader.
     """
-    spec = pod.get("spec") if isinstance(pod, Mapping) else None
-    return next(_in_spec(spec), "") if isinstance(spec, Mapping) else ""
+    given = _mapping(pod)
+    return next(chain(_in_metadata(given), _in_spec(_mapping(given.get("spec")))), "")
 
 
 def mistyped_workload(workload: Mapping[str, object]) -> str:
-    """Return the same for the `spec` of a workload, without the pod templates in it."""
+    """Return the same for a workload, without the pod templates in it."""
     kind = str(workload.get("kind"))
+    if kind not in _WORKLOADS:
+        return ""
     spec = _mapping(workload.get("spec"))
-    return next(_in_workload(kind, spec), "") if kind in _WORKLOADS else ""
+    return next(chain(_in_metadata(workload), _in_workload(kind, spec)), "")
+
+
+def _in_metadata(given: Mapping[str, object]) -> Iterator[str]:
+    return _among(_mapping(given.get("metadata")), _METADATA, "metadata")
 
 
 def _in_workload(kind: str, spec: Mapping[str, object]) -> Iterator[str]:
@@ -112,11 +125,15 @@ def _in_spec(spec: Mapping[str, object]) -> Iterator[str]:
 
 
 def _in_resources(holder: Mapping[str, object], path: str) -> Iterator[str]:
-    resources = holder.get("resources")
-    for name in resources if isinstance(resources, Mapping) else ():
+    resources = _mapping(holder.get("resources"))
+    for name in resources:
         if name not in _RESOURCES:
             hint = did_you_mean(str(name), _RESOURCES) or f"; there are: {', '.join(_RESOURCES)}"
             yield f"{path}.resources.{name}: no such field{hint}"
+    for part in ("requests", "limits"):
+        for name in map(str, _mapping(resources.get(part))):
+            if name not in _NATIVE and (hint := did_you_mean(name, _NATIVE)):
+                yield f"{path}.resources.{part}.{name}: no such resource{hint}"
 
 
 def _among(given: Mapping[str, object], known: Sequence[str], path: str) -> Iterator[str]:

@@ -326,6 +326,9 @@ def read_pod(manifest: object) -> PodManifest:
             raise ManifestError(f"{field}: {quoted(manifest.get(field))} is not {wanted}")
     metadata = manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    if name is None and isinstance(metadata, Mapping) and "generateName" in metadata:
+        stem = quoted(metadata["generateName"])
+        raise ManifestError(f"metadata: name is missing; generateName {stem} makes none here")
     whose = f"pod {quoted(name)}: " if name else ""
     if problem := mistyped(manifest):
         raise ManifestError(whose + problem)

@@ -6,6 +6,7 @@ from limits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
@@ -22,6 +23,11 @@ DNS_SUBDOMAIN = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
 # RFC 1123, as the API server applies it.
 Label = Annotated[str, msgspec.Meta(pattern=DNS_LABEL, max_length=63)]
 Subdomain = Annotated[str, msgspec.Meta(pattern=DNS_SUBDOMAIN, max_length=253)]
+
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`")
+_PATTERN = "matching regex"
+_STEP = re.compile(r"(\w+)|\[(\d+)\]")
 
 
 class ManifestError(Exception):
@@ -97,7 +103,31 @@ def read_part(value: object, kind: type[_Kind]) -> _Kind:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".")
+        problem = _in_words(problem, value, field)
         raise ManifestError(f"{field}: {problem}" if field else problem) from error
+
+
+def _in_words(problem: str, value: object, field: str) -> str:
+    """Return what msgspec says of a *field* of *value* as the owner of a manifest can act on it."""
+    if missing := _MISSING.fullmatch(problem):
+        return f"{missing[1]} is missing"
+    if _PATTERN in problem:
+        dots = ", '.'" if DNS_SUBDOMAIN in problem else ""
+        return (
+            f"{quoted(_at(value, field))} is not a name of lower-case letters, digits{dots} and"
+            " '-', with a letter or digit at both ends"
+        )
+    return problem
+
+
+def _at(value: Any, field: str) -> object:
+    """Return the value at a path of msgspec's, None where a step of it has no name."""
+    for name, index in _STEP.findall(field):
+        try:
+            value = value[int(index)] if index else value[name]
+        except (LookupError, TypeError):
+            return None
+    return value
 
 
 def _convert(kind: type, value: object) -> Amounts | Texts:
@@ -108,13 +138,15 @@ def _convert(kind: type, value: object) -> Amounts | Texts:
 
 
 def _amounts(quantities: Mapping[object, Any]) -> Amounts:
-    amounts = Amounts()
+    amounts, problems = Amounts(), []
     for name, quantity in quantities.items():
         try:
             parse = parse_cpu if name == "cpu" else parse_bytes
             amounts[str(name)] = parse(quantity)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            problems.append(f"{name}: {error}")
+    if problems:
+        raise ValueError("; ".join(problems))
     return amounts
 
 

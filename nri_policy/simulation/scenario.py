@@ -21,6 +21,7 @@ from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
+from nri_policy.manifests.workloads import WORKLOADS
 from nri_policy.simulation.device_manager import DriverDevice, PluginDevice
 
 # What can be expected of a container: the fields of a result.
@@ -209,7 +210,7 @@ def _apply(value: object, folder: Path) -> Apply:
             manifests = [(f"[{number}]" if isinstance(value, list) else "", item)]
         for where, manifest in manifests:
             try:
-                _refuse_claim(manifest)
+                _refuse_others(manifest)
                 pods.append(read_pod(manifest))
             except ManifestError as error:
                 text = ": ".join(filter(None, ["apply", where, str(error)]))
@@ -218,8 +219,8 @@ def _apply(value: object, folder: Path) -> Apply:
     return Apply(pods=tuple(pods))
 
 
-def _refuse_claim(manifest: object) -> None:
-    """Raise ManifestError for a claim, or a template of claims: nothing here allocates devices."""
+def _refuse_others(manifest: object) -> None:
+    """Raise ManifestError for an object that is no pod: nothing here makes pods, or allocates."""
     if not isinstance(manifest, Mapping):
         return
     kind = str(manifest.get("kind"))
@@ -228,6 +229,8 @@ def _refuse_claim(manifest: object) -> None:
             f"a {kind}: only pods are applied; the step `claims` lists what claims are allocated,"
             " and what-if tries claims of a file"
         )
+    if kind in {*WORKLOADS, "CronJob", "List"}:
+        raise ManifestError(f"a {kind}: only pods are applied; what-if tries what creates pods")
 
 
 def _settings(value: object) -> ChangeSettings:

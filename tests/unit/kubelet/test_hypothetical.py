@@ -139,7 +139,6 @@ def test_devices_of_plugins_are_counted_for_a_pod() -> None:
     limits = manifest["spec"]["containers"][0]["resources"]["limits"]
     limits["nvidia.com/gpu"] = 2
     limits["hugepages-2Mi"] = "2Mi"
-    limits["attachable-volumes-x"] = 1
     manifest["spec"]["initContainers"] = [
         {"name": "check", "resources": {"limits": {"nvidia.com/gpu": 3, "example.com/nic": 1}}},
         {

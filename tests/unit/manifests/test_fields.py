@@ -46,6 +46,15 @@ def pod(container: Any = (), **spec: Any) -> dict[str, Any]:
             "spec.initContainers[0].resources.limit: no such field; did you mean 'limits'?",
         ),
         (pod({"resources": {"requests": {"cpu": 1}, "claims": []}}, resourceClaims=[]), ""),
+        (
+            pod() | {"metadata": {"name": "p", "anotations": {}}},
+            "metadata.anotations: no such field; did you mean 'annotations'?",
+        ),
+        (
+            pod({"resources": {"requests": {"cpu": 1, "cpus": 2}}}),
+            "spec.containers[0].resources.requests.cpus: no such resource; did you mean 'cpu'?",
+        ),
+        (pod({"resources": {"limits": {"hugepages-2Mi": 2, "gpu": 1}}}), ""),
         (pod(somethingOfALaterVersion=True), ""),
         ({"spec": 3}, ""),
         ({"spec": {"containers": [3, {"resources": 3}], "initContainers": {}}}, ""),

@@ -110,9 +110,24 @@ def test_fields_that_do_not_matter_are_skipped() -> None:
         (3, "a Pod manifest is a mapping, not 3"),
         (manifest({}) | {"kind": "Deployment"}, "kind: 'Deployment' is not Pod"),
         (manifest({}) | {"apiVersion": "v2"}, "apiVersion: 'v2' is not v1"),
-        (manifest({}) | {"metadata": {}}, "metadata: Object missing required field `name`"),
-        (manifest({}) | {"metadata": {"name": "A"}}, "metadata.name: "),
-        (manifest({}) | {"spec": {}}, "spec: Object missing required field `containers`"),
+        (manifest({}) | {"metadata": {}}, "metadata: name is missing"),
+        (
+            manifest({}) | {"metadata": {"name": "A_b"}},
+            "pod 'A_b': metadata.name: 'A_b' is not a name of lower-case letters, digits, '.' and",
+        ),
+        (
+            manifest({}) | {"metadata": {"generateName": "x-"}},
+            "metadata: name is missing; generateName 'x-' makes none here",
+        ),
+        (
+            manifest({"name": "Main"}),
+            "spec.containers[0].name: 'Main' is not a name of lower-case letters, digits and '-',",
+        ),
+        (
+            manifest(resources({"cpu": "4 cores", "memory": "1Gb"})),
+            "cpu: '4 cores' is not a CPU quantity, such as 2, 1.5 or 750m; memory: '1Gb' is not",
+        ),
+        (manifest({}) | {"spec": {}}, "spec: containers is missing"),
         (manifest(), "spec.containers: "),
         (manifest({"name": 3}), "pod 'pod0': spec.containers[0].name: Expected `str`, got `int`"),
         (manifest({}, {"name": "c0"}), "spec: two containers are named 'c0'"),
