@@ -28,6 +28,7 @@ _COMMANDS = (  # in the order of --help
     "containers",
     "explain",
     "what-if",
+    "history",
     "audit",
     "top",
     "nrt",

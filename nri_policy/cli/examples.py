@@ -53,6 +53,11 @@ _PLAIN = {
         "nri-policy what-if --settings new.yaml": "who would move under these settings?",
         "nri-policy what-if --settings new.yaml -f pod.yaml": "and would this pod fit then?",
     },
+    "history": {
+        "nri-policy history --since 2h": "what happened in the last two hours, to all pods?",
+        "nri-policy history web --since 03:00 --until 04:00": "to this pod, and from 3 to 4?",
+        "nri-policy history --journal state.db -o json": "of another node, for programs",
+    },
     "audit": {
         "nri-policy audit": "is every container where it should be? exit code 1 if not",
         "nri-policy audit -o json": "the same for programs",

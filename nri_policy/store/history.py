@@ -7,13 +7,25 @@ the store meanwhile. What cannot be read is as if it had never been.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, PodStopped, Resized, ResizeEnded, Stopped, kind
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Prepared,
+    Resized,
+    ResizeEnded,
+    Started,
+    Stopped,
+    Synchronized,
+    Unprepared,
+    kind,
+)
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.units import format_time
@@ -169,39 +181,88 @@ def _changes_of(
 
 def _page(journal: Journal, after: int, most: int, full_name: str) -> JournalPage:
     records: list[JournalRecord] = []
-    for record in journal.records(after, full_name):
+    for record in documents(journal, after, full_name):
         if len(records) == most:
             return JournalPage(records=tuple(records), more=True)
-        records.append(_record_of(record))
+        records.append(record)
     return JournalPage(records=tuple(records), more=False)
 
 
-def _record_of(record: Record) -> JournalRecord:
+def documents(journal: Journal, after: int = 0, full_name: str = "") -> Iterator[JournalRecord]:
+    """Yield records as documents, chosen and ordered as by `Journal.records`.
+
+    Raises StoreError, DamagedStoreError.
+    """
+    names: dict[str, str] = {}
+    for record in journal.records(after, full_name):
+        names.update(_named_by(record.event))
+        yield _record_of(record, names)
+
+
+def _named_by(event: Event) -> Iterator[tuple[str, str]]:
+    """Yield the ids of containers, pods and claims that an event brings, with their names."""
+    match event:
+        case Created(container=container):
+            yield container.id, container.full_name
+            yield container.pod.id, f"{container.pod.namespace}/{container.pod.name}"
+        case Synchronized(containers=containers, pods=pods):
+            yield from ((each.id, each.full_name) for each in containers)
+            every = (*pods, *(each.pod for each in containers))
+            yield from ((each.id, f"{each.namespace}/{each.name}") for each in every)
+        case Prepared(parts=parts):
+            yield from ((each.claim, f"{each.namespace}/{each.name}") for each in parts)
+        case _:
+            pass
+
+
+def _subject(event: Event) -> str:
+    """Return the id of whom an event is about, empty if it is about no one."""
+    match event:
+        case Created(container=container):
+            return container.id
+        case (
+            Started(container_id=subject)
+            | Resized(container_id=subject)
+            | ResizeEnded(container_id=subject)
+            | Stopped(container_id=subject)
+            | PodStopped(pod_id=subject)
+            | Unprepared(claim=subject)
+        ):
+            return subject
+        case Prepared(parts=parts):
+            return parts[0].claim
+        case _:
+            return ""
+
+
+def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
     decision, explanation = record.decision, record.decision.explanation
-    event, name, summary = record.event, None, record.refusal
+    name, summary = names.get(_subject(record.event)), record.refusal
     if explanation is not None:
         name = explanation.container
         summary = summary or explanation_report(explanation).summary
-    elif isinstance(event, Created):
-        name = event.container.full_name
     placement = decision.placement
     return JournalRecord(
         seq=record.seq,
         time=format_time(record.time),
         follows=record.link.name.lower(),
-        event="base" if record.link is Link.BASE else kind(event),
+        event="base" if record.link is Link.BASE else kind(record.event),
         container=name,
         summary=summary,
         refused=record.refusal is not None,
         pool=None if explanation is None else explanation.pool_name,
         cpus=None if placement is None else placement.cpus,
         mems=None if placement is None else placement.mems,
-        changes=tuple(map(_change, decision.changes)),
+        changes=tuple(_change(each, names) for each in decision.changes),
         warnings=decision.warnings,
     )
 
 
-def _change(change: Placement) -> JournalChange:
+def _change(change: Placement, names: Mapping[str, str]) -> JournalChange:
     return JournalChange(
-        container_id=change.container_id, cpus=change.cpus, mems=change.mems, cause=change.cause
+        container_id=change.container_id,
+        cpus=change.cpus,
+        mems=change.mems,
+        cause=change.cause,
+        container=names.get(change.container_id),
     )

@@ -174,6 +174,7 @@ def furnished(program: ForkedProgram, tmp_path: Path) -> Path:
     names = ("status", "pools", "containers", "explain", "what-if", "audit", "nrt")
     defaults = {
         **dict.fromkeys(names, asking),
+        "history": {"journal": str(tmp_path)},
         "config": {"show": asking, "reload": asking},
         "doctor": {"host_root": str(tmp_path), "state_dir": str(tmp_path), **asking},
     }

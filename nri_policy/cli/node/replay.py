@@ -13,6 +13,7 @@ from rich.text import Text
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.holdings import short
+from nri_policy.cli.node.journal_file import opened, store_in
 from nri_policy.cli.options import Source, form_option, machine_options, settings_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.breakable_text import path as broken
@@ -29,9 +30,7 @@ from nri_policy.report import (
     fate_report,
 )
 from nri_policy.settings import Settings
-from nri_policy.store.errors import DamagedStoreError, StoreError
-from nri_policy.store.folder import FILE
-from nri_policy.store.journal import Journal, open_journal
+from nri_policy.store.journal import Journal
 from nri_policy.store.replay import Alternative, Difference, Recorded
 
 _MOST_ROWS = 40
@@ -66,7 +65,7 @@ def command(
     With --settings or a machine, the same containers start and end under these: shows what changes,
     and compares both with counts.
     """
-    file = _store_in(journal)
+    file = store_in(journal)
     machine = None
     if source != Source():
         machine = source.machine(settings.memory_kinds) if settings else source.machine()
@@ -74,11 +73,8 @@ def command(
     if settings or machine:
         course.alternative = Alternative(settings, machine)
     try:
-        with open_journal(file) as opened:
-            _run(opened, course)
-    except StoreError as error:
-        code = Exit.USAGE if isinstance(error, DamagedStoreError) else Exit.NO
-        raise Failure(str(error), code) from error
+        with opened(file) as records:
+            _run(records, course)
     except ValueError as error:
         raise Failure(f"{file}: {error}") from error
     except CapacityError as error:
@@ -91,22 +87,6 @@ def command(
     else:
         print_document(report, form)
     context.exit(Exit.NO if course.differences and course.alternative is None else 0)
-
-
-def _store_in(path: Path) -> Path:
-    """Return the store's file that *path* means: itself, or the one in that state folder."""
-    try:
-        for inner in (path / "store" / FILE, path / FILE):
-            if inner.is_file():
-                return inner
-        if path.is_dir():
-            raise Failure(f"{path}: there is no store/{FILE} in it; is it a daemon's --state-dir?")
-        path.open("rb").close()
-    except OSError as error:
-        raise Failure(
-            f"{path}: {error.strerror}; the daemon's state is for root alone: try sudo, or a copy"
-        ) from error
-    return path
 
 
 def _run(journal: Journal, course: _Course) -> None:
@@ -168,8 +148,9 @@ def _draw(report: ReplayReport) -> Iterator[RenderableType]:
     yield Text(f"{report.records} records, {report.since} to {report.until}", style="bold")
     if report.skipped:
         yield Text(
-            f"{report.skipped} of them left out: after a start of the daemon, or a loss of"
-            " records, it goes on from the next list of all containers"
+            f"{report.skipped} of them left out: they are not connected to those before, because"
+            " the daemon was off or records were lost. The replay continues at the next record"
+            " that lists all containers"
         )
     yield ""
     yield _scores(report.recorded, report.replayed)

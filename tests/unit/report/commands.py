@@ -192,6 +192,9 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
                 found[f"{name}-journal"] = await asyncio.to_thread(_journal, node.socket)
         replayed = home / "settings.yaml"
         _written(replayed, {**HEAD, "spec": SPEC | {"preferSharedCPUs": True}})
+        found[f"{name}-history"] = await asyncio.to_thread(
+            printed, "history", "--journal", home, form=form
+        )
         found[f"{name}-replay"] = await asyncio.to_thread(printed, "replay", home, form=form)
         found[f"{name}-replay-otherwise"] = await asyncio.to_thread(
             printed, "replay", home, "--settings", replayed, form=form

@@ -1,0 +1,112 @@
+"""`nri-policy history`: what happened, to whom, and who had to move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec import Struct
+
+from nri_policy.cli import main
+from nri_policy.cli.failure import Exit
+from nri_policy.engine.event import Created, Event, PodStopped, Started, Stopped
+from nri_policy.workload.pod import Container
+from tests.support import nodes, stores
+
+EVENING = 1.7e9  # 2023-11-14T22:13:20Z
+
+
+class Node(Struct):
+    """A node that has stopped: on it a batch made room for a database, which ended later."""
+
+    state: Path
+    batch: Container
+    database: Container
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    store, engine = stores.started(tmp_path)
+    batch, database = nodes.container(100, 200, name="batch"), nodes.container(13_000)
+    events: list[Event] = [
+        Created(container=batch),
+        Created(container=database),
+        Started(container_id=database.id, now=EVENING),
+        Created(container=nodes.container(99_000)),
+        Stopped(container_id=database.id),
+        PodStopped(pod_id=database.pod.id),
+    ]
+    for hours, event in enumerate(events):
+        stores.commit(store, engine, event, now=EVENING + 3600 * hours)
+    store.close()
+    return Node(tmp_path, batch, database)
+
+
+def history(node: Node, *args: str) -> Result:
+    runner = CliRunner(env={"COLUMNS": "200", "TZ": "UTC"})
+    return runner.invoke(main, ["history", "--journal", str(node.state), *args])
+
+
+def listed(node: Node, *args: str) -> list[dict[str, Any]]:
+    result = history(node, *args, "-o", "json")
+    assert result.exit_code == 0, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+def hours(node: Node, *args: str) -> list[str]:
+    """Return the hours at which something is listed."""
+    return [each["time"][11:13] for each in listed(node, *args)]
+
+
+def test_what_happened_is_listed_with_names_without_what_changed_nothing(node: Node) -> None:
+    database = node.database.full_name
+    _, *records = listed(node)
+    found = [(each["event"], each["container"]) for each in records]
+    assert (found[0], found[1]) == (("created", node.batch.full_name), ("created", database))
+    assert found[-2:] == [("stopped", database), ("pod-stopped", database.rpartition("/")[0])]
+    assert [each["refused"] for each in records] == [False, False, True, False, False]
+
+
+def test_a_pod_is_told_of_what_others_changed_for_it(node: Node) -> None:
+    name = node.batch.pod.name
+    changes = [
+        (change["container"], change["cause"])
+        for each in listed(node, name)
+        for change in each["changes"]
+    ]
+    text = history(node, name).stdout
+    for other in ("was placed", "stopped"):
+        assert (node.batch.full_name, f"{node.database.full_name} {other}") in changes
+    assert f"{name}/batch → " in text
+    assert listed(node, f"default/{name}/batch") == listed(node, name)
+    assert listed(node, f"other/{name}") == []
+    assert "Nothing is recorded" in history(node, "nobody").stdout
+
+
+def test_a_time_limits_the_list_from_both_ends(node: Node) -> None:
+    assert hours(node, "--since", "2023-11-15T00:13:20+00:00") == ["01", "02", "03"]
+    assert hours(node, "--since", "2023-11-14T23:00Z", "--until", "2023-11-15T02:00Z") == [
+        "23",
+        "01",
+    ]
+    assert hours(node, "--since", "2h") == []
+    assert hours(node, "--until", "00:00")[-1] == "03", "today's"
+
+
+def test_a_time_that_is_none_says_what_is(node: Node) -> None:
+    result = history(node, "--since", "yesterday")
+    assert result.exit_code == Exit.USAGE
+    assert "2h (ago), 03:00 (today) or 2026-11-26T03:00" in result.stderr
+
+
+def test_the_table_has_a_row_for_each_with_the_cpus_and_the_reason(node: Node) -> None:
+    lines = [" ".join(line.split()) for line in history(node).stdout.splitlines()]
+    assert lines[0] == "time container cpuset what others"
+    (placed,) = (line for line in lines if node.database.pod.name in line and "placed:" in line)
+    assert placed.startswith(f"2023-11-14 23:13:20+00:00 {node.database.pod.name}/c0 ")
+    assert "13 exclusive CPUs on" in placed
+    assert "no pool has room for 99 exclusive CPUs" in " ".join(lines)
