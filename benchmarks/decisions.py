@@ -47,11 +47,19 @@ def lifecycle(engine: Engine, kind: str, milli: int) -> Steps:
     return spent
 
 
-def timed(engine: Engine, kind: str, milli: int) -> dict[str, Timing]:
-    batches = [lifecycle(engine, kind, milli) for _ in range(5)]
+def timed(cpus: int, running: int, *kinds: str) -> dict[str, dict[str, Timing]]:
+    """Time *kinds* of containers, by turns, for all to meet the same machine."""
+    engines = {kind: crowded(cpus, running) for kind in kinds}
+    milli = busy_node.share(cpus, running)
+    turns = [
+        {kind: lifecycle(engine, kind, milli) for kind, engine in engines.items()} for _ in range(5)
+    ]
     return {
-        step: min((Timing.of(batch[step]) for batch in batches), key=lambda timing: timing.p50)
-        for step in STEPS
+        kind: {
+            step: min((Timing.of(turn[kind][step]) for turn in turns), key=lambda each: each.p50)
+            for step in STEPS
+        }
+        for kind in kinds
     }
 
 
@@ -66,14 +74,13 @@ class Decisions:
         self.pools = {
             cpus: len(crowded(cpus, COUNTS[0]).layout.tree.pools) for cpus in busy_node.MACHINES
         }
+        self.kinds = timed(*TYPICAL, *KINDS)
         self.plain = {
-            (cpus, running): timed(crowded(cpus, running), "plain", busy_node.share(cpus, running))
+            (cpus, running): timed(cpus, running, "plain")["plain"]
             for cpus in busy_node.MACHINES
-            for running in (*COUNTS, *([TYPICAL[1]] if cpus == TYPICAL[0] else []))
+            for running in COUNTS
         }
-        self.kinds = {
-            kind: timed(crowded(*TYPICAL), kind, busy_node.share(*TYPICAL)) for kind in KINDS
-        }
+        self.plain[TYPICAL] = self.kinds["plain"]
 
     def p50(self, cpus: int, running: int) -> float:
         """Return the median of a creation in µs."""
@@ -97,7 +104,7 @@ class Decisions:
         )
         yield Section(
             title="Decisions with preferences",
-            text=f"Medians in µs at {TYPICAL[0]} CPUs and {TYPICAL[1]} containers.",
+            text=f"Medians in µs at {TYPICAL[0]} CPUs and {TYPICAL[1]} containers, by turns.",
             head=("preference", *STEPS, "create / floor"),
             rows=[
                 (

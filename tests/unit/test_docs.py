@@ -23,6 +23,8 @@ from pathlib import Path
 import click
 import pytest
 
+from benchmarks.__main__ import NAMES
+from benchmarks.__main__ import main as benchmark
 from nri_policy.cli import main
 from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
@@ -288,6 +290,18 @@ def test_what_is_made_is_a_target() -> None:
     for page in PAGES:
         named = re.findall(r"(?:^|`)make ([\w-]+)", page.read_text(), re.MULTILINE)
         assert {*named} <= targets, page.name
+
+
+def test_every_benchmark_is_named() -> None:
+    for page in ("docs/performance.md", "benchmarks/page.md"):
+        text = (PROJECT / page).read_text()
+        listed = text.partition("what is not on this page:")[2].partition(".\n")[0]
+        assert re.findall(r"`(\w+)`", listed) == NAMES, page
+
+
+def test_a_benchmark_that_is_none_is_an_error_with_those_that_are() -> None:
+    with pytest.raises(SystemExit, match=r"no benchmark foo; there are affinity, .*decisions"):
+        benchmark(["foo"])
 
 
 def test_every_link_leads_somewhere() -> None:
