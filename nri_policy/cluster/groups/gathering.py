@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.annotations import read_request
+from nri_policy.cluster.objects.annotations import request_of
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.membership import Membership
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.pod import Pod, PodSpec, Template
+from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
 from nri_policy.foundation.wording import counted, quoted
 
 MAIN = "main"  # the pod set of pods that name none
@@ -52,9 +52,8 @@ def gather(
         pod = each.pod
         counts[name] += 1
         if name not in pod_sets:
-            template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
-            request = read_request(pod.annotations, pod.labels, "metadata")
-            pod_sets[name] = PodSet(name=name, count=1, template=template, request=request)
+            request = request_of(pod, "metadata")
+            pod_sets[name] = PodSet(name=name, count=1, template=template_of(pod), request=request)
             like[name] = _likeness(each, levels)
         elif _likeness(each, levels) != like[name]:
             raise DocumentError(
@@ -175,9 +174,8 @@ def _size_of_parts(members: Sequence[Member]) -> int:
 def _likeness(member: Member, levels: Collection[str]) -> bytes:
     """Return what pods of one pod set have in common."""
     if not member.likeness:
-        pod = member.pod
-        request = read_request(pod.annotations, pod.labels, "metadata")
-        member.likeness = _encode(pod.spec, request, levels)
+        request = request_of(member.pod, "metadata")
+        member.likeness = _encode(member.pod.spec, request, levels)
     return member.likeness
 
 

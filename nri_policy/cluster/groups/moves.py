@@ -25,6 +25,7 @@ from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
 from nri_policy.cluster.numa.alignment import Alignment, Refusals
+from nri_policy.cluster.numa.answers import constraint_notes
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
@@ -86,7 +87,7 @@ def plan_moves(
         movable=len(movable),
         staying=dict(sorted(staying.items())),
         refused=refusals.pods,
-        notes=refusals.notes,
+        notes=[*constraint_notes(group), *refusals.notes],
     )
 
 
@@ -119,7 +120,7 @@ def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
         return "in two PodDisruptionBudgets"
     if any(not each.allowed for each in own):
         return f"PodDisruptionBudget {own[0].name} allows none now"
-    return pod.pinned
+    return next(iter(pod.constraints), "")
 
 
 class _StaysError(Exception):

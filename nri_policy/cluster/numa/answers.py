@@ -14,6 +14,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Explanation, explain
 from nri_policy.cluster.engine.trial import TriedGroup, try_group
 from nri_policy.cluster.numa.alignment import Alignment, ForkOf
+from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 
 
@@ -33,7 +34,8 @@ def try_groups(
         found = try_group(engine, group, failures)
         refusals = alignment.check(group, found.status)
         alignment.add(replace(group, status=found.status))
-        tried.append(replace(found, refused=refusals.pods, notes=refusals.notes))
+        notes = [*constraint_notes(group), *refusals.notes]
+        tried.append(replace(found, refused=refusals.pods, notes=notes))
     return tried
 
 
@@ -44,7 +46,18 @@ def explain_group(engine: Engine, group: PlacementGroup, fork_of: ForkOf) -> Exp
     """
     found = explain(engine, group)
     refusals = Alignment(engine, fork_of).check(group, found.status)
-    return replace(found, refused=refusals.pods, notes=refusals.notes)
+    notes = [*constraint_notes(group), *refusals.notes]
+    return replace(found, refused=refusals.pods, notes=notes)
+
+
+def constraint_notes(group: PlacementGroup) -> list[str]:
+    """Return a sentence for each pod set of which kube-scheduler may refuse what is found here."""
+    name = f"{group.namespace}/{group.name}"
+    return [
+        f"{name}, pod set {each.name}: {describe(each.template.constraints)}"
+        for each in group.pod_sets
+        if each.count and each.template.constraints
+    ]
 
 
 def verdict(status: GroupStatus, refused: Mapping[str, int]) -> str:

@@ -13,9 +13,11 @@ from typing import Any, get_args
 import msgspec
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.constraints import exclude_each_other
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.objects.group import Algorithm, PlacementRequest, Slice
 from nri_policy.cluster.objects.movable import MOVABLE
+from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.cluster.objects.topology_spreading import (
     TopologySpreading,
@@ -102,6 +104,24 @@ def read_request(
         topology=given.get(TOPOLOGY),
         algorithm=reading.algorithm(),
     )
+
+
+def request_of(template: Template | Pod, path: str) -> PlacementRequest | None:
+    """Return the request of pods of a template, None if they have none; *path* as above.
+
+    Raises DocumentError.
+    """
+    request = read_request(template.annotations, template.labels, path)
+    return with_constraints(request, template)
+
+
+def with_constraints(
+    request: PlacementRequest | None, template: Template | Pod
+) -> PlacementRequest | None:
+    """Return *request* with one pod on a host at most where pods of a template need that."""
+    if not exclude_each_other(template.constraints):
+        return request
+    return msgspec.structs.replace(request or PlacementRequest(), max_per_host=1)
 
 
 def read_size(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> int | None:

@@ -14,6 +14,12 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from nri_policy.cluster.objects.constraints import (
+    ConstrainedSpec,
+    PodAffinities,
+    Port,
+    constraints_of,
+)
 from nri_policy.cluster.objects.document import (
     Amounts,
     Wire,
@@ -23,7 +29,6 @@ from nri_policy.cluster.objects.document import (
 )
 from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affinity
 from nri_policy.cluster.objects.metadata import ObjectMeta, Owner
-from nri_policy.cluster.objects.movable import is_movable, pinned
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -76,7 +81,7 @@ class Pod(Struct, frozen=True, gc=False):
     priority: int = 0
     revision: str = ""
     created: str = ""  # as the API server writes times: in the order of their texts
-    pinned: str = ""  # of one that may be moved: what kube-scheduler looks at and we do not
+    constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
 
     @property
@@ -91,6 +96,7 @@ class Template(Struct, frozen=True, gc=False):
     spec: PodSpec
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
 
 
 class _Resources(Struct, gc=False):
@@ -101,10 +107,11 @@ class _Resources(Struct, gc=False):
 class _Container(Struct, gc=False):
     name: str = ""
     resources: _Resources | None = None
+    ports: list[Port] | None = None
     restartPolicy: str | None = None  # noqa: N815 - as documents have it
 
 
-class _Affinities(Struct, gc=False):
+class _Affinities(PodAffinities, gc=False):
     nodeAffinity: Affinity | None = None  # noqa: N815
 
 
@@ -116,7 +123,7 @@ class _SchedulingGroup(Struct, rename="camel", gc=False):
     pod_group_name: str | None = None
 
 
-class _Spec(Struct, rename="camel", gc=False):
+class _Spec(ConstrainedSpec, rename="camel", gc=False):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
     overhead: dict[str, Wire] | None = None
@@ -178,20 +185,36 @@ def read_pod(value: object, path: str) -> Pod:
         priority=spec.priority or 0,
         revision=meta.resource_version,
         created=meta.creation_timestamp or "",
-        pinned=pinned(value, path) if is_movable(meta.annotations or {}, meta.labels or {}) else "",
+        constraints=_constraints(spec, meta),
         pod_group=pod_group or "",
+    )
+
+
+def template_of(pod: Pod) -> Template:
+    """Return the template of pods that are like *pod*."""
+    return Template(
+        spec=pod.spec,
+        labels=pod.labels,
+        annotations=pod.annotations,
+        constraints=pod.constraints,
     )
 
 
 def read_template(value: object, path: str) -> Template:
     """Return a pod template; raises DocumentError."""
     document = convert(value, _Pod, path)
-    meta = document.metadata or ObjectMeta()
+    meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
     return Template(
-        spec=_spec(document.spec or _Spec(), join(path, "spec")),
+        spec=_spec(spec, join(path, "spec")),
         labels=meta.labels or {},
         annotations=meta.annotations or {},
+        constraints=_constraints(spec, meta),
     )
+
+
+def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[str, ...]:
+    ports = [port for each in spec.containers or () for port in each.ports or ()]
+    return constraints_of(spec, spec.affinity, ports, meta.labels or {})
 
 
 def _spec(spec: _Spec, path: str) -> PodSpec:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.annotations import MAX_LAYERS, read_request
+from nri_policy.cluster.objects.annotations import MAX_LAYERS, request_of, with_constraints
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
@@ -78,7 +78,7 @@ def is_spread(pod_set: PodSet) -> bool:
 
 
 def requested(group: PlacementGroup) -> list[PodSet]:
-    """Return the pod sets, each with the request that its template's annotations make, if any.
+    """Return the pod sets, each with the request that its template makes, if any.
 
     Raises DocumentError for requests that break a rule.
     """
@@ -86,9 +86,10 @@ def requested(group: PlacementGroup) -> list[PodSet]:
     for number, each in enumerate(group.pod_sets):
         path, pod_set = f"spec.podSets[{number}]", each
         if pod_set.request is None:
-            template = pod_set.template
-            place = join(path, "template.metadata")
-            request = read_request(template.annotations, template.labels, place)
+            request = request_of(pod_set.template, join(path, "template.metadata"))
+        else:
+            request = with_constraints(pod_set.request, pod_set.template)
+        if request != pod_set.request:
             pod_set = msgspec.structs.replace(pod_set, request=request)
         if pod_set.request is not None:
             check_request(pod_set.request, join(path, "request"))

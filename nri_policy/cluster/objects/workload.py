@@ -28,8 +28,8 @@ from nri_policy.cluster.objects.annotations import (
     POD_GROUP,
     POD_GROUP_TOTAL,
     POD_SET,
-    read_request,
     read_size,
+    request_of,
 )
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
@@ -43,7 +43,7 @@ from nri_policy.cluster.objects.membership import (
     read_pod_group,
 )
 from nri_policy.cluster.objects.metadata import Identity, Key
-from nri_policy.cluster.objects.pod import Pod, Template, read_pod, read_template
+from nri_policy.cluster.objects.pod import Pod, read_pod, read_template, template_of
 from nri_policy.cluster.objects.request import units
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.fields import mistyped, mistyped_workload
@@ -275,8 +275,7 @@ def _placement_group(value: Object, path: str) -> PlacementGroup:
 def _with_request(pod_set: PodSet, path: str) -> PodSet:
     if pod_set.request is not None:
         return pod_set
-    template = pod_set.template
-    request = read_request(template.annotations, template.labels, path)
+    request = request_of(pod_set.template, path)
     return msgspec.structs.replace(pod_set, request=request)
 
 
@@ -306,8 +305,8 @@ def _add_pod(
     key = (pod.namespace, named or pod.name)
     if key in groups and (named is None or key not in sizes):
         raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
-    template = Template(spec=pod.spec, labels=pod.labels, annotations=pod.annotations)
-    request = read_request(pod.annotations, pod.labels, place)
+    template = template_of(pod)
+    request = request_of(template, place)
     pod_sets = list(groups[key].pod_sets) if key in groups else []
     name = given.get(POD_SET)
     for number, each in enumerate(pod_sets):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.unit.cli.test_cluster_questions import job, run, write
+from tests.unit.cluster.engine.test_preemption import RACK
+from tests.unit.cluster.written import group, pod_set
 
 SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
 
@@ -30,3 +33,56 @@ def test_a_scenario_goes_on_after_a_topology_that_there_is_not(tmp_path: Path) -
     assert code == 0
     states = [each["state"] for each in json.loads(text)["steps"][1]["groups"]]
     assert states == ["Unplaceable", "Placed"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "what"),
+    [
+        ({"containers": [{"name": "c", "ports": [{"hostPort": 80}]}]}, "a host port"),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": [
+                            {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}
+                        ]
+                    }
+                }
+            },
+            "pod anti-affinity to its own kind",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Job", "PlacementGroup"])
+def test_pods_that_exclude_each_other_go_to_hosts_of_their_own(
+    tmp_path: Path, kind: str, spec: Any, what: str
+) -> None:
+    def asked(pods: int) -> str:
+        written = job("j", pods)
+        if kind == "PlacementGroup":
+            written = {"kind": kind} | group(pod_set(pods, RACK, cpu=1), name="j")
+        holder = written["spec"]
+        (holder["podSets"][0] if kind == "PlacementGroup" else holder)["template"]["spec"] |= spec
+        return write(tmp_path / "asked.yaml", written)
+
+    code, text = run("place", "-f", asked(2), "--synthetic", SPEC, "-o", "json")
+    (found,) = json.loads(text)
+    assert code == 0
+    assert [each["pods"] for each in found["parts"]] == [2]
+    assert [*found["parts"][0]["hosts"].values()] == [1, 1]
+    note = f"only kube-scheduler can judge {what}; here that means at most one pod on each host"
+    assert found["notes"] == [f"default/j, pod set main: {note}"]
+    for command in ("place", "explain", "plan"):
+        code, text = run(command, "-f", asked(5), "--synthetic", SPEC)
+        assert (code, f"can judge {what}" in " ".join(text.split())) == (1, True)
+
+
+def test_what_only_kube_scheduler_can_judge_is_noted(tmp_path: Path) -> None:
+    asked = job("j", 2)
+    asked["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    file = write(tmp_path / "job.yaml", asked)
+    for command in ("place", "explain", "plan", "fit"):
+        code, text = run(command, "-f", file, "--synthetic", SPEC)
+        text = " ".join(text.split())
+        assert (code, "note: " in text) == (0, True)
+        assert "only kube-scheduler can judge resource claims" in text

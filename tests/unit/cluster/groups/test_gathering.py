@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.gathering import Incomplete, Member, gather, pod_set_names
+from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.membership import Job, membership, owning_job, read_job
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from tests.unit.cluster.written import HOSTNAME, Object, pod_spec
@@ -244,3 +246,18 @@ def test_the_pods_of_a_job(spec: Object, pods: int) -> None:
     assert read_job({"metadata": {"name": "j"}, "spec": spec}, "") == expected
     with pytest.raises(DocumentError, match="parallelism"):
         read_job({"metadata": {"name": "j"}, "spec": {"parallelism": -1}}, "")
+
+
+def test_pods_that_exclude_each_other_make_a_group_that_says_so() -> None:
+    """The object that is stored has no ports, so its request has to say it."""
+    ports = [{"name": "c", "ports": [{"hostPort": 80}]}]
+    labels = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
+    members = [
+        Member(each, membership(each, None))
+        for each in many(2, lambda at: pod(f"p{at}", labels, containers=ports))
+    ]
+    group = gather(("default", "g"), members, [RACK, HOSTNAME])
+    (stored,) = read_group(CreateGroup(group, ()).object()).pod_sets
+    assert stored.request is not None
+    assert stored.request.max_per_host == 1
+    assert pod_set_names(members, [RACK, HOSTNAME], [stored]) == ["main", "main"]

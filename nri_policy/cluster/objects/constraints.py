@@ -1,0 +1,124 @@
+"""What of a pod kube-scheduler judges by what other pods have, or by more than nodes.
+
+Only one part of it is counted when groups are placed: pods of one pod set that exclude each other
+on a host, so that at most one of them goes to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+
+from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.node import HOSTNAME
+
+_OWN_KIND = "pod anti-affinity to its own kind"
+_HOST_PORT = "a host port"
+
+
+class _Volume(Struct, rename="camel", gc=False):
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class _Selector(Struct, rename="camel", gc=False):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        return (self.match_labels or {}).items() <= labels.items() and all(
+            each.matches(labels) for each in self.match_expressions or ()
+        )
+
+
+class _Term(Struct, rename="camel", gc=False):
+    topology_key: str = ""
+    label_selector: _Selector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: dict[str, Any] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+    def is_own_kind(self, labels: Mapping[str, str]) -> bool:
+        """Return whether it keeps pods with these labels off each other's hosts, as is plain."""
+        elsewhere = self.namespaces or self.mismatch_label_keys
+        return (
+            self.topology_key == HOSTNAME
+            and not elsewhere
+            and self.namespace_selector is None
+            and self.label_selector is not None
+            and self.label_selector.selects(labels)
+        )
+
+
+class _PodAffinity(Struct, gc=False):
+    required: list[_Term] | None = field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class PodAffinities(Struct, rename="camel", gc=False):
+    """Affinity to other pods, in documents."""
+
+    pod_affinity: _PodAffinity | None = None
+    pod_anti_affinity: _PodAffinity | None = None
+
+
+class _SpreadConstraint(Struct, rename="camel", gc=False):
+    when_unsatisfiable: str = ""
+
+
+class Port(Struct, rename="camel", gc=False):
+    """A port of a container, in documents."""
+
+    host_port: int | None = None
+
+
+class ConstrainedSpec(Struct, rename="camel", gc=False):
+    """What else of a pod's spec constrains where it runs, in documents."""
+
+    volumes: list[_Volume] | None = None
+    topology_spread_constraints: list[_SpreadConstraint] | None = None
+    resource_claims: list[Any] | None = None
+    host_network: bool | None = None  # its containers' ports are the host's
+
+
+def constraints_of(
+    spec: ConstrainedSpec,
+    affinity: PodAffinities | None,
+    ports: Collection[Port],
+    labels: Mapping[str, str],
+) -> tuple[str, ...]:
+    """Return what of a pod with these *labels* only kube-scheduler can judge, in words."""
+    near, apart = (
+        (each and each.required) or []
+        for each in (affinity and affinity.pod_affinity, affinity and affinity.pod_anti_affinity)
+    )
+    own_kind = [each.is_own_kind(labels) for each in apart]
+    found = {
+        "a persistent volume": any(
+            each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ()
+        ),
+        "pod affinity": bool(near) or not all(own_kind),
+        _OWN_KIND: any(own_kind),
+        "topology spread constraints": any(
+            each.when_unsatisfiable != "ScheduleAnyway"
+            for each in spec.topology_spread_constraints or ()
+        ),
+        _HOST_PORT: any(each.host_port or spec.host_network for each in ports),
+        "resource claims": bool(spec.resource_claims),
+    }
+    return tuple(name for name, holds in found.items() if holds)
+
+
+def exclude_each_other(constraints: Collection[str]) -> bool:
+    """Return whether pods that have all of *constraints* cannot share a host."""
+    return _OWN_KIND in constraints or _HOST_PORT in constraints
+
+
+def describe(constraints: Collection[str]) -> str:
+    """Return that only kube-scheduler can judge *constraints*, and what they mean here."""
+    text = f"only kube-scheduler can judge {', '.join(constraints)}"
+    here = "; here that means at most one pod on each host"
+    return text + here * exclude_each_other(constraints)

@@ -1,0 +1,91 @@
+"""What of a pod only kube-scheduler can judge, and which pods cannot share a host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.objects.constraints import describe, exclude_each_other
+from nri_policy.cluster.objects.pod import read_template
+from tests.unit.cluster.written import HOSTNAME
+
+OWN_KIND = "pod anti-affinity to its own kind"
+WEB = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": HOSTNAME}
+
+
+def affinity(kind: str, *terms: Any) -> Any:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [*terms]}}}
+
+
+def apart(*terms: Any) -> Any:
+    return affinity("podAntiAffinity", *terms)
+
+
+def constraints(spec: Any) -> tuple[str, ...]:
+    return read_template({"metadata": {"labels": {"app": "web"}}, "spec": spec}, "").constraints
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, ()),
+        (
+            {"volumes": [{"emptyDir": {}}, {"persistentVolumeClaim": {"claimName": "c"}}]},
+            ("a persistent volume",),
+        ),
+        ({"volumes": [{"ephemeral": {"volumeClaimTemplate": {}}}]}, ("a persistent volume",)),
+        ({"volumes": [{"configMap": {}}]}, ()),
+        ({"resourceClaims": [{"name": "c"}]}, ("resource claims",)),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+            ("topology spread constraints",),
+        ),
+        ({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, ()),
+        (affinity("podAffinity", WEB), ("pod affinity",)),
+        (apart(), ()),
+    ],
+)
+def test_what_only_kube_scheduler_can_judge_is_named(spec: Any, expected: Any) -> None:
+    found = constraints(spec)
+    assert found == expected
+    assert not exclude_each_other(found)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (apart(WEB), (OWN_KIND,)),
+        (apart({"labelSelector": {}, "topologyKey": HOSTNAME}), (OWN_KIND,)),
+        (apart(WEB, WEB | {"topologyKey": "example.com/rack"}), ("pod affinity", OWN_KIND)),
+        ({"containers": [{"ports": [{"hostPort": 80}]}]}, ("a host port",)),
+        (
+            {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
+            ("a host port",),
+        ),
+    ],
+)
+def test_some_pods_exclude_each_other_on_a_host(spec: Any, expected: Any) -> None:
+    assert constraints(spec) == expected
+    assert exclude_each_other(expected)
+    assert describe(expected).endswith("; here that means at most one pod on each host")
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        WEB | {"topologyKey": "example.com/rack"},
+        WEB | {"labelSelector": {"matchLabels": {"app": "db"}}},
+        WEB | {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}},
+        WEB | {"labelSelector": None},
+        WEB | {"namespaces": ["other"]},
+        WEB | {"namespaceSelector": {}},
+        WEB | {"mismatchLabelKeys": ["app"]},
+    ],
+)
+def test_pods_that_others_are_kept_from_may_share_a_host(term: Any) -> None:
+    assert constraints(apart(term)) == ("pod affinity",)
+
+
+def test_a_port_of_the_pod_alone_binds_nobody() -> None:
+    assert constraints({"containers": [{"ports": [{"containerPort": 80}]}]}) == ()
