@@ -25,7 +25,7 @@ from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
 from nri_policy.cluster.numa.alignment import Alignment, Refusals
-from nri_policy.cluster.numa.answers import constraint_notes
+from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
@@ -87,7 +87,7 @@ def plan_moves(
         movable=len(movable),
         staying=dict(sorted(staying.items())),
         refused=refusals.pods,
-        notes=[*constraint_notes(group), *refusals.notes],
+        notes=[*notes_of(engine, group), *refusals.notes],
     )
 
 

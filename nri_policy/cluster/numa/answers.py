@@ -5,7 +5,7 @@ Where they would go, or why they would not, and what the nodes there would refus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -15,7 +15,10 @@ from nri_policy.cluster.engine.explanation import Explanation, explain
 from nri_policy.cluster.engine.trial import TriedGroup, try_group
 from nri_policy.cluster.numa.alignment import Alignment, ForkOf
 from nri_policy.cluster.objects.constraints import describe
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.objects.request import requested
+from nri_policy.cluster.objects.spread_preferences import read_preferences
+from nri_policy.foundation.wording import did_you_mean, quoted
 
 
 def try_groups(
@@ -34,7 +37,7 @@ def try_groups(
         found = try_group(engine, group, failures)
         refusals = alignment.check(group, found.status)
         alignment.add(replace(group, status=found.status))
-        notes = [*constraint_notes(group), *refusals.notes]
+        notes = [*notes_of(engine, group), *refusals.notes]
         tried.append(replace(found, refused=refusals.pods, notes=notes))
     return tried
 
@@ -46,18 +49,31 @@ def explain_group(engine: Engine, group: PlacementGroup, fork_of: ForkOf) -> Exp
     """
     found = explain(engine, group)
     refusals = Alignment(engine, fork_of).check(group, found.status)
-    notes = [*constraint_notes(group), *refusals.notes]
+    notes = [*notes_of(engine, group), *refusals.notes]
     return replace(found, refused=refusals.pods, notes=notes)
 
 
-def constraint_notes(group: PlacementGroup) -> list[str]:
-    """Return a sentence for each pod set of which kube-scheduler may refuse what is found here."""
-    name = f"{group.namespace}/{group.name}"
-    return [
-        f"{name}, pod set {each.name}: {describe(each.template.constraints)}"
-        for each in group.pod_sets
-        if each.count and each.template.constraints
-    ]
+def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
+    """Yield what of a group's pod sets does not decide where they go, though it is asked for.
+
+    That is what only kube-scheduler can judge, and spreading over labels that no node has.
+    """
+    for each in requested(group):
+        name = f"{group.namespace}/{group.name}, pod set {each.name}"
+        if each.count and each.template.constraints:
+            yield f"{name}: {describe(each.template.constraints)}"
+        for text in _unknown_labels(engine, each) if each.count else ():
+            yield f"{name}: {text}"
+
+
+def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:
+    over = pod_set.request.spread_over if pod_set.request else []
+    nodes = engine.nodes.values()
+    for label in (each.key for each in read_preferences(over, "spreadOver")):
+        if not any(label in node.labels for node in nodes):
+            labels = {label for node in nodes for label in node.labels}
+            hint = did_you_mean(label, labels)
+            yield f"spread over {quoted(label)}, a label that no node has{hint}"
 
 
 def verdict(status: GroupStatus, refused: Mapping[str, int]) -> str:

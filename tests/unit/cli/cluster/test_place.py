@@ -77,6 +77,17 @@ def test_pods_that_exclude_each_other_go_to_hosts_of_their_own(
         assert (code, f"can judge {what}" in " ".join(text.split())) == (1, True)
 
 
+def test_a_label_to_spread_over_that_no_node_has_is_noted(tmp_path: Path) -> None:
+    for label, hint in (("example.com/rak", "; did you mean 'example.com/rack'?"), ("x/y", "")):
+        file = write(tmp_path / "job.yaml", job("j", 4, spread=label))
+        for command in ("place", "explain", "plan"):
+            code, text = run(command, "-f", file, "--synthetic", SPEC, "-o", "json")
+            found = json.loads(text)
+            (note,) = (found[0] if command == "place" else found)["notes"]
+            end = f"spread over {label!r}, a label that no node has{hint}"
+            assert (code, note) == (0, f"default/j, pod set main: {end}")
+
+
 def test_what_only_kube_scheduler_can_judge_is_noted(tmp_path: Path) -> None:
     asked = job("j", 2)
     asked["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
