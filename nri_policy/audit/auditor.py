@@ -49,7 +49,7 @@ class Source(PopulationSource, Protocol):
         """What is to be done about drift."""
         ...
 
-    async def decided(self) -> Sequence[Target]:
+    async def targets(self) -> Sequence[Target]:
         """Return where every running container is to be."""
         ...
 
@@ -151,7 +151,7 @@ class Auditor:
             due, self._started = self._started, {}
             if self._source.audit is Audit.OFF:
                 continue
-            for each in await self._source.decided():
+            for each in await self._source.targets():
                 if each.container_id in due and each.scheduling is not None:
                     process = await asyncio.to_thread(self._reader.first_process, each.cgroup)
                     if process is None:
@@ -249,7 +249,7 @@ class Auditor:
 
     async def _look(self) -> Collection[str]:
         """Make a new report; return the ids of the containers of which something could be said."""
-        everyone = await self._source.decided()
+        everyone = await self._source.targets()
         self._reader.keep_only([each.container_id for each in everyone])
         there = {each.container_id for each in everyone}
         for table in (self.first_processes, self.limits_found):
@@ -272,7 +272,7 @@ class Auditor:
             looks += 1
             if look.suspects() == suspects:
                 break
-        same = {*await self._source.decided()}
+        same = {*await self._source.targets()}
         look.judged = {each: found for each, found in look.judged.items() if each in same}
         self._conclude(everyone, look)
         return {each.container_id for each in look.judged}

@@ -42,7 +42,7 @@ class NodeSource:
         """What the settings want done about drift."""
         return self._node.view.layout.settings.audit
 
-    async def decided(self) -> Sequence[Target]:
+    async def targets(self) -> Sequence[Target]:
         """Return where every running container is to be."""
         return decisions(self._node.view, self._unsent)
 

@@ -121,9 +121,9 @@ class Daemon:
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier),
             commit=self._commit,
-            took=self.metrics.took,
+            took=self.metrics.time_decision,
         )
-        self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.lagged)
+        self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.count_lag)
         self._build_runtime_side(host)
         self._build_read_side(host)
         self._unused = host.unused
@@ -131,12 +131,12 @@ class Daemon:
         self.node.observe(
             log_decision,
             self._decision_log.note,
-            self.status.decided,
-            DecisionEvents(host.record).decided,
-            self.topology.feed.decided,
-            self.metrics.decided,
-            self.readiness.decided,
-            self.claim_driver.decided,
+            self.status.note,
+            DecisionEvents(host.record).note,
+            self.topology.feed.note,
+            self.metrics.note,
+            self.readiness.note,
+            self.claim_driver.note,
             self._note_deadlines,
         )
 
@@ -144,7 +144,7 @@ class Daemon:
         """Make what answers the runtime, and what brings its containers where they belong."""
         self._update_queue = UpdateQueue(self.node)
         self._findings = Findings(
-            host.node_name, record=host.record, count=self.metrics.found, now=self._now
+            host.node_name, record=host.record, count=self.metrics.count_finding, now=self._now
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self.parts = Parts(
@@ -159,8 +159,8 @@ class Daemon:
                 scopes=Scopes(host.root),
             ),
             pods_changed=self._topology_changed,
-            enforced=self.metrics.enforced,
-            wrote=self.metrics.wrote,
+            enforced=self.metrics.count_enforcement,
+            wrote=self.metrics.count_writes,
             overlapped=self._findings.overlap,
         )
         self.events = DaemonEvents(self.parts)
@@ -173,16 +173,18 @@ class Daemon:
             host.identity,
             turn=self.node.turn,
             delay=host.delay,
-            observe=self.metrics.requested,
+            observe=self.metrics.count_request,
         )
-        self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.requested)
+        self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.count_request)
 
     def _build_read_side(self, host: Environment) -> None:
         """Make what follows the node: the audit, what is published, and how the daemon is."""
         source = NodeSource(
             self.parts, self.events, self._session, self._findings, self._update_queue.unsent
         )
-        self.auditor = Auditor(source, self._cgroups, now=self._now, drifted=self.metrics.drifted)
+        self.auditor = Auditor(
+            source, self._cgroups, now=self._now, drifted=self.metrics.count_drift
+        )
         self.topology = Topology(
             Feed(
                 self.node,
@@ -215,8 +217,8 @@ class Daemon:
             kubelet=host.kubelet_dir,
             manages_cpus=host.manages_cpus,
             cdi=host.cdi_dir,
-            observe=self.metrics.claimed,
-            count=self.metrics.slice_written,
+            observe=self.metrics.count_claim,
+            count=self.metrics.count_slice_write,
             record=host.record,
         )
         self.status = Status(
@@ -310,7 +312,7 @@ class Daemon:
         try:
             self._store.commit(event, outcome, view, self._now())
         except StoreError as error:
-            self.metrics.store_failed()
+            self.metrics.count_store_failure()
             log.warning("not-stored", extra={"error": str(error)})
 
     def _note_deadlines(self, event: Event, outcome: Outcome, view: NodeView) -> None:

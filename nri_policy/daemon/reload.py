@@ -64,10 +64,10 @@ class Reloads:
                 reason = str(error)
                 if isinstance(error, SettingsError):
                     origin = error.origin
-                self._metrics.settings_refused()
+                self._metrics.count_refused_reload()
                 log.error("reload-refused", extra={"kept": "old", "reason": reason})  # noqa: TRY400 - its place says nothing
             else:
-                self._metrics.settings_taken(self._now())
+                self._metrics.count_taken_reload(self._now())
                 log.info("reloaded", extra={"origin": origin})
                 log_notices(settings)
             self.latest = Reload(

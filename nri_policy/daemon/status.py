@@ -72,7 +72,7 @@ class Status:
         self.not_taken = not_taken
         self._latest: Explanation | None = None  # of a decision about a container
 
-    def decided(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
+    def note(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
         """Note the latest decision about a container; an observer of the node."""
         self._latest = getattr(outcome, "explanation", None) or self._latest
 

@@ -127,7 +127,7 @@ class Feed:
         """Return whether the object is to stay when the daemon ends."""
         return self._node.view.layout.settings.on_exit is OnExit.KEEP
 
-    def decided(self, *_: object) -> None:
+    def note(self, *_: object) -> None:
         """Take note of a decision; an observer of the node."""
         self.generation += 1
         self.changed()

@@ -25,7 +25,7 @@ class DecisionEvents:
     def __init__(self, record: Callable[[ClusterEvent], None]) -> None:
         self._record = record
 
-    def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Have said what became of *event*; an observer of the node."""
         settings = view.layout.settings
         pinned = settings.pin_cpu or settings.pin_memory

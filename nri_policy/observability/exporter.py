@@ -94,4 +94,4 @@ class Exporter:
         if taken is None or not fresh:
             picture = picture_of(self._node.view)
             taken = self._taken = _Taken(picture=picture, at=self._now())
-        return self._metrics.taken(), taken.picture
+        return self._metrics.collect(), taken.picture

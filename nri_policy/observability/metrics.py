@@ -158,16 +158,16 @@ class Metrics:
             result=("written", "failed", "dropped"),
         )
 
-    def requested(self, event: str, result: str, seconds: float) -> None:
+    def count_request(self, event: str, result: str, seconds: float) -> None:
         """Count a request of the runtime: *event* is the method, *result* a service.Result."""
         self._requests.add(event, result)
         self._request_seconds.add(event, seconds=seconds)
 
-    def took(self, event: Event, seconds: float) -> None:
+    def time_decision(self, event: Event, seconds: float) -> None:
         """Count how long the engine took for *event*."""
         self._decision_seconds.add(kind(event), seconds=seconds)
 
-    def decided(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Count what became of *event*; an observer of the node."""
         if not isinstance(outcome, Decision):
             self._count_refusal(event, outcome, view)
@@ -197,52 +197,52 @@ class Metrics:
                 reason = _ANNOTATION
         self._allocations.add(qos, "refused", reason)
 
-    def claimed(self, method: str, result: str, seconds: float) -> None:
+    def count_claim(self, method: str, result: str, seconds: float) -> None:
         """Count a claim that was prepared or given back, `done` or `refused`."""
         self._claims.add(method, result)
         if method == "prepare":
             self._claim_seconds.add(seconds=seconds)
 
-    def slice_written(self, result: str) -> None:
+    def count_slice_write(self, result: str) -> None:
         """Count a write of the node's slice: `written`, `failed` or `dropped`."""
         self._slice_writes.add(result)
 
-    def drifted(self, what: str) -> None:
+    def count_drift(self, what: str) -> None:
         """Count a container found to run differently: its cpus, mems, threads, class or io."""
         self._drift.add(what)
 
-    def enforced(self) -> None:
+    def count_enforcement(self) -> None:
         """Count a cpuset that was written because the runtime had not done it."""
         self._enforced.add()
 
-    def wrote(self, cpusets: int, seconds: float) -> None:
+    def count_writes(self, cpusets: int, seconds: float) -> None:
         """Count a batch of cpusets that were written before the runtime was told."""
         self._written.add(amount=cpusets)
         self._write_seconds.add(seconds=seconds)
 
-    def found(self, what: str) -> None:
+    def count_finding(self, what: str) -> None:
         """Count what a look at the cgroups showed that should not be."""
         self._findings.add(what)
 
-    def store_failed(self) -> None:
+    def count_store_failure(self) -> None:
         """Count a decision that could not be stored at once."""
         self._store_errors.add()
 
-    def settings_taken(self, now: float) -> None:
+    def count_taken_reload(self, now: float) -> None:
         """Count a reload that was taken, at *now*, in seconds since the epoch."""
         self._reloads.add("taken")
         self._settings_taken, self._settings_refused = now, False
 
-    def settings_refused(self) -> None:
+    def count_refused_reload(self) -> None:
         """Count a reload that left the old settings in force."""
         self._reloads.add("refused")
         self._settings_refused = True
 
-    def lagged(self, seconds: float) -> None:
+    def count_lag(self, seconds: float) -> None:
         """Count by how much the loop came round too late."""
         self._lag.add(seconds=seconds)
 
-    def taken(self) -> tuple[Callable[[], Metric], ...]:
+    def collect(self) -> tuple[Callable[[], Metric], ...]:
         """Take all that was counted by now; return what makes metrics of it, on any thread."""
         counted = (
             self._requests,

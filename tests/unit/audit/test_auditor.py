@@ -66,7 +66,7 @@ class Node:
         self.containers[f"id{number}"] = decided(number)
         self.kernel[f"id{number}"] = observed(cpus)
 
-    async def decided(self) -> list[Target]:
+    async def targets(self) -> list[Target]:
         return [*self.containers.values()]
 
     async def resend(self, container_ids: Collection[str]) -> None:
@@ -350,7 +350,7 @@ async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtu
     asked: asyncio.Queue[None] = asyncio.Queue()
 
     class Broken(Node):
-        async def decided(self) -> list[Target]:
+        async def targets(self) -> list[Target]:
             asked.put_nowait(None)
             raise OSError("no")
 

@@ -83,7 +83,7 @@ def test_containers_are_pinned_no_more_when_the_pins_are_taken_off(tmp_path: Pat
         assert (await node.daemon.reloads.reload()).accepted
         await node.start(pod("new", "2"))
         assert cpus(node)["default/new/main"] == ""
-        assert await node.daemon.auditor._source.decided() == (), "there is nothing to be audited"
+        assert await node.daemon.auditor._source.targets() == (), "there is nothing to be audited"
         write(path)
         assert (await node.daemon.reloads.reload()).accepted
         await flush(node)

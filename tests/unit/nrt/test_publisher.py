@@ -118,7 +118,7 @@ class Node:
     def _handle(self, event: Event) -> None:
         self.engine.handle(event)
         self.node.view = nri_policy.node.view_of(self.engine)
-        self.feed.decided()
+        self.feed.note()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -69,16 +69,16 @@ def metrics() -> dict[str, set[str]]:
     driver = EngineDriver("package:1 numa:2 core:2 pu:1")
     driver.create(nodes.container(1000))
     metrics = counted()
-    metrics.requested("CreateContainer", "ok", 0.0)
+    metrics.count_request("CreateContainer", "ok", 0.0)
     decision = Decision(
         container_id=driver.decision.container_id, explanation=driver.decision.explanation
     )
-    metrics.took(Elapsed(now=0.0), 0.0)
-    metrics.decided(Elapsed(now=0.0), decision, view_of(driver.engine))
+    metrics.time_decision(Elapsed(now=0.0), 0.0)
+    metrics.note(Elapsed(now=0.0), decision, view_of(driver.engine))
     process = ProcessCollector(registry=None)
     found: dict[str, set[str]] = {}
     families_ = (
-        *(make() for make in metrics.taken()),
+        *(make() for make in metrics.collect()),
         *metrics_of(picture_of(view_of(driver.engine))),
     )
     for family in (*families_, *process.collect()):

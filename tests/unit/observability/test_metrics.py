@@ -29,17 +29,17 @@ class Counted(EngineDriver):
 
     def meet(self, event: Event) -> None:
         """Handle and count *event*, also if it is refused."""
-        self.metrics.took(event, 0.001)
+        self.metrics.time_decision(event, 0.001)
         try:
             decision = self.engine.handle(event)
         except Refused as error:
-            self.metrics.decided(event, error, view_of(self.engine))
+            self.metrics.note(event, error, view_of(self.engine))
         else:
-            self.metrics.decided(event, decision, view_of(self.engine))
+            self.metrics.note(event, decision, view_of(self.engine))
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
         for family in (
-            *(make() for make in self.metrics.taken()),
+            *(make() for make in self.metrics.collect()),
             *metrics_of(picture_of(view_of(self.engine))),
         ):
             for sample in family.samples:
@@ -126,7 +126,7 @@ def test_a_runtime_that_configures_us_again_has_reconnected() -> None:
     driver = Counted()
     assert driver.total("nri_policy_reconnects_total") == 0
     for result in (RequestResult.OK, RequestResult.FAILED, RequestResult.OK, RequestResult.OK):
-        driver.metrics.requested("Configure", result, 0.001)
+        driver.metrics.count_request("Configure", result, 0.001)
     assert driver.total("nri_policy_reconnects_total") == 2
 
 
@@ -137,9 +137,9 @@ def test_the_settings_in_force_have_a_time_and_refused_ones_a_flag() -> None:
         "nri_policy_config_last_reload_success_timestamp_seconds",
     )
     assert [driver.total(name) for name in gauges] == [1, 1000]
-    driver.metrics.settings_refused()
+    driver.metrics.count_refused_reload()
     assert [driver.total(name) for name in gauges] == [0, 1000]
-    driver.metrics.settings_taken(2000.0)
+    driver.metrics.count_taken_reload(2000.0)
     assert [driver.total(name) for name in gauges] == [1, 2000]
     assert driver.total("nri_policy_config_reloads_total", result="refused") == 1
     assert driver.total("nri_policy_config_reloads_total", result="taken") == 1
@@ -147,9 +147,9 @@ def test_the_settings_in_force_have_a_time_and_refused_ones_a_flag() -> None:
 
 def test_what_others_find_out_is_counted_by_one_method_each() -> None:
     driver = Counted()
-    driver.metrics.drifted("cpus")
-    driver.metrics.store_failed()
-    driver.metrics.lagged(0.3)
+    driver.metrics.count_drift("cpus")
+    driver.metrics.count_store_failure()
+    driver.metrics.count_lag(0.3)
     assert driver.total("nri_policy_drift_total", what="cpus") == 1
     assert driver.total("nri_policy_late_answers_total", event="CreateContainer") == 3
     assert driver.total("nri_policy_store_errors_total") == 1
@@ -173,8 +173,8 @@ def test_the_series_are_bounded_by_the_machine_whatever_pods_come() -> None:
             name=f"name-{number}",
         )
         driver.meet(Created(container=container))
-        driver.metrics.requested(f"Unheard{number}", "whatever", 0.001)
-        driver.metrics.drifted(container.name)
+        driver.metrics.count_request(f"Unheard{number}", "whatever", 0.001)
+        driver.metrics.count_drift(container.name)
         if choices.random() < 0.5 and driver.engine.state.placed:
             placed = choices.choice([*driver.engine.state.placed])
             resources = nodes.resources(choices.choice(AMOUNTS), None)
