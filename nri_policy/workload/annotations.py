@@ -120,6 +120,12 @@ def _forms(name: str) -> tuple[str, str, str]:
     return f"{key}/container.", f"{key}/pod", key
 
 
+def named(key: str) -> str:
+    """Return the name of the annotation that a key is of, if it is one of ours in any form."""
+    name, found, _ = key.partition(f".{DOMAIN}")
+    return name if found else key.removeprefix(f"{DOMAIN}/")
+
+
 def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
     """Return the map that the annotation *key* holds as YAML; raises AnnotationError.
 

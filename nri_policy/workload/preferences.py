@@ -12,7 +12,7 @@ from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER, Pr
 from nri_policy.workload.annotation_values import (
     read_boolean,
 )
-from nri_policy.workload.annotations import DOMAIN, AnnotationError, Found, find, is_ours
+from nri_policy.workload.annotations import DOMAIN, AnnotationError, Found, find, is_ours, named
 from nri_policy.workload.requirements import requirements
 
 _FEW = 64  # annotations that are gone through faster than all of our keys are looked up
@@ -78,11 +78,13 @@ class _Wrong:
 
 def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
     """Return the annotations that are in force for *container*, by name."""
+    names = {*map(named, annotations)} if len(annotations) <= _FEW else BY_NAME.keys()
     found = {}
     for each in ANNOTATIONS:
-        value = find(annotations, container, each.name, deprecated=each.deprecated_form)
-        if value is not None:
-            found[each.name] = value
+        if each.name in names:
+            value = find(annotations, container, each.name, deprecated=each.deprecated_form)
+            if value is not None:
+                found[each.name] = value
     return found
 
 

@@ -32,6 +32,25 @@ def test_without_annotations_there_are_no_preferences() -> None:
 
 
 @pytest.mark.parametrize(
+    "annotation",
+    [
+        {f"cpu.preserve.{DOMAIN}": "true"},
+        {f"cpu.preserve.{DOMAIN}/pod": "true"},
+        {f"cpu.preserve.{DOMAIN}/container.c0": "true"},
+        {f"{DOMAIN}/cold-start": "c0: {duration: 60s}"},
+        {f"cpu-class.{DOMAIN}/pod": "fast"},
+    ],
+)
+def test_it_makes_no_difference_how_many_other_annotations_there_are(
+    annotation: dict[str, str],
+) -> None:
+    others = {f"example.com/{number}": "" for number in range(1000)}
+    alone = preferences(annotation, "c0")
+    assert alone != Preferences()
+    assert preferences(others | annotation, "c0") == alone
+
+
+@pytest.mark.parametrize(
     ("key", "field"),
     [
         ("prefer-isolated-cpus", "prefer_isolated"),
