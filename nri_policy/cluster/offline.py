@@ -28,7 +28,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import read_group
-from nri_policy.cluster.objects.kueue import as_counted, group_of
+from nri_policy.cluster.objects.kueue import assigned_group, group_of
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
@@ -95,7 +95,11 @@ def engine_of(
     view = (cluster or cluster_of(snapshot)).view
     engine = Engine(with_topologies(settings, snapshot.topologies), view)
     for pod in snapshot.pods:
-        engine.set_pod(as_counted(pod))
+        named = assigned_group(pod)
+        if named is None:
+            engine.set_pod(pod)
+        else:
+            engine.set_member(pod, named)
     assigned = (group_of(each) for each in snapshot.workloads)
     for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
         engine.set_group(group)

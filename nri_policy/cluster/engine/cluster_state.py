@@ -58,11 +58,14 @@ class ClusterState:
             self._ledger.change_zones(old, new)
 
     def set_pod(self, pod: Pod) -> None:
-        """Take in that a pod came or changed."""
+        """Take in that a pod came or changed, of the group that it names."""
+        self.set_member(pod, pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL))
+
+    def set_member(self, pod: Pod, group: str | None) -> None:
+        """Take in that a pod came or changed, of a group in its namespace or of none."""
         self.remove_pod(pod.namespace, pod.name)
         if not pod.node:
             return
-        group = pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL)
         if group is not None:
             key = (pod.namespace, group)
             self._change_member(key, pod, 1)

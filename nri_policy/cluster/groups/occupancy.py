@@ -24,7 +24,7 @@ from nri_policy.cluster.objects.group import (
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.kueue import as_counted
+from nri_policy.cluster.objects.kueue import assigned_group
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -56,20 +56,18 @@ class Occupancy:
         by us count where Kueue has assigned them, if it has.
         """
         key = (pod.namespace, pod.name)
-        counted = as_counted(pod)
-        if group is None or counted is not pod:
-            self._engine.set_pod(counted)
+        assigned = assigned_group(pod)
+        if assigned is not None:
+            self._engine.set_member(pod, assigned)
+        elif group is None:
+            self._engine.set_pod(pod)
         elif pod.finished:
             self._engine.remove_pod(*key)
         elif key in self._elsewhere.get(group, ()):
-            labels, annotations = dict(pod.labels), dict(pod.annotations)
-            labels.pop(GROUP_LABEL, None)
-            annotations.pop(GROUP_LABEL, None)
             node = pod.node or self._node_of(pod)  # where it is to be, until it is failed
-            self._engine.set_pod(replace(pod, node=node, labels=labels, annotations=annotations))
+            self._engine.set_member(replace(pod, node=node), None)
         else:
-            labels = {**pod.labels, GROUP_LABEL: group[1]}
-            self._engine.set_pod(replace(pod, labels=labels))
+            self._engine.set_member(pod, group[1])
 
     def recount(self, key: Key, group: PlacementGroup | None) -> bool:
         """See anew which pods are in the places of a group; return whether that has changed.

@@ -302,15 +302,13 @@ def workload_of(pod: Pod) -> Key | None:
     return None if not name else (pod.namespace, name)
 
 
-def as_counted(pod: Pod) -> Pod:
-    """Return a pod as the engine counts it: one of a Workload where Kueue has assigned it, if so.
+def assigned_group(pod: Pod) -> str | None:
+    """Return the group that stands for a pod's Workload: it counts where Kueue has assigned it.
 
-    Not one that we have let go: that is where we have assigned it.
+    None for one of no Workload, or one that we have let go: that is where we have assigned it.
     """
     workload = None if GROUP_LABEL in pod.annotations else workload_of(pod)
-    if workload is None:
-        return pod
-    return replace(pod, labels={**pod.labels, GROUP_LABEL: GROUP_PREFIX + workload[1]})
+    return None if workload is None else GROUP_PREFIX + workload[1]
 
 
 def with_flavors(pod_set: AdmittedPodSet, flavors: Mapping[str, ResourceFlavor]) -> Template:

@@ -6,12 +6,18 @@ Requests default to limits, as the API server has it. A pod's effective request 
 
 where an init container runs beside the sidecars declared before it, and an amount that the pod
 itself requests (`spec.resources`) stands for that of its containers.
+
+Pods of one template are alike but for their names and times: what is equal is held once, whoever
+reads it, so nobody may change it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from sys import intern
 
+import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.objects.constraints import (
@@ -31,6 +37,7 @@ from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affi
 from nri_policy.cluster.objects.metadata import ObjectMeta, Owner
 
 FINISHED = ("Succeeded", "Failed")
+MAX_SHARED = 4096  # specs, and of each other part of pods
 
 
 class Container(Struct, frozen=True, gc=False):
@@ -171,20 +178,20 @@ def read_pod(value: object, path: str) -> Pod:
     namespace, name = meta.key(path, "a pod")
     pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     return Pod(
-        namespace=namespace,
+        namespace=intern(namespace),
         name=name,
         spec=_spec(spec, join(path, "spec")),
-        node=spec.node_name or "",
-        phase=(document.status.phase if document.status else None) or "Pending",
-        labels=meta.labels or {},
-        annotations=meta.annotations or {},
-        owners=tuple(meta.owner_references or ()),
+        node=intern(spec.node_name or ""),
+        phase=intern((document.status.phase if document.status else None) or "Pending"),
+        labels=_texts(meta.labels),
+        annotations=_texts(meta.annotations),
+        owners=_owners(tuple(meta.owner_references or ())),
         gates=tuple(each.name for each in spec.scheduling_gates or ()),
         deleted=bool(meta.deletion_timestamp),
         uid=meta.uid,
         priority=spec.priority or 0,
         revision=meta.resource_version,
-        created=meta.creation_timestamp or "",
+        created=intern(meta.creation_timestamp or ""),
         constraints=_constraints(spec, meta),
         pod_group=pod_group or "",
     )
@@ -206,8 +213,8 @@ def read_template(value: object, path: str) -> Template:
     meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
     return Template(
         spec=_spec(spec, join(path, "spec")),
-        labels=meta.labels or {},
-        annotations=meta.annotations or {},
+        labels=_texts(meta.labels),
+        annotations=_texts(meta.annotations),
         constraints=_constraints(spec, meta),
     )
 
@@ -217,9 +224,48 @@ def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[str, ...]:
     return constraints_of(spec, spec.affinity, ports, meta.labels or {})
 
 
+def _texts(given: dict[str, str] | None) -> dict[str, str]:
+    return _shared_texts(tuple((given or {}).items()))
+
+
+@lru_cache(maxsize=MAX_SHARED)
+def _shared_texts(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(items)
+
+
+@lru_cache(maxsize=MAX_SHARED)
+def _owners(owners: tuple[Owner, ...]) -> tuple[Owner, ...]:
+    return owners
+
+
+_specs: dict[bytes, PodSpec] = {}  # by what their documents say
+
+
 def _spec(spec: _Spec, path: str) -> PodSpec:
-    pod_level = spec.resources or _Resources()
+    """Return what a pod and its template have in common; raises DocumentError."""
     affinity = spec.affinity.nodeAffinity if spec.affinity else None
+    key = msgspec.json.encode(
+        (
+            spec.containers,
+            spec.init_containers,
+            spec.overhead,
+            spec.resources,
+            spec.node_selector,
+            spec.tolerations,
+            affinity,
+        )
+    )
+    found = _specs.get(key)
+    if found is None:
+        found = _read_spec(spec, affinity, path)
+        if len(_specs) >= MAX_SHARED:
+            _specs.clear()
+        _specs[key] = found
+    return found
+
+
+def _read_spec(spec: _Spec, affinity: Affinity | None, path: str) -> PodSpec:
+    pod_level = spec.resources or _Resources()
     if affinity is not None:
         check_affinity(affinity, join(path, "affinity.nodeAffinity"))
     return PodSpec(

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.numa_request import GUARANTEED, is_shared, qos_class
@@ -30,12 +31,19 @@ def own_resources(spec: PodSpec) -> frozenset[str]:
     """Return the resources that a pod has to itself where its node aligns it."""
     guaranteed = qos_class(spec) == GUARANTEED
     lasting = [*spec.containers, *(each for each in spec.init_containers if each.sidecar)]
-    return frozenset(
-        name
-        for each in lasting
-        for name, amount in each.requests.items()
-        if amount and (guaranteed or not is_shared(name))
+    return _shared(
+        frozenset(
+            name
+            for each in lasting
+            for name, amount in each.requests.items()
+            if amount and (guaranteed or not is_shared(name))
+        )
     )
+
+
+@lru_cache(maxsize=1024)  # one for all pods that have equal ones
+def _shared(names: frozenset[str]) -> frozenset[str]:
+    return names
 
 
 def lists_pods(report: NodeZones) -> bool:
