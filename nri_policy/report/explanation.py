@@ -95,19 +95,21 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def explanation_report(explanation: Explanation) -> ExplanationReport:
     """Return what is shown of an explanation."""
     table = explanation.table
-    decided = None
+    decided = against_others = None
     candidates: tuple[CandidateReport, ...] = ()
     if table is not None:
         # where the container was to stay, or made room later, the comparison did not decide
         best = table.best() if table.best() == explanation.pool else None
         rivals = [p for p in range(table.count) if table.fits(p) and p != best]
         decided = _find_decider(table, best, rivals)
+        against_others = _find_decider(table, best, _not_around(explanation.tree, best, rivals))
         candidates = tuple(_candidate(explanation, table, p, best) for p in range(table.count))
-    why = _why(explanation, candidates, decided)
+    reason = against_others or decided
+    why = _why(explanation, candidates, reason)
     return ExplanationReport(
         container=explanation.container,
         outcome=explanation.kind,
-        summary=_summary(explanation, why, decided),
+        summary=_summary(explanation, why, reason),
         why=why,
         because=_because(explanation),
         request=None if explanation.request is None else _request(explanation.request),
@@ -181,6 +183,16 @@ def _far(explanation: Explanation, pool: int) -> str:
             )
         }
     )
+
+
+def _not_around(tree: PoolTree, best: int | None, rivals: Sequence[int]) -> list[int]:
+    """Return the *rivals* that do not contain the best pool: why it is there, and not elsewhere.
+
+    Against those around it some later criterion may have decided, such as memory on fewer nodes.
+    """
+    if best is None:
+        return []
+    return [rival for rival in rivals if not tree.pools[best].cpus <= tree.pools[rival].cpus]
 
 
 def _find_decider(table: Table, best: int | None, rivals: list[int]) -> str | None:
@@ -266,7 +278,10 @@ def _value(parts: list[float]) -> Value:
 def _why(
     explanation: Explanation, candidates: Iterable[CandidateReport], decided: str | None
 ) -> str | None:
-    """Return why it is in its pool and in no other one, where pools were compared."""
+    """Return why it is in its pool and in no other one, where pools were compared.
+
+    What *decided* is what the last pool elsewhere lost on, or where none had room, one around it.
+    """
     request, pool = explanation.request, explanation.pool
     if pool is None or request is None or request.sort is not Sort.NORMAL:
         return None
@@ -276,6 +291,8 @@ def _why(
         return f"{_enumerate(equal)} are equally good, and the lowest number wins"
     if decided:
         reason = _by_hints(explanation.tree, pool, request.steering.hints, decided)
+        if decided == "isolated_fit":
+            reason = f"only {name} has enough isolated CPUs"
         return reason or _by_room(request, candidates, name, decided) or REASONS[decided]
     if [each.pool for each in candidates if each.fits] == [name]:
         if request.steering.strict_hints and request.steering.hints:

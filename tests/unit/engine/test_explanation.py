@@ -331,3 +331,16 @@ def test_affinities_that_match_nobody_say_so() -> None:
     assert shown("", colocatePods=True) == [], "nobody wrote that"
     (pulled,) = shown(f"{name}: [{{{everywhere}, match: {{operator: AlwaysTrue}}}}]")
     assert pulled.startswith("pulled by ")
+
+
+def test_why_here_is_told_by_the_pools_elsewhere_not_by_those_around_it() -> None:
+    driver = EngineDriver("package:2 numa:2 core:2 pu:2 isolated=14-15", preferIsolatedCPUs=True)
+    ticker = nodes.container(1000)
+    driver.create(ticker)
+    shown = explained(driver, ticker)
+    assert shown["pool"] == "NUMA node #3"
+    assert shown["why"] == "only NUMA node #3 has enough isolated CPUs"
+    assert shown["summary"].endswith(
+        "because only NUMA node #3 has enough isolated CPUs (isolated_fit)"
+    )
+    assert shown["decided_by"] == "memory_tightness", "against the second-best, around it"
