@@ -18,12 +18,12 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields, replace
 
-from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.foundation.yamltext import Mark, Marks, SeveralDocumentsError, YAMLTextError, read
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
-from nri_policy.settings.wrapped import find_mistake
+from nri_policy.settings.wrapped import find_mistake, hint_at
 
 API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"
@@ -109,7 +109,14 @@ def load_values(text: str | bytes, origin: str, above: int = 0) -> Settings:
     document = _read_document(text, origin, marks, above)
     with _locate_problems(origin, marks):
         settings = _settings(document.get("config"), "config", origin, [])
-    return structs.replace(settings, notices=(*settings.notices, *_half_on(document, settings)))
+    others = [str(key) for key in document if key != "config"]
+    checked = (
+        [f"only `config` is checked here; helm checks {some(others)} by the chart's schema"]
+        if others
+        else []
+    )
+    notices = (*settings.notices, *_half_on(document, settings), *checked)
+    return structs.replace(settings, notices=notices)
 
 
 def _half_on(values: Mapping[str, Any], settings: Settings) -> Iterator[str]:
@@ -370,7 +377,10 @@ def _unknown(given: dict[Any, Any], path: str, known: Iterable[str]) -> list[Pro
     unknown = [key for key in given if key not in known]
     problems = []
     for key in unknown[:_SHOWN]:
-        hint = did_you_mean(key, known) if isinstance(key, str) else ""
+        hint = ""
+        if isinstance(key, str):
+            foreign = hint_at(key)
+            hint = f": {foreign}" if foreign else did_you_mean(key, known)
         problems.append(Problem(_join(path, key), f"unknown field{hint}"))
     if len(unknown) > _SHOWN:
         problems.append(Problem(path, f"{len(unknown) - _SHOWN} more unknown fields"))

@@ -11,7 +11,7 @@ from nri_policy.foundation.wording import printable, some
 from nri_policy.foundation.yamltext import MAX_SIZE, YAMLTextError, read, split
 from nri_policy.settings.document import Problem, SettingsError, load, load_values, place_of
 from nri_policy.settings.schema import Settings
-from nri_policy.settings.wrapped import is_config_map, is_values, texts_of
+from nri_policy.settings.wrapped import is_config_map, is_other_object, is_values, texts_of
 
 _COMMENTS = re.compile(r"(?:[ \t\r]*(?:#.*)?\n)*[ \t\r]*(?:#.*)?")
 
@@ -42,6 +42,7 @@ class Document(Struct, frozen=True, kw_only=True):
     origin: str  # names it in messages
     name: str = ""  # its `metadata.name`, where the file has several
     above: int = 0  # lines of the file above it
+    other: str = ""  # its kind, if it is an object that has nothing to do with settings
 
 
 def documents_of(text: bytes, origin: str) -> list[Document]:
@@ -58,11 +59,14 @@ def documents_of(text: bytes, origin: str) -> list[Document]:
 
 
 def _name_document(text: str, origin: str, above: int) -> Document:
-    document = _read(text)
-    metadata = document.get("metadata") if isinstance(document, dict) else None
+    found = _read(text)
+    document = found if isinstance(found, dict) else {}
+    metadata = document.get("metadata")
     given = metadata.get("name") if isinstance(metadata, dict) else None
     name = given if isinstance(given, str) and given else f"line {above + 1}"
-    return Document(text=text, origin=f"{origin}, {printable(name)}", name=name, above=above)
+    other = document["kind"] if is_other_object(document) else ""
+    origin = f"{origin}, {printable(name)}"
+    return Document(text=text, origin=origin, name=name, above=above, other=other)
 
 
 def _read(text: str | bytes) -> Any:

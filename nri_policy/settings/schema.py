@@ -141,7 +141,7 @@ class Log(Section, frozen=True, kw_only=True):
 
     LATER = frozenset({"klog", "source"})
 
-    debug: Annotated[tuple[str, ...], values.names] = ()  # logger names, `*` for all
+    debug: Annotated[tuple[str, ...], values.loggers] = ()  # logger names, `*` for all
     source: Flag = False
     klog: Annotated[Mapping[str, object], values.klog] = field(default_factory=dict)
 

@@ -401,6 +401,14 @@ def names(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def loggers(value: object) -> tuple[str, ...]:
+    """Read a list of names of loggers."""
+    try:
+        return names(value)
+    except ValueError as error:
+        raise ValueError(f'{error}; ["*"] means all loggers') from None
+
+
 def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
     """Read a map of memory node id to kind."""
     if not isinstance(value, dict) or len(value) > MAX_ENTRIES:

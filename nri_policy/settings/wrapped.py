@@ -10,6 +10,18 @@ from typing import Any
 
 from nri_policy.foundation.wording import some
 
+# Fields of a BalloonsPolicy's spec that a TopologyAwarePolicy does not have.
+_BALLOONS = {
+    "allocatorTopologyBalancing",
+    "balloonTypes",
+    "idleCPUClass",
+    "loadClasses",
+    "preferSpreadOnPhysicalCores",
+    "preserve",
+    "showContainersInNrt",
+}
+_NO_BALLOONS = "there are no balloons here"
+_REPLACED = "docs/migration.md says what replaces balloons"
 _CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "turnNRIOn"}
 
 
@@ -25,8 +37,8 @@ def find_mistake(document: Mapping[str, Any]) -> str | None:
         )
     if document.get("kind") == "BalloonsPolicy":
         return (
-            "these are settings of nri-plugins' balloons policy, and there are no balloons here:"
-            " write a TopologyAwarePolicy document; docs/migration.md says what replaces balloons"
+            f"these are settings of nri-plugins' balloons policy, and {_NO_BALLOONS}:"
+            f" write a TopologyAwarePolicy document; {_REPLACED}"
         )
     if document.get("kind") == "KubeletConfiguration":
         return (
@@ -34,6 +46,22 @@ def find_mistake(document: Mapping[str, Any]) -> str | None:
             " docs/migration.md has a table of what replaces its CPU, memory and topology managers"
         )
     return None
+
+
+def hint_at(field: str) -> str | None:
+    """Return what an unknown field is of; None where that is unknown, too."""
+    if field in _BALLOONS:
+        return f"it is of nri-plugins' balloons policy, and {_NO_BALLOONS}; {_REPLACED}"
+    return None
+
+
+def is_other_object(document: Mapping[str, Any]) -> bool:
+    """Return whether *document* is an object that has nothing to do with settings."""
+    kind, version = document.get("kind"), document.get("apiVersion")
+    if not isinstance(kind, str) or not isinstance(version, str):
+        return False
+    ours = version.startswith("config.nri/") or is_config_map(document)
+    return not ours and find_mistake(document) is None
 
 
 def is_config_map(document: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.foundation.units import format_time
+from nri_policy.foundation.wording import printable
 from nri_policy.foundation.yamltext import Mark
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
@@ -58,19 +59,24 @@ def check(context: click.Context, file: Path, source: Source, every: bool, form:
     """Check settings, and show what differs from the defaults.
 
     FILE is a document, a ConfigMap with one, or values of the Helm chart; - is stdin. A file
-    may have several documents. All errors are reported at once. If you name a machine, also says
+    may have several documents; other objects among them are skipped. All errors are reported at
+    once. If you name a machine, also says
     whether the daemon would start on it. Exits with 78 if anything is wrong.
     """
     documents = documents_of(read_settings(file), name_of(file))
-    reports = [_check_document(document, source) for document in documents]
+    settings = [each for each in documents if not each.other] or documents
+    reports = [_check_document(document, source) for document in settings]
     if form == "table":
         for number, (origin, report) in enumerate(reports):
             if number:
                 print_drawing("")
             print_drawing(*_render_check(origin, report, every=every))
+        if skipped := [f"{each.other} {each.name}" for each in documents if each not in settings]:
+            text = f"skipped, because they are no settings: {', '.join(skipped)}"
+            print_drawing("", Text(printable(text), style="dim"))
     else:
         every_report = tuple(report for _, report in reports)
-        print_document(every_report if len(every_report) > 1 else every_report[0], form)
+        print_document(every_report if len(documents) > 1 else every_report[0], form)
     context.exit(0 if all(report.valid for _, report in reports) else Exit.SETTINGS)
 
 
@@ -184,7 +190,7 @@ def _render_check(origin: str, report: CheckReport, *, every: bool) -> Iterator[
             mark = None if error.line is None else Mark(error.line, error.column or 0)
             yield Text(f"  {Problem(error.path, error.text, mark)}")
     else:
-        yield Text(f"{origin}: these settings are good", style="bold")
+        yield Text(f"{origin}: these settings are valid", style="bold")
     yield from _remarks(report.notices)
     if machine := report.machine:
         yield ""

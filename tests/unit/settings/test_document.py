@@ -63,6 +63,10 @@ HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {n
 AUDITS = "off, report, repair"
 LISTED = "a list of CPUs, such as cpuset:0-3,8 or exclude-cpuset:4-63"
 MEMORY = "a memory quantity, such as 512Mi, 2G or 1073741824"
+BALLOONS = (
+    "it is of nri-plugins' balloons policy, and there are no balloons here;"
+    " docs/migration.md says what replaces balloons"
+)
 ENDPOINT = "HOST:PORT, such as :8891 or 127.0.0.1:8891"
 DURATION = "a duration, such as 60s, 1h30m or 250ms"
 RESERVED = {"reservedResources": {"cpu": "750m"}}
@@ -313,6 +317,12 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("podRooms", "on", "'on' is not one of off, guaranteed"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
         ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings"),
+        (
+            "log.debug",
+            "all",
+            "'all' is not a list of at most 1000 strings; [\"*\"] means all loggers",
+        ),
+        ("idleCPUClass", "a", "unknown field: " + BALLOONS),
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),
         ("reservedPoolNamespaces", ["a["], "'a[' is not a glob: '[' is not complete"),
         ("availableResources.cpu", 2, f"2 is not {LISTED}"),

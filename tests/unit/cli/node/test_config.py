@@ -42,7 +42,7 @@ class Check:
 def test_good_settings_are_shown_with_who_set_each(check: Check) -> None:
     result = check(GOOD, "--all")
     assert result.exit_code == 0, result.output
-    assert "these settings are good" in result.stdout
+    assert "these settings are valid" in result.stdout
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
     value, path = rows["unlimitedBurstable"]
     assert value == "numa"
@@ -188,7 +188,7 @@ def test_values_of_the_chart_are_checked_from_stdin() -> None:
     values = "config: {reservedResources: {cpu: 750m}}"
     good = CliRunner().invoke(main, ["config", "check", "-"], input=values)
     assert good.exit_code == 0, good.output
-    assert good.stdout.startswith("standard input: these settings are good\n")
+    assert good.stdout.startswith("standard input: these settings are valid\n")
     command = ["config", "check", "-", "--synthetic", "package:1 core:2"]
     bad = CliRunner().invoke(main, command, input=values.replace("750m", "9"))
     assert bad.exit_code == Exit.SETTINGS
@@ -215,6 +215,27 @@ def test_values_with_one_of_the_two_switches_for_claims_are_noticed(
     assert [line.startswith(said or "-") for line in notes] == ([] if said is None else [True])
 
 
+def test_objects_that_are_no_settings_are_skipped_and_named() -> None:
+    daemonset = Path(__file__).parents[4] / "configs/kubernetes/daemonset.yaml"
+    text = daemonset.read_text()
+    done = CliRunner().invoke(main, ["config", "check", "-"], input=text)
+    assert done.exit_code == 0, done.output
+    skipped = "skipped, because they are no settings: ServiceAccount nri-policy, DaemonSet"
+    assert skipped in done.stdout
+    *_, daemonset_alone = text.split("---\n")
+    done = CliRunner().invoke(main, ["config", "check", "-"], input=daemonset_alone)
+    assert done.exit_code == Exit.SETTINGS, "there are no settings at all"
+    wrong = text.replace("kind: TopologyAwarePolicy", "kind: TopologyAwarePolcy")
+    done = CliRunner().invoke(main, ["config", "check", "-", "-o", "json"], input=wrong)
+    assert [each["valid"] for each in json.loads(done.stdout)] == [False]
+
+
+def test_values_of_the_chart_say_what_is_left_to_helm() -> None:
+    values = "image: {tagg: x}\nconfig: {reservedResources: {cpu: 1}}\n"
+    done = CliRunner().invoke(main, ["config", "check", "-"], input=values)
+    assert "note: only `config` is checked here; helm checks image" in done.stdout
+
+
 def test_every_document_of_a_file_is_checked_and_named(check: Check) -> None:
     """As the objects of a cluster are kept together; lines are those of the file."""
     group = HEAD.replace("default", "group.a") + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}\n"
@@ -223,7 +244,7 @@ def test_every_document_of_a_file_is_checked_and_named(check: Check) -> None:
     assert result.exit_code == Exit.SETTINGS
     shown = [line for line in result.stdout.splitlines() if str(check.path) in line]
     assert shown == [
-        f"{check.path}, default: these settings are good",
+        f"{check.path}, default: these settings are valid",
         f"{check.path}, group.a: 1 error",
         f"{check.path}, line 17: 1 error",
     ]
