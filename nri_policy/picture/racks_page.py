@@ -34,6 +34,7 @@ class GroupLine(Struct, frozen=True, kw_only=True):
     name: str
     state: str
     domains: Mapping[Path, int]  # pods
+    elsewhere: int = 0  # pods on hosts that the picture lacks
     message: str
     change: str = ""
 
@@ -66,7 +67,9 @@ def cluster_page(title: str, legend: Legend, parts: Parts, moments: Sequence[Mom
     if moments:
         content.append(player(len(moments)))
         content += [_moment(each, at, legend) for at, each in enumerate(moments, start=1)]
-    content += _sections(parts, legend, "In use at the end" if moments else "In use")
+    content += _sections(
+        parts, legend, "In use at the end" if moments or parts.figures else "In use"
+    )
     return page(title, *content, script=PLAY if moments else None)
 
 
@@ -116,21 +119,23 @@ def _groups(lines: Sequence[GroupLine], legend: Legend, prefix: str) -> Element:
             Element("td", Element("svg", mark, width=14, height=16), style="white-space: normal"),
             Element("td", line.name.removeprefix("default/"), class_="list"),
             Element("td", line.state, data_head="state"),
-            Element("td", str(sum(line.domains.values()) or ""), data_head="pods"),
-            Element("td", *_links(line.domains, prefix), data_head="where"),
+            Element("td", str(sum(line.domains.values()) + line.elsewhere or ""), data_head="pods"),
+            Element("td", *_links(line, prefix), data_head="where"),
             *(Element("td", column[at], data_head=head) for head, column in more.items()),
         ]
         rows.append(Element("tr", *cells, class_="changed" if line.change else None))
     return frame([*heads, *more], rows)
 
 
-def _links(domains: Mapping[Path, int], prefix: str) -> Iterator[Element | str]:
+def _links(line: GroupLine, prefix: str) -> Iterator[Element | str]:
     """Yield where pods are, each place a link to it in the picture of this width."""
-    for number, (path, pods) in enumerate(domains.items()):
+    if line.elsewhere:
+        yield f"{line.elsewhere} on hosts outside the tree"
+    for number, (path, pods) in enumerate(line.domains.items()):
         if number == _MOST_LINKS:
-            yield f", and {counted(len(domains) - number, 'other')}"
+            yield f", and {counted(len(line.domains) - number, 'other')}"
             return
-        if number:
+        if number or line.elsewhere:
             yield ", "
         text = f"{' / '.join(path)} ({pods})"
         yield Element("a", text, href=f"#{prefix}{anchor(path)}", class_="broad")

@@ -71,6 +71,7 @@ class Frames:
                         name=group.name,
                         state=group.state,
                         domains=lines[group.name].domains if group.name in lines else {},
+                        elsewhere=lines[group.name].elsewhere if group.name in lines else 0,
                         message=group.message,
                         change=group.change,
                     )

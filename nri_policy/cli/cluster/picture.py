@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
 from nri_policy.cluster.objects.group import GroupStatus
@@ -12,7 +12,7 @@ from nri_policy.foundation.wording import counted, some
 from nri_policy.picture.racks import Map, Path, Place
 from nri_policy.picture.racks_page import GroupLine
 
-Groups = Iterable[tuple[str, GroupStatus]]  # by namespace/name
+Groups = Sequence[tuple[str, GroupStatus]]  # by namespace/name
 
 
 def cluster_map(
@@ -67,11 +67,13 @@ def group_lines(cluster: Map, groups: Groups) -> list[GroupLine]:
     for host in cluster.hosts():
         for name, pods in host.pods.items():
             domains.setdefault(name, Counter())[host.path[:-1] or host.path] += pods
+    total = pods_of(groups)
     return [
         GroupLine(
             name=name,
             state=status.state,
             domains=domains.get(name, {}),
+            elsewhere=total[name] - sum(domains.get(name, {}).values()),
             message=status.message,
         )
         for name, status in groups

@@ -80,12 +80,12 @@ def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainP
         pods: Counter[tuple[str, ...]] = Counter()
         leaves: dict[tuple[str, ...], Counter[str]] = {}
         for each in assignment.domains:
-            path: tuple[str, ...] | None = tuple(each.values)
-            leaf = "/".join(each.values)
+            key, leaf = tuple(each.values[:depth]), "/".join(each.values)
             if assignment.levels[0] == HOSTNAME:
                 leaf = each.values[0]
-                path = next(map(tree.shape.path_of, engine.view.on_host(leaf)), None)
-            key = path[:depth] if path else ("",) * depth
+                nodes = engine.view.on_host(leaf)
+                labels = nodes[0].labels if nodes else {}  # spreading goes outside the tree, too
+                key = tuple(labels.get(level, "") for level in tree.shape.levels[:depth])
             pods[key] += each.count
             leaves.setdefault(key, Counter())[leaf] += each.count
         parts += [

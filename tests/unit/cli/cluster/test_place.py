@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.cli.test_cluster_questions import job, run, write
 from tests.unit.cluster.engine.test_preemption import RACK
-from tests.unit.cluster.written import group, pod_set
+from tests.unit.cluster.written import group, node, pod_set
 
 SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
 
@@ -97,3 +97,23 @@ def test_what_only_kube_scheduler_can_judge_is_noted(tmp_path: Path) -> None:
         text = " ".join(text.split())
         assert (code, "note: " in text) == (0, True)
         assert "only kube-scheduler can judge resource claims" in text
+
+
+def test_pods_on_a_host_outside_the_tree_are_shown_by_its_labels(tmp_path: Path) -> None:
+    zone = {"topology.kubernetes.io/zone": "z"}
+    nodes = [node("a", RACK="r", labels=zone), node("b", labels=zone)]
+    cluster = write(tmp_path / "cluster.json", *({"kind": "Node"} | each for each in nodes))
+    levels = "topology.kubernetes.io/zone,example.com/rack,kubernetes.io/hostname"
+    asked = write(tmp_path / "job.yaml", job("j", 4, spread="topology.kubernetes.io/zone"))
+    where = ("-f", asked, "--cluster", cluster, "--levels", levels)
+    code, text = run("place", *where)
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert (code, rows[1:]) == (
+        0,
+        [
+            "default/j main zone z, rack -: 2 pods on 1 host",
+            "default/j main zone z, rack r: 2 pods on 1 host",
+        ],
+    )
+    code, page = run("place", *where, "-o", "html")
+    assert (code, "2 on hosts outside the tree, " in page) == (0, True)
