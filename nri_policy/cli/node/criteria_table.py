@@ -95,8 +95,8 @@ def _tables(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Rend
 
 
 def how(explanation: ExplanationReport) -> str:
-    """Return in a few words how a container came to its place; of one that has none, the reason."""
-    if explanation.answer is None:
+    """Return in a few words how a container came to its place; of a refused one, the reason."""
+    if explanation.outcome is DecisionKind.REFUSED:
         return explanation.summary
     reserved = explanation.request is not None and explanation.request.sort is Sort.RESERVED
     pool = "the reserved CPUs" if reserved else explanation.pool
@@ -104,28 +104,38 @@ def how(explanation: ExplanationReport) -> str:
 
 
 def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:
-    """Yield the answer, or the sentence of a decision about somebody who has nothing now."""
-    name, summary, answer = short(explanation.container), explanation.summary, explanation.answer
-    if answer is not None:
-        yield Text.assemble((name, "bold"), f": {how(explanation)}")
-        lines = Table.grid(padding=(0, 2))
-        for label, line in _lines(explanation, answer, why=why):
-            lines.add_row(Text(label, style="cyan"), Text(line))
+    """Yield what it has, or had, or why it has nothing."""
+    heading = how(explanation)
+    if explanation.outcome is DecisionKind.REFUSED and not heading.startswith("refused"):
+        heading = f"refused: {heading}"
+    yield Text.assemble((short(explanation.container), "bold"), f": {heading}")
+    lines = Table.grid(padding=(0, 2))
+    for label, line in _lines(explanation, why=why):
+        lines.add_row(Text(label, style="cyan"), Text(line))
+    if lines.row_count:
         yield Padding(lines, (0, 0, 0, 2))
-        return
-    if explanation.outcome is DecisionKind.REFUSED and not summary.startswith("refused"):
-        summary = f"refused: {summary}"
-    yield Text.assemble((name, "bold"), f": {summary}")
-    if explanation.because:
+    if explanation.answer is None and explanation.because:
         yield Text(explanation.because)
     if explanation.decided_at is not None:
         yield Text(_past(explanation), style="yellow")
 
 
-def _lines(
-    explanation: ExplanationReport, answer: AnswerReport, *, why: bool
-) -> Iterator[tuple[str, str]]:
+def _lines(explanation: ExplanationReport, *, why: bool) -> Iterator[tuple[str, str]]:
     """Yield the lines that open an explanation, in their fixed order."""
+    answer, request = explanation.answer, explanation.request
+    if answer is not None:
+        yield from _has(explanation, answer)
+    elif explanation.outcome is not DecisionKind.REFUSED and request is not None:
+        milli = 1000 * request.exclusive + request.shared_milli
+        yield "asked", count_cpus(milli) if milli else "no CPU"
+    if explanation.why:
+        yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
+    for each in () if answer is None else answer.better:
+        yield "better", each
+
+
+def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple[str, str]]:
+    """Yield the lines on what it has."""
     yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
     nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
     yield "memory", f"{nodes}{answer.memory_is}"
@@ -136,10 +146,6 @@ def _lines(
         yield "pod", answer.room
     if answer.quota:
         yield "quota", answer.quota
-    if explanation.why:
-        yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
-    for each in answer.better:
-        yield "better", each
 
 
 def _near(device: HintReport) -> str:

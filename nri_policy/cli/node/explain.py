@@ -13,6 +13,7 @@ from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.names import complete
 from nri_policy.cli.options import explanation_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.picture import decision
 from nri_policy.picture.decision import Decided
 from nri_policy.report import ExplanationReport, PoolReport
@@ -52,7 +53,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     for number, explanation in enumerate(explanations):
         if number:
             print_drawing("")
-        tables = why or all_pools or explanation.answer is None
+        tables = why or all_pools or explanation.outcome is DecisionKind.REFUSED
         print_drawing(*explain(explanation, why=tables, all_pools=all_pools))
 
 

@@ -205,8 +205,8 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
     said = asyncio.run(both())
     assert "database/main: kept its place on NUMA node #1" in said
     assert "why here as decided before the daemon started: NUMA nodes #1, #2 and #3 are" in said
-    assert "How it came there database/main: placed: 3 exclusive" in said
-    assert "are equally good, and the lowest number wins (id)" in said
+    assert "How it came there database/main: placed on NUMA node #1 asked 3 CPUs why here" in said
+    assert "are equally good, and the lowest number wins" in said
     assert_says(said, "less suitable room is left: 0 CPUs, not 1 CPU")
 
 
@@ -239,3 +239,26 @@ def test_why_is_my_burst_confined(tmp_path: Path) -> None:
     burst["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "14", "memory": "1Mi"}
     said = answer(tmp_path, "burst", pod("own", "3"), burst)
     assert_says(said, "its CPU limit of 14 does not fit: root leaves it 12 at most")
+
+
+def test_what_a_container_had_that_has_ended_is_said_in_the_same_form(tmp_path: Path) -> None:
+    async def both() -> tuple[str, str]:
+        async with served(tmp_path, nodes.SMALL) as node:
+            await node.start(pod("gone", "3"))
+            await node.runtime.stop_pod(node.runtime.pod("gone"))
+            await node.runtime.settled()
+            plain, tables = [
+                await asyncio.to_thread(run, node.socket, "explain", "gone", *why)
+                for why in ((), ("--why",))
+            ]
+            return plain.stdout, tables.stdout
+
+    plain, tables = asyncio.run(both())
+    assert [line.split()[:3] for line in plain.splitlines()[:3]] == [
+        ["gone/main:", "placed", "on"],
+        ["asked", "3", "CPUs"],
+        ["why", "here", "NUMA"],
+    ]
+    assert "From the journal: " in plain
+    assert "why not" not in plain
+    assert "why not" in tables
