@@ -50,4 +50,8 @@ def _instead(name: str, pods: Collection[str], known: Collection[str]) -> str:
         own = [each.rpartition("/")[2] for each in known if each.startswith(f"{shown[pod]}/")]
         return f": the containers of {pod} are {', '.join(own[:10])}"
     near = did_you_mean(name, [*shown, *(each.removeprefix(DEFAULT) for each in known)])
-    return near or (f"; known pods: {some(shown, most=5)}" if shown else "")
+    _, slash, last = name.rpartition("/")
+    if slash and last in shown:  # as in `pod/web`
+        near = f"; did you mean {last!r}?"
+    forms = "; write POD, POD/CONTAINER, NAMESPACE/POD or NAMESPACE/POD/CONTAINER" if slash else ""
+    return near or forms + (f"; known pods: {some(shown, most=5)}" if shown else "")

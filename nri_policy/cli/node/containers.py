@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.watching import repeat, watch_option
-from nri_policy.foundation.wording import natural
+from nri_policy.control.name import UnknownNameError, find
+from nri_policy.foundation.wording import natural, some
 from nri_policy.picture.mark import Mark, assign_marks
 from nri_policy.picture.terminal import letter
 from nri_policy.report import ContainerReport, Containers
@@ -55,29 +56,36 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 ) -> None:
     """Show what each container has, and which were refused.
 
-    With [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER only those of this pod.
+    With POD or POD/CONTAINER, and NAMESPACE/ before it if that is not `default`, only those of this
+    pod.
     """
-    wanted = _prefix(name, namespace)
-    repeat(lambda: _show(wanted, key, control_socket, form), watch=watch)
+    wanted = name if name is None or namespace is None else f"{namespace}/{name}"
+    repeat(lambda: _show(wanted, namespace, key, control_socket, form), watch=watch)
 
 
-def _prefix(name: str | None, namespace: str | None) -> str:
-    """Return how the names of those that are shown begin, up to a slash."""
+def _wanted(every: Containers, name: str | None, namespace: str | None) -> Collection[str]:
+    """Return the containers of a pod, or of a namespace, or all; Failure where there is no pod."""
     if name is None:
-        return f"{namespace}/" if namespace else ""
-    if namespace is not None:
-        name = f"{namespace}/{name}"
-    return f"{name if '/' in name else f'default/{name}'}/"
+        return [each for each in every if namespace in {None, each.partition("/")[0]}]
+    try:
+        found = find(name, every)
+    except UnknownNameError as error:
+        raise Failure(str(error)) from error
+    return [found] if isinstance(found, str) else found
 
 
-def _show(wanted: str, key: str, control_socket: Path, form: str) -> None:
+def _show(
+    name: str | None, namespace: str | None, key: str, control_socket: Path, form: str
+) -> None:
     with asking(control_socket) as client:
         every, note = client.containers(), left_alone(client.settings())
     marks = assign_marks(name for name, each in every.items() if each.exclusive)
+    wanted = {*_wanted(every, name, namespace)}
     named = every.items() if key == "placed" else sorted(every.items(), key=_KEYS[key])
-    containers = {name: each for name, each in named if f"{name}/".startswith(wanted)}
-    if wanted.count("/") > 1 and not containers:
-        raise Failure(f"no pod {short(wanted.rstrip('/'))!r}")
+    containers = {name: each for name, each in named if name in wanted}
+    if namespace is not None and not containers and every:
+        there = some({each.partition("/")[0] for each in every})
+        note = f"there are containers of: {there}"
     if form == "table":
         placed = {name: each for name, each in containers.items() if each.sort is not None}
         problems = [

@@ -14,6 +14,11 @@ from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.foundation.units import format_bytes
 from nri_policy.report import ResourceTopology
 
+_PODS_TO_COME = (
+    "Available: less what pods request whose containers are not created yet, or were refused;"
+    " pools shows what containers have."
+)
+
 
 @click.command
 @socket_option
@@ -22,12 +27,12 @@ def command(control_socket: Path, form: str) -> None:
     """Show what schedulers are told about this node.
 
     This is the NodeResourceTopology object as the daemon would publish it now. It works without a
-    cluster.
+    cluster. What is available is less than "pools" shows where pods have no containers yet.
     """
     with asking(control_socket) as client:
         topology = client.topology()
     if form == "table":
-        print_drawing(_table(topology))
+        print_drawing(_table(topology), Text(_PODS_TO_COME, style="dim"))
     else:
         print_document(topology, form)
 

@@ -789,7 +789,7 @@ def test_the_containers_of_one_pod_are_shown(tmp_path: Path) -> None:
         async with served(tmp_path) as node:
             await node.start(pod("web", "2"), pod("web-2", "2"), pod("web", "2", namespace="shop"))
             found = []
-            for name in ("web", "shop/web", "default/web/main", "none"):
+            for name in ("web", "shop/web", "web/main", "none", "deployment/web"):
                 done = await asyncio.to_thread(run, node.socket, "containers", name, "-o", "json")
                 found.append((done.exit_code, done.output))
             return found
@@ -797,4 +797,22 @@ def test_the_containers_of_one_pod_are_shown(tmp_path: Path) -> None:
     shown = asyncio.run(play())
     names = [[*json.loads(text)] for code, text in shown if code == 0]
     assert names == [["default/web/main"], ["shop/web/main"], ["default/web/main"]]
-    assert shown[-1] == (1, "nri-policy: no pod 'none'\n")
+    known = "known pods: shop/web, web, web-2"
+    assert shown[-2:] == [
+        (1, f"nri-policy: no pod or container 'none'; {known}\n"),
+        (1, "nri-policy: no pod or container 'deployment/web'; did you mean 'web'?\n"),
+    ]
+
+
+def test_a_namespace_without_containers_is_said_with_those_that_there_are(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        result = run(control, "containers", "-n", "shpo")
+        assert result.exit_code == 0
+        assert lines(result) == [
+            "no containers",
+            "",
+            "note: there are containers of: default, shop",
+        ]
+        assert json.loads(run(control, "containers", "-n", "shpo", "-o", "json").stdout) == {}
+
+    beside_a_daemon(tmp_path, check, pod("web", "1"), pod("web", "1", namespace="shop"))

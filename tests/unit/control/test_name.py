@@ -36,7 +36,15 @@ def test_what_can_be_left_out_is_left_out(name: str, meaning: str | list[str]) -
             "no pod or container 'default/web/sidecar': the containers of web are main, proxy",
         ),
         ("", "no pod or container ''; known pods: prod/db, prod/web, web, web/main"),
-        ("a/b/c/d", "no pod or container 'a/b/c/d'; known pods: prod/db, prod/web, web, web/main"),
+        (
+            "deployment/big",
+            (
+                "no pod or container 'deployment/big'; write POD, POD/CONTAINER, NAMESPACE/POD or"
+                " NAMESPACE/POD/CONTAINER; known pods: prod/db, prod/web, web, web/main"
+            ),
+        ),
+        ("pod/web", "no pod or container 'pod/web'; did you mean 'web'?"),
+        ("a/b/c/web", "no pod or container 'a/b/c/web'; did you mean 'web'?"),
         (
             "web/main",
             (
