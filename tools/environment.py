@@ -174,7 +174,9 @@ def main() -> int:
     if sys.version_info < OLDEST_PYTHON:
         print(f"{sys.executable}: needs Python 3.11 or newer", file=sys.stderr)
         return 1
-    print("setting up .venv (the first time takes a minute or two)", file=sys.stderr)
+    print(
+        "setting up .venv (the first time takes a few minutes on a busy machine)", file=sys.stderr
+    )
     try:
         CACHE.mkdir(exist_ok=True)
         with locked(CACHE / "environment.lock"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from nri_policy.cli.failure import Exit, Failure
 _LABEL = "app.kubernetes.io/name=nri-policy"
 _CONTAINER = "nri-policy"
 _ENDED = "command terminated with exit code "  # what kubectl adds where the command's was not 0
+_LOGGED = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\] ")  # what kubectl logs before it fails
 _OPERATORS = {
     "In": "{key} in{values}",
     "NotIn": "{key} notin{values}",
@@ -47,7 +49,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
         """Return what `kubectl get` returns; Failure in its words."""
         done = self._run(["get", *asked, "-o", "json"], capture_output=True)
         if done.returncode:
-            text = done.stderr.strip() or f"kubectl exits with {done.returncode}"
+            lines = [line for line in done.stderr.splitlines() if not _LOGGED.match(line)]
+            text = "\n".join(lines).strip() or f"kubectl exits with {done.returncode}"
             raise Failure(f"{text}; {_ALLOW}" if "(Forbidden)" in text else text)
         return json.loads(done.stdout)
 

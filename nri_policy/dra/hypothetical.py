@@ -40,8 +40,8 @@ _ABSENT = "the claim {} was ignored: the manifests have no {} {}{}"
 _FOREIGN = "the request {} of the claim {} is not for our devices: its class is {}{}"
 _OFF = "the claim {} was ignored: dra.enabled is false"
 _UNREAD = (
-    "not all selectors and constraints of the claim {} were evaluated: it may get other devices of"
-    " ours, or none"
+    "not all selectors and constraints of the claim {} were evaluated: kube-scheduler may choose"
+    " another NUMA node for it, or find none"
 )
 
 

@@ -73,9 +73,7 @@ def place(
         names = ", ".join(state.placed[member].container.full_name for member in moves)
         try:
             choice = choose(state, container, request, held)
-            choice = _note_movers(
-                choice, f"it has room because these moved to wider pools: {names}"
-            )
+            choice = _note_movers(choice, f"it has room because {names} moved to a wider pool")
             return _book_grant(state, container, request, held, choice)
         except PlacementError:
             state.restore(before)
@@ -138,7 +136,7 @@ def _choose_closer(
             better = _is_closer(state, request, held, first, closer)
             if better and find_failing(state, request, closer.grant) is None:
                 names = ", ".join(state.placed[each].container.full_name for each in way.movers)
-                note = f"its CPUs are closer together because these moved to wider pools: {names}"
+                note = f"its CPUs are closer together because {names} moved to a wider pool"
                 beyond = note_beyond(state.layout, found, closer.grant)
                 return _note_movers(closer, note, *beyond)
         state.restore(before)

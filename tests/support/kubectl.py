@@ -128,7 +128,8 @@ def main() -> int:
         each.add_argument("-n", "--namespace", default="default")
     options = parser.parse_args(arguments)
     if options.context not in {None, "test"}:
-        fail(f'error: context "{options.context}" does not exist')
+        log = 'E1126 06:00:00.000001    4711 memcache.go:265] "Unhandled Error" err="refused"'
+        fail(f'{log}\n{log}\nerror: context "{options.context}" does not exist')
     cluster = Cluster(json.loads(Path(os.environ["KUBECTL_CLUSTER"]).read_text()))
     if options.verb == "exec":
         return cluster.execute(options, command)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.__main__ import NAMES
 from benchmarks.__main__ import main as benchmark
@@ -290,6 +291,14 @@ def test_what_is_made_is_a_target() -> None:
     for page in PAGES:
         named = re.findall(r"(?:^|`)make ([\w-]+)", page.read_text(), re.MULTILINE)
         assert {*named} <= targets, page.name
+
+
+def test_what_the_page_shows_of_a_malformed_machine_is_what_is_printed() -> None:
+    page = (PROJECT / "docs/synthetic.md").read_text()
+    (given,) = re.findall(r"malformed specification, here `(.*?)`", page)
+    (shown,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    done = CliRunner().invoke(main, ["topology", "--synthetic", given], prog_name="nri-policy")
+    assert done.stderr == shown
 
 
 def test_every_benchmark_is_named() -> None:

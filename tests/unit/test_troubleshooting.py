@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.daemon import pod, served
+from tests.unit.cli.test_asking import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
 # what the first column of the table of refusals quotes, but for parts of a message
@@ -49,6 +50,17 @@ def test_a_refusal_reads_as_it_is_quoted(
     assert text in error
 
 
+def test_explain_says_why_a_container_shares_as_it_is_quoted(tmp_path: Path) -> None:
+    (text,) = re.findall(r"though Guaranteed \| `explain`: `([^`]*)`", PAGE)
+
+    async def explained() -> str:
+        async with served(tmp_path) as node:
+            await node.start(pod("small", "250m"))
+            return (await asyncio.to_thread(run, node.socket, "explain", "small")).stdout
+
+    assert text in asyncio.run(explained())
+
+
 def test_other_messages_that_are_quoted_are_in_the_program() -> None:
     sources = "".join(
         path.read_text() for path in (Path(__file__).parents[2] / "nri_policy").rglob("*.py")
@@ -59,6 +71,8 @@ def test_other_messages_that_are_quoted_are_in_the_program() -> None:
         "Changed by others",
         "strict hints",
         "its CPUs are not isolated because",
+        "it ran on CPUs",
+        "by the pod's object",
     ):
         assert text in PAGE, text
         assert text in sources, text

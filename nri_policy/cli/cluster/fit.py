@@ -57,7 +57,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     service: Service | None,
     form: str,
 ) -> None:
-    """Show which nodes take a pod now, and which of their NUMA zones have room for it.
+    """Show which nodes and NUMA zones have room for a pod now.
 
     Each node is listed with its score, of which 100 is the best, or with the reason why it does not
     take the pod. A node that does not align the pod to zones has no score. This looks at one pod

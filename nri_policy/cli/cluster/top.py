@@ -19,7 +19,10 @@ from nri_policy.cluster.report.group_rows import GroupRow, group_rows
 @watch_option
 @form_option
 def top(source: ClusterSource, watch: bool, form: str) -> None:
-    """Show the placement groups: degraded ones first, then those that wait, in their order."""
+    """Show the placement groups, those that need attention first.
+
+    Degraded ones come first, then those that wait, in their order.
+    """
 
     def show() -> None:
         snapshot, _ = source.read(nodes=False)

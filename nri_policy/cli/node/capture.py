@@ -35,6 +35,8 @@ def command(file: Path, host_root: Path, force: bool) -> None:
     processes, pods or the host, no serial numbers and no network addresses. Root is not needed:
     files that only root can read are left out and listed.
     """
+    if not file.name.endswith(".tar.xz"):
+        raise click.UsageError(f"{file}: a capture is a .tar.xz file; give it such a name")
     if os.path.lexists(file) and not force:
         raise Failure(f"{file} exists already; --force replaces it")
     packed = BytesIO()  # whole before it is written: a few hundred KB, for 4096 CPUs some MB

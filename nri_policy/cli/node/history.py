@@ -74,7 +74,9 @@ class _Moment(click.ParamType[str]):
 def command(
     name: str | None, since: str | None, until: str | None, journal: Path, form: str
 ) -> None:
-    """Show what happened on the node: the recorded events and decisions, oldest first.
+    """Show what happened on the node, to all containers or a pod.
+
+    Lists the recorded events and decisions, oldest first.
 
     With [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER only what concerned these containers: their own
     events, and those of others that changed them.

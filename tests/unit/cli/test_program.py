@@ -45,6 +45,14 @@ def test_a_wrong_usage_is_one_line_on_stderr_and_code_2(args: list[str], message
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", message)
 
 
+@pytest.mark.parametrize("group", [[], ["config"], ["cluster"]])
+def test_a_list_of_commands_says_of_each_in_full_what_it_does(group: list[str]) -> None:
+    _, out, _ = ended(*group, "--help")
+    listed = out.partition("Commands:\n")[2]
+    assert listed
+    assert "..." not in listed
+
+
 def test_help_names_every_sub_command_on_stdout() -> None:
     code, out, err = ended("--help")
     assert (code, err) == (0, "")

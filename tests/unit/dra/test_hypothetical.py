@@ -145,7 +145,7 @@ def test_a_selector_that_is_not_evaluated_is_said() -> None:
     odd: dict[str, Any] = {"selectors": [{"cel": {"expression": expression}}]}
     own = claim("own", {"name": "cpu", "exactly": exactly("2", **odd)})
     warnings = tried(EngineDriver(**ON), own, user("web", claim="own")).warnings
-    assert any("the claim own were evaluated: it may get other devices" in w for w in warnings)
+    assert any("the claim own were evaluated: kube-scheduler may choose" in w for w in warnings)
 
 
 MATCH, DISTINCT = ({each: f"{DOMAIN}/numaNode"} for each in ("matchAttribute", "distinctAttribute"))

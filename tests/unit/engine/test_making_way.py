@@ -55,7 +55,7 @@ def test_a_sharer_moves_up_so_that_exclusive_cpus_lie_on_one_package() -> None:
         f"moved from socket #1 to root: {large.full_name} needs CPUs close together",
     )
     assert notes(driver, large) == (
-        f"its CPUs are closer together because these moved to wider pools: {far.full_name}",
+        f"its CPUs are closer together because {far.full_name} moved to a wider pool",
     )
     causes = {each.container_id: each.cause for each in driver.decision.changes}
     assert causes == {far.id: notes(driver, far)[0]}

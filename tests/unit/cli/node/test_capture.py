@@ -34,6 +34,13 @@ def test_a_capture_shows_the_same_topology(root: Path, tmp_path: Path) -> None:
     assert again == there
 
 
+def test_a_name_that_promises_another_format_is_refused(root: Path, tmp_path: Path) -> None:
+    refused = _run("capture", tmp_path / "c.zip", "--host-root", root)
+    assert refused.exit_code == Exit.USAGE
+    assert "a capture is a .tar.xz file" in refused.stderr
+    assert not (tmp_path / "c.zip").exists()
+
+
 def test_nothing_is_overwritten_unless_that_is_asked_for(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "c.tar.xz"
     file.write_text("precious")
