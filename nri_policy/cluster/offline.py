@@ -27,9 +27,10 @@ import msgspec
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.group import GROUP_LABEL, hosts_of, read_group
 from nri_policy.cluster.objects.kueue import assigned_group, group_of
-from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster
@@ -103,4 +104,28 @@ def engine_of(
     assigned = (group_of(each) for each in snapshot.workloads)
     for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
         engine.set_group(group)
+    for pod in pods_elsewhere(snapshot):
+        engine.set_member(pod, None)
     return engine
+
+
+def pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
+    """Return the pods that run where their group has no place: they count there, beside these.
+
+    Only of groups whose places are on hosts.
+    """
+    hosts = {each.name: each.labels.get(HOSTNAME, each.name) for each in snapshot.nodes}
+    places = {
+        (group.namespace, group.name): hosts_of(group)
+        for group in snapshot.groups
+        if group.status.assignments
+        and all(HOSTNAME in each.levels for each in group.status.assignments)
+    }
+    found = []
+    for pod in snapshot.pods if places else ():
+        group = pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL, "")
+        own = places.get((pod.namespace, group))
+        there = pod.node in hosts and not pod.finished
+        if own is not None and there and hosts[pod.node] not in own:
+            found.append(pod)
+    return found

@@ -28,7 +28,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.objects.workload import read_groups
-from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.offline import engine_of, pods_elsewhere
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.foundation.garbage import collection_paused
@@ -154,6 +154,9 @@ def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
     lost = sum(bool(each.node) and each.node not in names for each in snapshot.pods)
     if lost:
         yield f"note: {counted(lost, 'pod')} on nodes that are not in the files"
+    if strays := pods_elsewhere(snapshot):
+        stray = some(f"{each.namespace}/{each.name}" for each in strays)
+        yield f"note: pods outside their groups' places count where they run: {stray}"
     lost = sum(each.node not in names for each in snapshot.zones)
     if lost:
         yield f"note: {counted(lost, 'NodeResourceTopology object')} without a node in the files"
