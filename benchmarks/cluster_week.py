@@ -83,9 +83,9 @@ def _row(name: str, weeks: list[Figures]) -> None:
         of_kind = [each.kinds[number] for each in weeks]
 
         def minutes(field: str, of: list[KindFigures] = of_kind) -> float:
-            return float(mean(getattr(each, field) for each in of)) / 60
+            return float(mean(getattr(each, field) or 0.0 for each in of)) / 60
 
-        racks = mean(each.racks for each in of_kind)
+        racks = mean(each.racks or 0.0 for each in of_kind)
         jobs = round(mean(each.jobs for each in of_kind))
         print(
             f"{name:14} {kind:8} {jobs:6} {minutes('mean_wait'):9.1f} {minutes('p99_wait'):9.1f}"

@@ -156,7 +156,7 @@ def _print_picture(engine: Engine, report: Report, frames: Frames, form: str) ->
         groups=[] if moments else groups,
         cluster=None if moments else cluster,
         totals=totals(end),
-        notes=[_summary(figures), *left(end)],
+        notes=[*_notes(figures), *left(end)],
     )
     print_page(cluster_page("Simulation", frames.legend, parts, moments))
 
@@ -200,7 +200,7 @@ def _draw(report: Report) -> Iterator[Table | Text]:
         for group in each.groups:
             pods = ", ".join(f"{name}: {count}" for name, count in group.domains.items())
             mark, style = ("*", "bold") if group.change else (" ", "")
-            where = pods or group.message
+            where = "; ".join(each for each in (pods, group.message) if each)
             table.add_row(f"{mark} {group.name}", group.state, where, group.change, style=style)
         if each.groups:
             yield table
@@ -215,15 +215,24 @@ def _draw(report: Report) -> Iterator[Table | Text]:
     for row in _rows(figures):
         table.add_row(*row)
     yield table
-    yield Text(_summary(figures))
+    yield from map(Text, _notes(figures))
 
 
 def _rows(figures: Figures) -> Iterator[list[str]]:
     """Yield what came of the jobs of each kind."""
     for kind in figures.kinds:
         waits = (kind.mean_wait, kind.p99_wait, kind.longest_wait)
-        numbers = (kind.jobs, kind.placed, kind.refused)
-        yield [kind.kind, *map(str, numbers), *map(_duration, waits), f"{kind.racks:.2f}"]
+        numbers = (kind.jobs, kind.placed, kind.never_placed)
+        racks = "-" if kind.racks is None else f"{kind.racks:.2f}"
+        yield [kind.kind, *map(str, numbers), *map(_duration, waits), racks]
+
+
+def _notes(figures: Figures) -> Iterator[str]:
+    """Yield what came of everything, and why jobs of a kind were never placed."""
+    yield _summary(figures)
+    for kind in figures.kinds:
+        if kind.why:
+            yield f"never placed: {kind.why}"
 
 
 def _summary(figures: Figures) -> str:
@@ -232,12 +241,16 @@ def _summary(figures: Figures) -> str:
         used = (f"{name} {share:.1%}" for name, share in figures.utilisation.items())
         parts.append(f"in use until the last job came: {', '.join(used)}")
     parts.append(f"{counted(figures.moves, 'pod')} moved from failed nodes")
-    parts.append(f"attempts without room: {figures.refusals}")
+    if figures.lost:
+        parts.append(f"{counted(figures.lost, 'group')} ended without room for such pods")
+    parts.append(f"attempts without room: {figures.attempts_without_room}")
     return "; ".join(parts)
 
 
-def _duration(seconds: float) -> str:
-    """Return seconds as people read them: 35 s, 12 min, 4.2 h."""
+def _duration(seconds: float | None) -> str:
+    """Return seconds as people read them: 35 s, 12 min, 4.2 h; a dash for none."""
+    if seconds is None:
+        return "-"
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:

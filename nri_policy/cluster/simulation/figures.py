@@ -1,4 +1,4 @@
-"""What a simulation came to: waits by kind of job, utilisation, racks, moves, refusals."""
+"""What a simulation came to: waits by kind of job, utilisation, racks, moves, attempts."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ POINTS = 200  # of a time line
 
 
 class KindFigures(Struct, frozen=True, rename="camel"):
-    """The jobs of one kind; waits in seconds, of those that were placed."""
+    """The jobs of one kind; waits in seconds, of those that were placed: None where none was."""
 
     kind: str
     jobs: int
     placed: int
-    refused: int  # they would not fit an empty cluster
-    mean_wait: float
-    p99_wait: float
-    longest_wait: float
-    racks: float  # domains above hosts, for one job
+    never_placed: int
+    mean_wait: float | None
+    p99_wait: float | None
+    longest_wait: float | None
+    racks: float | None  # domains above hosts, for one job
+    why: str = ""  # the last message of one that was never placed
 
 
 class Point(Struct, frozen=True):
@@ -44,7 +45,8 @@ class Figures(Struct, frozen=True, rename="camel"):
     kinds: list[KindFigures]
     utilisation: dict[str, float]  # share, by resource that the jobs ask for
     moves: int  # pods that were placed anew, because a node failed
-    refusals: int  # tries that did not place a group
+    lost: int  # groups that ended because a node failed
+    attempts_without_room: int
     timeline: list[Point]
 
 
@@ -52,7 +54,7 @@ class _Job(Struct):
     kind: str
     since: float
     wait: float | None = None
-    refused: bool = False
+    message: str = ""  # of the last attempt
     racks: int = 0
 
 
@@ -68,7 +70,7 @@ class Recorder:
             self._capacity.update(node.allocatable)
             host = node.labels.get(HOSTNAME, node.name)
             self._rack[host] = node.labels.get(above[0], "") if above else ""
-        self.moves = self.refusals = 0
+        self.moves = self.lost = self.attempts_without_room = 0
         self._jobs: dict[str, _Job] = {}
         self._used: Counter[str] = Counter()
         self._history: list[tuple[float, dict[str, int], int]] = []  # from then on
@@ -83,14 +85,14 @@ class Recorder:
         """Take in that a job got its places; one that had places before waits no longer."""
         job = self._jobs.get(name)
         if job is not None and job.wait is None:
-            job.wait, job.refused = now - job.since, False
+            job.wait = now - job.since
             job.racks = len({self._rack.get(host, "") for host in hosts_of(group)})
 
-    def note_refusal(self, name: str, *, hopeless: bool) -> None:
-        """Take in that a job was tried and did not fit; *hopeless*: not even an empty cluster."""
-        self.refusals += 1
+    def note_refusal(self, name: str, message: str) -> None:
+        """Take in that a job was tried and did not fit."""
+        self.attempts_without_room += 1
         if name in self._jobs:
-            self._jobs[name].refused = hopeless
+            self._jobs[name].message = message
 
     def use(self, amounts: Amounts) -> None:
         """Take in that so much more is used, or less where an amount is negative."""
@@ -116,23 +118,26 @@ class Recorder:
             kinds=[self._of_kind(kind) for kind in sorted(kinds)],
             utilisation=shares,
             moves=self.moves,
-            refusals=self.refusals,
+            lost=self.lost,
+            attempts_without_room=self.attempts_without_room,
             timeline=self._timeline(main, now),
         )
 
     def _of_kind(self, kind: str) -> KindFigures:
-        jobs = [each for each in self._jobs.values() if each.kind == kind]
-        waits = sorted(each.wait for each in jobs if each.wait is not None)
-        racks = [each.racks for each in jobs if each.wait is not None]
+        jobs = {name: each for name, each in self._jobs.items() if each.kind == kind}
+        waits = sorted(each.wait for each in jobs.values() if each.wait is not None)
+        racks = [each.racks for each in jobs.values() if each.wait is not None]
+        left = (f"{name}: {each.message}" for name, each in jobs.items() if each.wait is None)
         return KindFigures(
             kind=kind,
             jobs=len(jobs),
             placed=len(waits),
-            refused=sum(each.refused for each in jobs),
-            mean_wait=sum(waits) / max(len(waits), 1),
-            p99_wait=waits[ceil(0.99 * len(waits)) - 1] if waits else 0.0,
-            longest_wait=waits[-1] if waits else 0.0,
-            racks=sum(racks) / max(len(racks), 1),
+            never_placed=len(jobs) - len(waits),
+            mean_wait=sum(waits) / len(waits) if waits else None,
+            p99_wait=waits[ceil(0.99 * len(waits)) - 1] if waits else None,
+            longest_wait=waits[-1] if waits else None,
+            racks=sum(racks) / len(racks) if racks else None,
+            why=next(left, ""),
         )
 
     def _mean(self, name: str, until: float) -> float:

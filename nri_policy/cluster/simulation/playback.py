@@ -92,17 +92,23 @@ _ACTIONS = ("apply", "delete", "scale", "fail", "recover", "advance", "expect")
 
 
 def read_steps(documents: list[object]) -> list[Step]:
-    """Return the steps of a scenario; raises DocumentError."""
-    steps = []
+    """Return the steps of a scenario, by time; raises DocumentError."""
+    steps, now = [], 0.0
     for number, value in enumerate(documents):
         path = f"step {number + 1}"
         step = convert(value, Step, path)
         named = [name for name in _ACTIONS if getattr(step, name) is not None]
         if len(named) != 1:
             raise DocumentError(path, f"has {len(named)} of {', '.join(_ACTIONS)}")
-        for name, text in (("at", step.at), ("for", step.runs), ("advance", step.advance)):
-            if text is not None:
-                _seconds(text, join(path, name))
+        at, _, passed = (
+            0.0 if text is None else _seconds(text, join(path, name))
+            for name, text in (("at", step.at), ("for", step.runs), ("advance", step.advance))
+        )
+        if step.at is not None and at < now:
+            raise DocumentError(
+                join(path, "at"), f"{quoted(step.at)} is over: the steps before take {now:g} s"
+            )
+        now = max(now, at) + passed
         steps.append(step)
     return steps
 
@@ -338,7 +344,9 @@ class Simulation:
             found = self._engine.place(msgspec.structs.replace(group, status=status))
             if found.state == "Placed":
                 self._recorder.moves += sum(there[node] for node in unhealthy)
-            elif not policy.fail_fast:
+            elif policy.fail_fast:
+                self._recorder.lost += 1
+            else:
                 found = msgspec.structs.replace(status, state="Degraded", message=found.message)
             self._set(key, found)
 
@@ -361,7 +369,7 @@ class Simulation:
                 continue
             hopeless = self._waiting.is_hopeless(asked)
             queue.note_refusal(key, hopeless=hopeless)
-            self._recorder.note_refusal(_name(key), hopeless=hopeless)
+            self._recorder.note_refusal(_name(key), found.message)
             self._refuse(key, found.message, hopeless=hopeless)
 
     def _grow(self, key: Key, more: Counter[str]) -> None:
@@ -373,6 +381,7 @@ class Simulation:
             self._set(key, msgspec.structs.replace(found, state=group.status.state))
             return
         self._waiting.queue.note_refusal(key, hopeless=True)  # it runs: nothing is set aside for it
+        self._recorder.attempts_without_room += 1
         message = f"{counted(more.total(), 'more pod')} cannot be placed: {found.message}"
         self._set(key, msgspec.structs.replace(group.status, message=message))
 
@@ -404,7 +413,9 @@ class Simulation:
             return f"{pods} moved from {', '.join(left)} to {', '.join(came)}"
         if left or came:
             return f"{counted((left or came).total(), 'pod')} {'fewer' if left else 'more'}"
-        return "" if before.status == now.status else "another message or place"
+        moved = before.status.assignments != now.status.assignments
+        what = "other places" if moved else "another message"
+        return "" if before.status == now.status else what
 
     def _state(self, group: PlacementGroup) -> GroupState:
         pods: Counter[str] = Counter()

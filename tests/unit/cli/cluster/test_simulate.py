@@ -238,16 +238,42 @@ def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
     report = json.loads(text)
     gangs, huge = report["figures"]["kinds"]
     assert (code, report["steps"]) == (0, [])
-    assert (gangs["kind"], gangs["jobs"], gangs["placed"], gangs["refused"]) == ("gang", 3, 3, 0)
+    assert (gangs["kind"], gangs["jobs"], gangs["placed"]) == ("gang", 3, 3)
+    assert gangs["neverPlaced"] == 0
     assert (gangs["meanWait"], gangs["p99Wait"], gangs["racks"]) == (800.0, 2400.0, 1.0)
-    assert (huge["placed"], huge["refused"]) == (0, 1)
+    assert (huge["placed"], huge["neverPlaced"], huge["meanWait"]) == (0, 1, None)
+    assert huge["why"].startswith("default/d: ")
     assert report["figures"]["utilisation"] == {"cpu": 0.8}  # half for 10 of 25 minutes
     assert max(each["waiting"] for each in report["figures"]["timeline"]) == 2
     assert len(json.loads(run(*arguments, "--steps", "-o", "json")[1])["steps"]) == 4
     page = run(*arguments, "-o", "html")[1]
     assert ">gang</td>" in page
     assert ">40 min</td>" in page, "the longest wait"
-    assert "gang  " in run(*arguments)[1]
+    text = run(*arguments)[1]
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert rows[2] == "huge 1 0 1 - - - -"
+    assert rows[4].startswith('never placed: default/d: topology "default"')
+
+
+def test_steps_come_by_time(tmp_path: Path) -> None:
+    steps = [{"advance": "10m"}, {"at": "15m", "expect": {}}, {"at": "14m", "apply": []}]
+    (tmp_path / "w.json").write_text(json.dumps(steps))
+    code, text = run("simulate", "--workload", str(tmp_path / "w.json"), "--synthetic", SPEC)
+    assert (code, "step 3.at: '14m' is over: the steps before take 900 s" in text) == (2, True)
+
+
+def test_pods_without_room_and_groups_that_end_are_said(tmp_path: Path) -> None:
+    steps = [{"apply": [job("j", 4, required=RACK)]}, {"scale": {"j": 9}}, {"fail": ["host-1-1"]}]
+    (tmp_path / "s.json").write_text(json.dumps([*steps[:2], {"scale": {"j": 8}}, steps[2]]))
+    arguments = ("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC)
+    code, text = run(*arguments)
+    assert code == 0
+    assert "rack-1: 4; 5 more pods cannot be placed: " in text
+    assert "another message" in text
+    end = "0 pods moved from failed nodes; 1 group ended without room for such pods; "
+    assert text.splitlines()[-1] == f"{end}attempts without room: 1"
+    figures = json.loads(run(*arguments, "-o", "json")[1])["figures"]
+    assert (figures["lost"], figures["attemptsWithoutRoom"]) == (1, 1)
 
 
 def test_synthetic_jobs_are_the_same_for_the_same_seed() -> None:
