@@ -38,6 +38,8 @@ from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted
 from nri_policy.picture.racks import document, legend_of
@@ -159,9 +161,11 @@ def _asks(found: PodSetExplanation) -> str:
 
 
 def _no_room(found: PodSetExplanation) -> Iterator[str]:
-    """Yield how many hosts have no room for one pod, by reason, and some of them."""
+    """Yield how many leaves have no room for one pod, by reason, and some of them."""
+    other = "zone" if found.leaf.startswith(ZONE_LEVEL) else "domain"
+    leaf = "host" if found.leaf == HOSTNAME else other
     for reason, count in found.excluded.items():
-        text = f"no room for one pod: {count} of {counted(found.nodes, 'host')}: {reason}"
+        text = f"no room for one pod: {count} of {counted(found.nodes, leaf)}: {reason}"
         example = found.examples.get(reason)
         if example is None:
             yield text

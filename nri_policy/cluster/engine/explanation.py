@@ -56,6 +56,7 @@ class PodSetExplanation(Struct, frozen=True, rename="camel"):
     in_no_slice: int  # pods that there is room for, but in no whole slice
     nodes: int  # leaves that take part
     excluded: dict[str, int]  # reason -> leaves that cannot take one pod
+    leaf: str  # the level of leaves
     asks: dict[str, int] = {}  # what one pod requests: CPU in milli, all else absolute
     examples: dict[str, Excluded] = {}  # reason -> some of these leaves
 
@@ -147,6 +148,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         in_no_slice=sum(pods - slices * wanted.size for pods, slices, *_ in parts),
         nodes=total,
         excluded=excluded,
+        leaf=tree.shape.levels[-1],
         asks={name: amount for name, amount in sorted(asked.items()) if amount},
         examples=_examples(tree, kind, asked) if excluded else {},
     )

@@ -10,7 +10,7 @@ from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.request import Plan
-from nri_policy.cluster.objects.settings import Topology
+from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.foundation.wording import counted, did_you_mean
 from nri_policy.native._counts import Counts
 
@@ -41,16 +41,17 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
             text += f"allows to fit only {fits} out of {wanted} {unit}"
         else:
             text += f"doesn't allow to fit any of {wanted} {unit}"
-    return text + exclusion_text(counts, kind)
+    return text + _exclusion_text(levels[-1], counts, kind)
 
 
-def exclusion_text(counts: Counts, kind: Filter) -> str:
-    """Return the end of the text: the leaves that cannot take one pod, by reason."""
+def _exclusion_text(level: str, counts: Counts, kind: Filter) -> str:
+    """Return the end of the text: the leaves, of *level*, that cannot take one pod, by reason."""
     total, reasons = exclusions(counts, kind)
     if not reasons:
         return ""
     parts = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
-    return f". Total nodes: {total}; excluded: {parts}"
+    leaves = "zones" if level.startswith(ZONE_LEVEL) else "nodes"  # the latter is Kueue's word
+    return f". Total {leaves}: {total}; excluded: {parts}"
 
 
 def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:

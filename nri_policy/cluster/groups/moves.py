@@ -179,8 +179,8 @@ class _Search:
         if refused:
             first, why = next(iter(refused.items()))
             self._left_out = (
-                f"no pod is to move for {counted(len(refused), 'node')}, where the group's pods are"
-                f" aligned to one NUMA node, and refused even if the host is empty ({first}: {why})"
+                f"no pod is to move for {counted(len(refused), 'node')}, which would refuse the"
+                f" group's pods even when empty, aligning pods to one NUMA node ({first}: {why})"
             )
             self._engine = self._open.without_nodes(refused)
 

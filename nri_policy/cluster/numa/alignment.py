@@ -20,6 +20,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.shortage import zone_shortage
+from nri_policy.cluster.objects.annotations import SLICE_LEVEL, SLICE_SIZE
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -35,8 +36,9 @@ from nri_policy.foundation.wording import counted
 # names of nodes -> their zones, less what is promised of them: a fork to try things in
 ForkOf = Callable[[Collection[str]], LiveZones]
 
-_WHEN_EMPTY = "even if the host is empty"
+_WHEN_EMPTY = "even if it is empty"
 _NOW = "while its zones are as full as now"
+_HINT = f'ask for whole zones ({SLICE_LEVEL}: {ZONE_LEVEL}{NODE_TYPE}, {SLICE_SIZE}: "1"), or '
 
 
 class _Pods(Struct, frozen=True):
@@ -87,8 +89,10 @@ class Alignment:
 
         One sentence for nodes that are too small even when they are empty, one for those that have
         no room now. The pods of places that the group had before may be what fills the zones, so
-        that these count as empty.
+        that these count as empty. Of a group without places it is said which nodes are too small.
         """
+        if not status.assignments:
+            return Refusals({}, [*self._too_small(group)])
         before, hosts = self._by_host(group), self._by_host(replace(group, status=status))
         aligned = {host: nodes for host in hosts if (nodes := self._aligned(host))}
         new = {host: _without_places(hosts[host], before.get(host, ())) for host in aligned}
@@ -104,6 +108,19 @@ class Alignment:
         for (name, _), own in found.items():
             pods[name] += sum(each.pods for each in own.values())
         return Refusals(dict(pods), [*_notes(group, status, found)])
+
+    def _too_small(self, group: PlacementGroup) -> Iterator[str]:
+        """Yield a sentence for each pod set of which nodes refuse every pod, even when empty."""
+        nodes = self._engine.view.nodes
+        for each in group.pod_sets:
+            refused = self.refused_when_empty(nodes.values(), each.template.spec)
+            if each.count and refused:
+                node, why = next(iter(refused.items()))
+                yield (
+                    f"{group.namespace}/{group.name}, pod set {each.name}: {len(refused)} of"
+                    f" {counted(len(nodes), 'node')} would refuse its pods even when empty, as they"
+                    f" align pods to one NUMA node ({node}: {why})"
+                )
 
     def refused_when_empty(self, nodes: Iterable[ClusterNode], spec: PodSpec) -> dict[str, str]:
         """Return why nodes refuse a pod of *spec* even if they are empty, for those that do."""
@@ -303,13 +320,11 @@ def _notes(
                 pods, of = (
                     sum(getattr(one, name) for one in refused.values()) for name in ("pods", "of")
                 )
-                some = "" if pods == of else f"{pods} of {of} "
+                some = "its pods" if pods == of else f"{pods} of {of} of its pods"
                 node, first = next(iter(refused.items()))
-                zones = each.levels[-1] != HOSTNAME
-                hint = "" if zones else "name a level of zones in the request, or "
+                hint = _HINT if each.levels[-1] == HOSTNAME else ""
                 yield (
                     f"{group.namespace}/{group.name}, pod set {each.pod_set}: on {len(refused)} of"
-                    f" {counted(hosts, 'host')} its pods are aligned to one NUMA node, and"
-                    f" {some}refused {when} ({node}: {first.why});"
-                    f' {hint}see "cluster fit"'
+                    f" {counted(hosts, 'host')} the node aligns pods to one NUMA node, and refuses"
+                    f' {some} {when} ({node}: {first.why}); {hint}see "cluster fit"'
                 )

@@ -74,7 +74,7 @@ def test_each_pod_is_whole_in_one_numa_node() -> None:
     ]
     status = place(group(pod_set(6, WHOLE, cpu=4)))
     assert status["message"] == (
-        'topology "default" allows to fit only 5 out of 6 pod(s). Total nodes: 8; excluded:'
+        'topology "default" allows to fit only 5 out of 6 pod(s). Total zones: 8; excluded:'
         ' resource "cpu": 3'
     )
 

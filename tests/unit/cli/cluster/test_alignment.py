@@ -22,14 +22,15 @@ from tests.unit.cluster.numa.test_extender import node, pod, zones
 from tests.unit.cluster.written import group, pod_set
 
 LARGE = "zone:1 rack:2 host:2 cpu:32 memory:128Gi socket:2 numa:2"  # zones of 8 CPUs
-HINT = 'name a level of zones in the request, or see "cluster fit"'
+ZONES = "kueue.x-k8s.io/podset-slice-required-topology: zone/Node"
+HINT = f'ask for whole zones ({ZONES}, kueue.x-k8s.io/podset-slice-size: "1"), or see "cluster fit"'
 TOO_SMALL = (
-    "its pods are aligned to one NUMA node, and refused even if the host is empty (host-1-1-1:"
+    "the node aligns pods to one NUMA node, and refuses its pods even if it is empty (host-1-1-1:"
     f" cannot align container: cpu: 12 asked, 8 in an empty zone); {HINT}"
 )
 FULL = (
-    "its pods are aligned to one NUMA node, and refused while its zones are as full as now (n:"
-    f" cannot align container: cpu: 4 asked, 1 left in node-0, 8 in an empty zone); {HINT}"
+    "the node aligns pods to one NUMA node, and refuses its pods while its zones are as full as now"
+    f" (n: cannot align container: cpu: 4 asked, 1 left in node-0, 8 in an empty zone); {HINT}"
 )
 
 
@@ -83,6 +84,29 @@ def test_all_hosts_with_such_zones_count(tmp_path: Path) -> None:
 
 def test_pods_that_fit_their_zones_have_no_note(tmp_path: Path) -> None:
     assert notes(tmp_path, asked_group(8, 8), "--synthetic", LARGE) == ([], [])
+
+
+def test_a_group_without_room_is_told_of_zones_that_are_too_small(tmp_path: Path) -> None:
+    """Fewer pods would find room, but no node that takes them."""
+    found = (
+        "default/g, pod set main: 4 of 4 nodes would refuse its pods even when empty, as they align"
+        " pods to one NUMA node (host-1-1-1: cannot align container: cpu: 12 asked, 8 in an empty"
+        " zone)"
+    )
+    assert notes(tmp_path, asked_group(9, 12), "--synthetic", LARGE) == ([found], [found])
+    assert notes(tmp_path, asked_group(17, 8), "--synthetic", LARGE) == ([], [])
+
+
+def test_zones_are_not_counted_as_hosts(tmp_path: Path) -> None:
+    request = {
+        "required": "topology.kubernetes.io/zone",
+        "slices": [{"level": "zone/Node", "size": 1}],
+    }
+    one = pod_set(1, request) | {"template": {"spec": pod("p", 12)["spec"]}}
+    file = write(tmp_path / "asked.yaml", {"kind": "PlacementGroup"} | group(one))
+    text = " ".join(run("explain", "-f", file, "--synthetic", LARGE)[1].split())
+    assert 'Total zones: 16; excluded: resource "cpu": 16' in text
+    assert "no room for one pod: 16 of 16 zones: " in text
 
 
 @pytest.mark.parametrize(
@@ -159,9 +183,9 @@ def test_the_headline_says_what_nodes_would_refuse(tmp_path: Path) -> None:
     ]
     assert first == "default/g: 1 of 2 pods fit; their hosts would refuse the others"
     assert note.startswith(
-        "default/g, pod set main: on 1 of 1 host its pods are aligned to one NUMA node, and 1 of 2"
-        " refused while its zones are as full as now (n: cannot align container: 1 of 2 fit"
-        f" together); {HINT}"
+        "default/g, pod set main: on 1 of 1 host the node aligns pods to one NUMA node, and refuses"
+        " 1 of 2 of its pods while its zones are as full as now (n: cannot align container: 1 of 2"
+        f" fit together); {HINT}"
     )
     text = explained(tmp_path, 1, 12, where)
     assert text.startswith("default/g: its hosts have room, but would refuse all of its pods\n")

@@ -102,7 +102,7 @@ def test_it_says_what_zones_keep_the_group_from(tmp_path: Path) -> None:
     code, text = run("plan", "-f", asked, "--synthetic", zones)
     assert code == 1
     assert " ".join(text.split()).endswith(
-        "note: no pod is to move for 4 nodes, where the group's pods are aligned to one NUMA node,"
-        " and refused even if the host is empty (host-1-1-1: cannot align container: cpu: 12 asked,"
+        "note: no pod is to move for 4 nodes, which would refuse the group's pods even when empty,"
+        " aligning pods to one NUMA node (host-1-1-1: cannot align container: cpu: 12 asked,"
         " 8 in an empty zone)"
     )

@@ -278,7 +278,9 @@ def test_it_is_said_where_that_leaves_no_plan() -> None:
     found = plan(*crowd, asked=guaranteed(1, 4), zones=small)
     assert (found.status.state, found.moves) == ("Unplaceable", [])
     [note] = found.notes
-    assert note.startswith("no pod is to move for 4 nodes, where the group's pods are aligned to")
+    assert note.startswith(
+        "no pod is to move for 4 nodes, which would refuse the group's pods even when"
+    )
     assert "(a1: cannot align container: cpu: 4 asked, 2 in an empty zone)" in note
 
 
@@ -294,4 +296,4 @@ def test_a_group_that_fits_but_in_no_zone_has_a_note() -> None:
     found = plan(asked=guaranteed(2, 4), zones=zones)
     assert (found.status.state, found.moves) == ("Placed", [])
     [note] = found.notes
-    assert "on 2 of 2 hosts its pods are aligned to one NUMA node, and refused even if" in note
+    assert "on 2 of 2 hosts the node aligns pods to one NUMA node, and refuses its" in note
