@@ -57,6 +57,19 @@ def test_one_that_fits_nowhere_shares_what_the_others_leave() -> None:
     assert "no pool has room" in driver.refuse(nodes.container(1000)), "what it uses is used"
 
 
+def test_one_that_names_an_unknown_class_is_admitted_without_it() -> None:
+    """Others are refused; what is wrong is said of both."""
+    driver = EngineDriver(schedulingClasses=[{"name": "calm", "policy": "batch"}])
+    wrong = {f"scheduling-class.{DOMAIN}/pod": "clam"}
+    text = driver.refuse(nodes.container(1000, annotations=wrong))
+    assert "did you mean 'calm'?" in text
+    late = nodes.container(1000, annotations=wrong)
+    admit(driver, late)
+    assert driver.cpus(late)
+    assert driver.decision.warnings == (text,)
+    assert driver.engine.state.classes[late.id].lacking == (text,)
+
+
 @pytest.mark.parametrize("static", ["true", "false"])
 def test_with_all_cpus_taken_it_shares_the_reserved_ones(static: str) -> None:
     driver = EngineDriver()

@@ -327,6 +327,9 @@ def test_a_pod_s_resize_grows_and_shrinks_its_room_beside_its_slices() -> None:
     assert "cannot shrink to 1 CPU: its containers have 2 exclusive CPUs of it" in text
     text = driver.refuse(Resized(container_id=whole.id, resources=nodes.resources(3500, 3500)))
     assert "a room is whole CPUs" in text
+    impossible = replace(nodes.resources(3000, 3000), cpu_shares=1 << 40)
+    text = driver.refuse(Resized(container_id=whole.id, resources=impossible))
+    assert text.startswith("CPU shares of 1099511627776: the kernel takes")
     pool = driver.engine.state.rooms[whole.id].grant.pool
     driver.handle(Resized(container_id=whole.id, resources=nodes.resources(4000, 4000)))
     bookkeeping.check(driver.engine, driver.runtime)

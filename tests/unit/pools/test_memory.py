@@ -135,6 +135,18 @@ def test_more_in_use_than_there_is_is_flagged_and_never_fatal() -> None:
     assert at.free(ids("0")) == 6 * GIB
 
 
+def test_what_is_missing_is_known_again_from_a_snapshot() -> None:
+    at, twin = supply(PLAIN), supply(PLAIN)
+    at.adopt(0, request(10, id="a"), ids("0"))
+    at.adopt(0, request(10, id="b", movable=False), ids("0"))
+    twin.restore(at.snapshot())
+    assert twin.missing == at.missing == 4 * GIB
+    twin.release("a")
+    assert twin.missing == 0, "it is booked as soon as it fits"
+    twin.restore(at.snapshot())
+    assert twin.missing == 4 * GIB
+
+
 def test_nodes_that_are_gone_are_left_out_of_an_adopted_zone() -> None:
     machine = with_nodes(nodes.machine(PLAIN), memory={3: 0})
     at = supply(machine=machine)

@@ -1,0 +1,27 @@
+"""How many CPUs are published for claims."""
+
+from __future__ import annotations
+
+from nri_policy.dra.devices import published
+from nri_policy.engine.event import Resized, ResizeEnded
+from nri_policy.node import view_of
+from tests.support import nodes
+from tests.support.engine_driver import EngineDriver
+
+
+def test_what_a_resize_frees_is_published_once_it_is_in_force() -> None:
+    """Until then it is the container's, and the scheduler must not give it away."""
+    driver, container = EngineDriver(), nodes.container(3000)
+
+    def total() -> int:
+        return sum(each.cpus for each in published(view_of(driver.engine), {}))
+
+    driver.create(container)
+    before = total()
+    resized = Resized(
+        container_id=container.id, resources=nodes.resources(1000, 1000), certain=False
+    )
+    driver.handle(resized)
+    assert total() == before
+    driver.handle(ResizeEnded(container_id=container.id))
+    assert total() == before + 2
