@@ -145,6 +145,18 @@ async def test_who_is_where_it_is_to_be_hears_of_another_quota_at_leisure(tmp_pa
         assert it.update_queue.ledger.some_untold.is_set()
 
 
+async def test_the_answer_about_a_resize_tells_of_the_container_itself(tmp_path: Path) -> None:
+    """It was in its place already, and the runtime believed it elsewhere."""
+    async with scene(tmp_path) as it:
+        ledger, placement = it.update_queue.ledger, it.placement(0)
+        ledger.owe(it.ids[0], 0.0)
+        it.update_queue.answered(placement)
+        assert not ledger.untold
+        known = ledger.known(it.ids[0])
+        assert known is not None
+        assert known.has(placement)
+
+
 async def test_the_next_response_takes_along_what_others_have_not_heard(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
