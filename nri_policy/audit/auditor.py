@@ -125,7 +125,7 @@ class Auditor:
         self._started: dict[str, None] = {}  # whose first processes are still to be looked at
         self._some_started = asyncio.Event()
 
-    def started(self, container_id: str) -> None:
+    def note_start(self, container_id: str) -> None:
         """Have the first process of a container looked at that has just started."""
         self._started[container_id] = None
         self._some_started.set()

@@ -63,12 +63,12 @@ class NodeSource:
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended, though the runtime has not said so."""
         for each in await self._events.release(container_ids, ContainerState.RUNNING):
-            self._findings.ended(each)
+            self._findings.report_end(each)
 
     async def give_up(self, container_ids: Collection[str]) -> None:
         """Release containers whose creation the runtime has given up without saying so."""
         for each in await self._events.release(container_ids, ContainerState.CREATED):
-            self._findings.given_up(each)
+            self._findings.report_given_up(each)
 
     async def clear(self, pod_ids: Collection[str]) -> None:
         """Release the rooms of pods whose end the runtime has not said."""

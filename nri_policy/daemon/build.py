@@ -269,7 +269,7 @@ class Daemon:
         return ""
 
     def _start(self, container_id: str) -> None:
-        self.auditor.started(container_id)
+        self.auditor.note_start(container_id)
         self._overlaps.hasten()
 
     def _topology_changed(self) -> None:

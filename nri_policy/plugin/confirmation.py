@@ -73,12 +73,12 @@ class Confirmations:
         """Whether the runtime is about to create, start or update any container."""
         return any(phase is not Phase.CREATED for phase in self._phases.values())
 
-    def heard(self, now: float) -> None:
+    def note_request(self, now: float) -> None:
         """Take note of a request *now*: the runtime has handled all answers before it."""
         self._events += 1
         self.latest = now
 
-    def answered(self, container_id: str, now: float) -> None:
+    def note_answer(self, container_id: str, now: float) -> None:
         """Take note of what went to a container with the answer about itself."""
         self.sent[container_id] = Sent(since=now, event=self._events, lost=False)
 
@@ -88,7 +88,7 @@ class Confirmations:
             lost = self.phase(each) is not Phase.RUNNING
             self.sent[each] = Sent(since=now, event=self._events, lost=lost)
 
-    def handled(self, container_id: str) -> bool:
+    def has_handled(self, container_id: str) -> bool:
         """Return whether the runtime has certainly handled what a container was sent."""
         return self.sent[container_id].event < self._events
 

@@ -305,7 +305,7 @@ class Enforcement:
         if case.found is None:
             if phase is Phase.RUNNING and sent.lost:
                 self._again(case.placement, hurry=True)
-            elif phase is Phase.RUNNING and (late or self._confirmations.handled(each)):
+            elif phase is Phase.RUNNING and (late or self._confirmations.has_handled(each)):
                 self._confirm(each)
         elif self._in_force(case):
             if phase in SETTLED:

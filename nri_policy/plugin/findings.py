@@ -56,12 +56,12 @@ class Findings:
         done = f"it is still there: {found.error}" if found.error else "it was moved off them"
         self._found(Finding.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
 
-    def ended(self, container: Container) -> None:
+    def report_end(self, container: Container) -> None:
         """Take note of a container that was released, though the runtime has not said so."""
         text = "has no process any more, but the runtime did not report its end; its CPUs are free"
         self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
 
-    def given_up(self, container: Container) -> None:
+    def report_given_up(self, container: Container) -> None:
         """Take note of a container that was created and will not be started."""
         text = "was never started and has no process; its CPUs are free"
         self._found(Finding.ENDED, container, "EndedWithoutEvent", text)

@@ -61,7 +61,7 @@ class PolicyPlugin:
     def begin(self, call: Call) -> None:
         """Hear of a request: the runtime has handled all answers before it."""
         self._update_queue.request = call
-        self._confirmations.heard(self._update_queue.clock.now())
+        self._confirmations.note_request(self._update_queue.clock.now())
 
     def end(self) -> None:
         """Hear that a request was handled."""
@@ -150,7 +150,7 @@ class PolicyPlugin:
         changed yet.
         """
         asked, pod_id = resources_of(request.linux_resources), request.pod.id
-        whole = self._pods.asked(pod_id, asked)
+        whole = self._pods.amounts_after(pod_id, asked)
         if only := self._pods.only_container(pod_id):
             self._resizes.foresee(only, whole)
         self._decisions.decide(Resized(container_id=pod_id, resources=whole))
@@ -199,7 +199,7 @@ class PolicyPlugin:
         if decision.placement is not None:
             own = self._update_queue.own(decision.placement)
             response.adjust.CopyFrom(adjustment_of(own, decision.classes))
-            self._update_queue.answered(own, creating=True)
+            self._update_queue.note_answer(own, creating=True)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
@@ -209,15 +209,15 @@ class PolicyPlugin:
 
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
-        self._pods.started(pod, container)
-        self._update_queue.created(container.id)
+        self._pods.note_start(pod, container)
+        self._update_queue.note_creation(container.id)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
         self._resources.show(container.id)
         self._confirmations.enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
         if placed is not None and (own := placed.grant.own | placed.grant.rest):
-            await self._writing.cleared(own)
+            await self._writing.wait_until_clear(own)
         await self._quotas.start(pod.id)
         await self._enforcement.settle(container.id)
 
@@ -251,7 +251,7 @@ class PolicyPlugin:
         resources: nri_pb2.LinuxResources,
     ) -> nri_pb2.UpdateContainerResponse:
         """Return where a resized container must run now, and who has to move for it."""
-        self._pods.resized(pod.id)
+        self._pods.forget_object(pod.id)
         self._quotas.expect([pod.id])
         whole = self._pods.amounts(pod.id)
         decision = self._resizes.begin(container.id, resources_of(resources), whole)
@@ -262,7 +262,7 @@ class PolicyPlugin:
             return nri_pb2.UpdateContainerResponse(update=others)
         own = update_of(self._update_queue.own(decision.placement), ignore_failure=False)
         response = nri_pb2.UpdateContainerResponse(update=[own, *others])
-        self._resizes.answered(container.id)
+        self._resizes.note_answer(container.id)
         return response
 
     async def post_update_container(
@@ -288,7 +288,7 @@ class PolicyPlugin:
             return nri_pb2.StopContainerResponse(update=self._update_queue.take())
         self._parts.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
-        self._update_queue.ended(container.id)
+        self._update_queue.note_end(container.id)
         self._quotas.expect([pod.id])
         await self._writing.release()
         return nri_pb2.StopContainerResponse(

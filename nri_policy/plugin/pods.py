@@ -220,12 +220,12 @@ class Pods:
 
     def resize(self, pod_id: str, asked: Resources) -> None:
         """Note what all containers of a pod ask for from now on."""
-        self.resized(pod_id)
+        self.forget_object(pod_id)
         if (known := self._known.get(pod_id)) is not None:
             whole = known.whole and replace(known.whole, resources=asked, resized=True)
             self._enter(pod_id, replace(known, asked=asked, whole=whole))
 
-    def resized(self, pod_id: str) -> None:
+    def forget_object(self, pod_id: str) -> None:
         """Forget what a pod's object said before a resize."""
         if self._objects is not None:
             self._objects.forget(pod_id)
@@ -255,7 +255,7 @@ class Pods:
             return None
         return own[0].id if _same(total, own[0].resources) else None
 
-    def asked(self, pod_id: str, change: Resources) -> Resources:
+    def amounts_after(self, pod_id: str, change: Resources) -> Resources:
         """Return what all containers of a pod will ask for after a *change* of its resources.
 
         The kubelet changes limits and requests one after the other, and the rest it reads from the
@@ -299,7 +299,7 @@ class Pods:
         if assignments is not None:
             await assignments.ready([asked], self._pending([asked]))
 
-    def started(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+    def note_start(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Count a pod of which a container has started, if schedulers take it to hold its own.
 
         The runtime may not have said that it has come: it may have come while nobody listened.

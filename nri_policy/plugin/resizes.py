@@ -85,11 +85,11 @@ class Resizes:
         except Refused:
             self.begin(container_id, asked, asked)
 
-    def answered(self, container_id: str) -> None:
+    def note_answer(self, container_id: str) -> None:
         """Take note that the answer about a resize is on its way."""
         placement = self._node.view.placement(container_id)
         if placement is not None:
-            self._update_queue.answered(placement)
+            self._update_queue.note_answer(placement)
         if self._confirmations.phase(container_id) is Phase.RUNNING:
             self._confirmations.enter(container_id, Phase.UPDATING)
 

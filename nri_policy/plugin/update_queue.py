@@ -186,7 +186,7 @@ class UpdateQueue:
 
         At most *untold* of them are of containers that are right already. All count as sent, except
         where nobody listens to the response any more. What goes along with *creating* a container
-        is lost if that fails, as by another plugin's veto: `ended`.
+        is lost if that fails, as by another plugin's veto: `note_end`.
         """
         if self.is_overdue:
             return []
@@ -206,7 +206,7 @@ class UpdateQueue:
         self._set_flags()
         return [*taken.values()]
 
-    def answered(self, placement: Placement, *, creating: bool = False) -> None:
+    def note_answer(self, placement: Placement, *, creating: bool = False) -> None:
         """Take note that a container's own placement goes with the answer about it."""
         if self.is_overdue:
             return
@@ -214,14 +214,14 @@ class UpdateQueue:
             self.ledger.created(placement)
         else:
             self.ledger.told(placement)
-        self.confirmations.answered(placement.container_id, self.clock.now())
+        self.confirmations.note_answer(placement.container_id, self.clock.now())
         self.sent.set()
 
-    def created(self, container_id: str) -> None:
+    def note_creation(self, container_id: str) -> None:
         """Take note that the answer about a container's creation has arrived."""
         self._along.pop(container_id, None)
 
-    def ended(self, container_id: str) -> None:
+    def note_end(self, container_id: str) -> None:
         """Tell again what went along with a container's creation, if that seems to have failed."""
         again = (self._node.view.placement(each) for each in self._along.pop(container_id, ()))
         self.note(

@@ -114,13 +114,13 @@ class Writing:
             log.warning("cgroups-slow", extra={"containers": len(left)})
 
     async def make_room(self, *, moved: bool) -> None:
-        """Do as `narrow` for a container under creation, which runs only after its `cleared`."""
+        """Do as `narrow` for one under creation, which runs only after `wait_until_clear`."""
         if not self._proven or self._failed:
             await self.narrow(moved=moved)
         elif not self._is_still(moved=moved):
             self._begin()
 
-    async def cleared(self, own: CPUSet) -> None:
+    async def wait_until_clear(self, own: CPUSet) -> None:
         """Return once everybody has left *own*, what a container that starts has for itself.
 
         As far as a file can do that in time: the runtime is told of others soon.

@@ -375,7 +375,7 @@ def test_a_first_process_that_cannot_be_read_yet_is_looked_at_after_the_next_rou
         tasks = [
             asyncio.create_task(each) for each in (node.auditor.watch_starts(), node.auditor.run())
         ]
-        node.auditor.started("id1")
+        node.auditor.note_start("id1")
         while FIRST_LOOK not in node.slept:  # noqa: ASYNC110 - as below
             await asyncio.sleep(0)
         node.firsts[node.containers["id1"].cgroup] = process

@@ -24,7 +24,7 @@ def test_an_update_is_lost_unless_the_container_just_runs(phase: Phase) -> None:
 def test_the_answer_about_a_container_itself_is_not_lost() -> None:
     confirmations = Confirmations()
     confirmations.enter("a", Phase.CREATING)
-    confirmations.answered("a", 1.0)
+    confirmations.note_answer("a", 1.0)
     assert not confirmations.may_be_lost("a")
     confirmations.mark_sent(["a"], 2.0)
     assert confirmations.may_be_lost("a")
@@ -32,11 +32,11 @@ def test_the_answer_about_a_container_itself_is_not_lost() -> None:
 
 def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
     confirmations = Confirmations()
-    confirmations.heard(1.0)
+    confirmations.note_request(1.0)
     confirmations.mark_sent(["a"], 1.0)
-    assert not confirmations.handled("a")
-    confirmations.heard(1.0)
-    assert confirmations.handled("a")
+    assert not confirmations.has_handled("a")
+    confirmations.note_request(1.0)
+    assert confirmations.has_handled("a")
 
 
 def test_who_is_gone_and_who_was_there_before_a_restart_is_forgotten() -> None:

@@ -130,9 +130,9 @@ async def test_any_request_says_that_the_runtime_has_handled_all_answers_before(
     stage = Stage(tmp_path)
     await stage.create(made("one", 1000))
     confirmations, (pod, _) = stage.update_queue.confirmations, made("two", 1000)
-    assert not confirmations.handled("one")
+    assert not confirmations.has_handled("one")
     await stage.answer("RunPodSandbox", pb.RunPodSandboxRequest(pod=pod))
-    assert confirmations.handled("one")
+    assert confirmations.has_handled("one")
     assert stage.update_queue.request is None, "it has ended"
 
 

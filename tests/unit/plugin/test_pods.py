@@ -51,10 +51,10 @@ async def test_a_pod_whose_coming_was_missed_is_taken_in_with_its_first_containe
     pods = Pods(node, None, None, None, lambda: changes.append(True))
     pod, container = listed("runs", pb.CONTAINER_CREATED)
     async with node.turn:
-        pods.started(pod, container)
+        pods.note_start(pod, container)
         before = node.view
         assert before.pods["pod-runs"].counted
-        pods.started(pod, container)
+        pods.note_start(pod, container)
         assert node.view is before, "the second container changes nothing"
         pods.stop(pod)
     assert not node.view.pods

@@ -150,7 +150,7 @@ async def test_the_answer_about_a_resize_tells_of_the_container_itself(tmp_path:
     async with scene(tmp_path) as it:
         ledger, placement = it.update_queue.ledger, it.placement(0)
         ledger.owe(it.ids[0], 0.0)
-        it.update_queue.answered(placement)
+        it.update_queue.note_answer(placement)
         assert not ledger.untold
         known = ledger.known(it.ids[0])
         assert known is not None
