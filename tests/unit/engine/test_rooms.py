@@ -20,6 +20,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
@@ -487,3 +488,14 @@ def test_a_refused_slice_leaves_no_room_behind() -> None:
     assert not driver.engine.state.rooms
     driver.handle(Stopped(container_id="nobody"))
     assert isinstance(driver.engine, Engine)
+
+
+def test_a_refused_room_is_explained_by_the_container_that_asked_first() -> None:
+    driver, whole = EngineDriver(), rooms.pod(17_000)
+    first = rooms.tenant(whole, "main", 1000)
+    with pytest.raises(PlacementError, match="its pod's room of 17 CPUs") as caught:
+        driver.handle(Created(container=first))
+    explanation = caught.value.explanation
+    assert explanation is not None
+    assert explanation.container == first.full_name
+    assert explanation.notes[-1] == str(caught.value)

@@ -166,3 +166,13 @@ async def test_a_fork_lives_on_its_own() -> None:
     fork, container = node.fork(), nodes.container(1000)
     fork.handle(Created(container=container))
     assert not node.view.placed
+
+
+async def test_a_container_may_know_its_memory_nodes_by_kind() -> None:
+    node, _ = idle()
+    container = nodes.container(1000)
+    async with node.turn:
+        node.handle(Created(container=container))
+    exposed = node.view.exposed(container.id)
+    assert exposed["DRAM_MEMS"] == exposed["ALL_MEMS"] != ""
+    assert "PMEM_MEMS" not in exposed, "the node has none"

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.node import Start, Wanted, WhatIf
+from nri_policy.node import ClaimedParts, NodeView, Start, Wanted, WhatIf
 from nri_policy.report import newcomer_report, plain, what_if_report
 from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
@@ -216,3 +216,11 @@ def test_the_pods_of_a_stateful_set_have_numbers_as_in_the_cluster() -> None:
     assert [*tried(EngineDriver(), one)["containers"]] == ["default/db-0/c0"]
     names = [*tried(EngineDriver(), several)["containers"]]
     assert names == ["default/db-0/c0", "default/db-1/c0"]
+
+
+def test_what_of_a_pods_claims_was_left_out_is_said_once() -> None:
+    def claim(_name: str, _view: NodeView) -> ClaimedParts:
+        return ClaimedParts(warnings=("claim gpu was left out",))
+
+    pods = replace(wanted("new", 1000, replicas=2), claim=claim)
+    assert tried(EngineDriver(), pods)["warnings"] == ["claim gpu was left out"]
