@@ -12,6 +12,8 @@ import pytest
 from nri_policy.cluster.numa.answers import explain_group
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.objects.workload import read_groups
@@ -38,10 +40,14 @@ def asked(name: str, cpu: int, **spec: Any) -> Any:
     return {"kind": "Pod"} | pod(name, cpu, **spec)
 
 
+def asked_pods(count: int, cpu: int) -> Any:
+    """A pod set of such pods."""
+    return pod_set(count) | {"template": {"spec": pod("p", cpu)["spec"]}}
+
+
 def asked_group(count: int, cpu: int, **status: Any) -> Any:
     """A group of such pods."""
-    one = pod_set(count) | {"template": {"spec": pod("p", cpu)["spec"]}}
-    return {"kind": "PlacementGroup"} | group(one, **status)
+    return {"kind": "PlacementGroup"} | group(asked_pods(count, cpu), **status)
 
 
 def labelled(name: str) -> Any:
@@ -236,6 +242,49 @@ def test_places_of_other_groups_count_until_their_pods_are_there(
         one["metadata"]["labels"] = {"placement.nri/group": "other"}
         items.append(one | {"status": {"phase": "Running"}})
     assert refused(tmp_path, asked_group(1, 5), items) == found
+
+
+def test_large_pods_are_tried_before_small_ones(tmp_path: Path) -> None:
+    """A small one in each zone would leave none for the large one."""
+    sets = [
+        pod_set(count, name=name) | {"template": {"spec": pod("p", cpu)["spec"]}}
+        for name, count, cpu in (("a-small", 2, 2), ("b-large", 1, 8))
+    ]
+    items = cluster(8, 8)["items"]
+    assert refused(tmp_path, {"kind": "PlacementGroup"} | group(*sets), items) == {}
+
+
+def test_a_place_that_is_promised_to_a_pod_on_its_way_counts_once() -> None:
+    """The extender has chosen the node for a pod whose group has its place there."""
+    other = read_group(group(asked_pods(1, 5), name="other", status=on("n", 1)))
+    snapshot = read_snapshot({"nodes": [labelled("n")], "zones": [zones("n", 8, 8)]})
+    engine = engine_of(snapshot, read_settings(None))
+    engine.set_group(other)
+    live = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
+    mine = read_group(group(asked_pods(1, 5), name="mine"))
+    assert explain_group(engine, mine, live.fork).refused == {}
+    chosen = read_pod(pod("other-0", 5), "")
+    assert live.choose(chosen, live.fits.request(chosen), ["n"]) == "n"
+    assert explain_group(engine, mine, live.fork).refused == {}
+
+
+def test_equal_nodes_differ_by_what_is_promised_there() -> None:
+    """Two hosts alike, and one pod of the group on each; a zone of the second is promised."""
+    names = ["m", "n"]
+    snapshot = read_snapshot(
+        {
+            "nodes": [labelled(each) for each in names],
+            "zones": [zones(each, 5, 1) for each in names],
+        }
+    )
+    engine = engine_of(snapshot, read_settings(None))
+    live = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
+    spread = {"spreadOver": ["kubernetes.io/hostname"]}
+    mine = read_group(group(asked_pods(2, 5) | {"request": spread}, name="mine"))
+    assert explain_group(engine, mine, live.fork).refused == {}
+    chosen = read_pod(pod("other", 5), "")
+    assert live.choose(chosen, live.fits.request(chosen), ["n"]) == "n"
+    assert explain_group(engine, mine, live.fork).refused == {"main": 1}
 
 
 def test_bound_pods_that_are_not_reported_take_zones(tmp_path: Path) -> None:

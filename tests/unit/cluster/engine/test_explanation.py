@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import explain
+from nri_policy.cluster.engine.explanation import Excluded, explain
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.view import Cluster
-from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, settings
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod, pod_set, settings
 
 NODES = [node(f"{rack}{n}", ZONE=rack[0], RACK=rack) for rack in ("xa", "xb", "yc") for n in (1, 2)]
 USING = settings("zone", "rack", HOSTNAME)
@@ -115,3 +116,15 @@ def test_it_says_where_a_group_stands_in_the_queue_and_what_is_set_aside() -> No
     assert "only 16 out of 20 pod(s)" in answer.status.message
     urgent = read_group(group(pod_set(20, {"unconstrained": True}), name="urgent", priority=1))
     assert explain(engine, urgent).status.state == "Placed"
+
+
+def test_examples_are_of_hosts_that_take_part_and_lack_no_more_than_all() -> None:
+    """A host that is closed is no example; one with more pods than room has nothing left."""
+    nodes = [node("closed", ZONE="x", RACK="xa"), node("full", ZONE="x", RACK="xa")]
+    engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in nodes]).view)
+    for name in ("closed", "full"):
+        engine.set_pod(read_pod(pod(name, name, cpu=7), ""))
+    others = engine.without_nodes({"closed"})
+    (found,) = explain(others, read_group(group(pod_set(1)))).pod_sets
+    assert found.excluded == {'resource "cpu"': 1}
+    assert found.examples == {'resource "cpu"': Excluded(["full"], 0)}

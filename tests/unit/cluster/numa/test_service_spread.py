@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from nri_policy.cluster.numa.service_spread import FAILURE_SECONDS, PROMISE_SECONDS, ServiceSpread
+from nri_policy.cluster.numa.service_spread import (
+    FAILURE_SECONDS,
+    FEW_FAILURES,
+    PROMISE_SECONDS,
+    ServiceSpread,
+)
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.view import Cluster
@@ -93,7 +98,10 @@ def test_weights_and_packing() -> None:
 
 def test_hosts_where_its_pods_fail_come_later_for_a_while() -> None:
     world = World()
-    for number in range(5):
+    for number in range(FEW_FAILURES):
+        scores = world.scores(spread_over=ZONE)
+        assert scores is not None
+        assert scores["a1"] == scores["a2"], "fewer failures count as none"
         world.spread.set_pod(pod(f"p{number}", "a1", spread_over=ZONE))
         world.spread.set_pod(pod(f"p{number}", "a1", phase="Failed", spread_over=ZONE))
     scores = world.scores(spread_over=ZONE)
