@@ -177,6 +177,15 @@ def test_budgets_are_kept() -> None:
         plan(*pods, budgets=[{"metadata": {}}])
 
 
+def test_no_pod_moves_to_a_host_that_is_set_aside() -> None:
+    """Not even for a group that the one which is asked about precedes."""
+    full = pod("y", "b2", 4, movable="false")
+    first = group(pod_set(2, {"required": RACK}, cpu=4), priority=1)
+    assert moves(plan(pod("p", "a1"), full, asked=first)) == {"p": "b1"}
+    behind = group(pod_set(1, cpu=9), name="late", status={"reserved": ["b1"]})
+    assert moves(plan(pod("p", "a1"), full, asked=first, groups=[behind])) == {}
+
+
 def test_a_budget_that_allows_one_lets_other_pods_go() -> None:
     free = pod("q", "a2")
     free["metadata"]["labels"] = {"app": "other"}

@@ -24,3 +24,15 @@ def test_a_pod_counts_for_the_group_that_its_owner_makes() -> None:
     assert engine.spread(asked) == {"b": 1}
     occupancy.count(("default", "job-j"), read_pod(pod("j-0", "a", phase="Succeeded"), ""))
     assert engine.spread(asked) == {"a": 1}
+
+
+def test_a_pod_that_ended_leaves_its_place_to_its_group() -> None:
+    cluster = Cluster([read_node(node("a", RACK="r"), "")])
+    engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
+    occupancy = Occupancy(engine, Members())
+    domains = [{"values": ["a"], "count": 2}]
+    places = [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]
+    engine.set_group(read_group(group(pod_set(2), status={"assignments": places})))
+    for phase in ("Running", "Succeeded"):
+        occupancy.count(("default", "g"), read_pod(pod("p", "a", phase=phase), ""))
+        assert engine.tree("default").rows.room(0)["cpu"] == 2000
