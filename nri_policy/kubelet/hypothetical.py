@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -66,15 +67,15 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
             for each in _objects(document)
         ]
         allocate = making.allocator([each for each in objects if _is_claim(each)])
-        others, makers = list[Any](), list[Any]()
-        for each in objects:
-            if not _is_claim(each):
-                (others if _is_other(each) else makers).append(each)
-        pods = [
-            (each, manifest, replicas or count)
-            for each in makers
-            for manifest, count in _manifests(each)
-        ]
+        others, pods = list[Any](), list[tuple[Any, PodManifest, int]]()
+        for number, each in enumerate(objects, 1):
+            if _is_claim(each):
+                continue
+            with _blamed(number if len(objects) > 1 else None):
+                if _is_other(each):
+                    others.append(each)
+                    continue
+                pods += [(each, pod, replicas or count) for pod, count in _manifests(each)]
         if others and not pods:
             _refuse_kind(_kind(others[0]))
     except ManifestError as error:
@@ -99,6 +100,17 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
     left_out = some({_name(each) for each in others})
     notes = (f"left out, because no pods of theirs are known here: {left_out}",) * bool(others)
     return Manifests(pods=wanted, notes=notes)
+
+
+@contextmanager
+def _blamed(number: int | None) -> Iterator[None]:
+    """Say in a ManifestError which object it is about: the one of that *number*; None: the only."""
+    try:
+        yield
+    except ManifestError as error:
+        if number is None:
+            raise
+        raise ManifestError(f"object {number}: {error}") from error
 
 
 def _kind(document: Any) -> Any:

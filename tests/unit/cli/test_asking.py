@@ -294,7 +294,7 @@ def test_what_if_takes_several_files_of_pods_and_one_of_settings(tmp_path: Path)
 
         wrong = asked("-f", first, "-f", second)
         assert wrong.exit_code == 2
-        assert f"{first}, {second}: pod 'two': " in wrong.stderr
+        assert f"{first}, {second}: object 2: pod 'two': " in wrong.stderr
         assert f"{broken}: line 2, column 5: " in asked("-f", first, "-f", broken).stderr
         second.write_text(yaml.safe_dump(pod("two", "1")))
         both = asked("-f", first, "-f", second, "--settings", settings)

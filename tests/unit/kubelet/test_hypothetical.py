@@ -177,9 +177,16 @@ def test_objects_that_create_no_pods_are_left_out_and_named_beside_others() -> N
 
 def test_a_mistyped_kind_is_not_left_out() -> None:
     items = {"kind": "List", "items": [pod("web", "1"), owner("Deploymnt", "apps/v1")]}
-    wrong = "kind: 'Deploymnt' does not create pods; did you mean 'Deployment'?"
+    wrong = "object 2: kind: 'Deploymnt' does not create pods; did you mean 'Deployment'?"
     with pytest.raises(ValueError, match=re.escape(wrong)):
         parse_wanted(json.dumps(items), 0, MAKING)
+
+
+def test_of_several_objects_the_one_without_a_name_is_numbered() -> None:
+    nameless = pod("web", "1") | {"metadata": {}}
+    documents = "\n---\n".join(map(json.dumps, (pod("web", "1"), {"kind": "Service"}, nameless)))
+    with pytest.raises(ValueError, match=r"^object 3: metadata: name is missing$"):
+        parse_wanted(documents, 0, MAKING)
 
 
 @pytest.mark.parametrize(
