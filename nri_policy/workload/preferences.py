@@ -29,19 +29,27 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     """
     if len(annotations) <= _FEW and not any(is_ours(key) for key in annotations):
         return _NONE
-    found, wrong, values = _find(annotations, container), _Wrong(), dict[str, Any]()
-    with wrong:
-        values |= _parse_isolated(found.get(_PREFER.name), found.get(_REQUIRE.name))
+    found = _find(annotations, container)
+    values, wrong, unsupported = dict[str, Any](), list[AnnotationError](), tuple[str, ...]()
     for name, each in found.items():
-        if name not in _TOGETHER:
-            with wrong:
+        try:
+            if name not in _TOGETHER:
                 values[BY_NAME[name].steers] = BY_NAME[name].read(each)
-    unsupported: tuple[str, ...] = ()
-    with wrong:
+            elif name == _REQUIRE.name or _REQUIRE.name not in found:
+                values |= _parse_isolated(found.get(_PREFER.name), found.get(_REQUIRE.name))
+        except AnnotationError as error:
+            wrong.append(error)
+    try:
         unsupported = tuple(_list_unsupported(annotations, container))
-    with wrong:
+    except AnnotationError as error:
+        wrong.append(error)
+    try:
         values["requirements"] = requirements(annotations, container)
-    wrong.refuse()
+    except AnnotationError as error:
+        wrong.append(error)
+    if wrong:
+        wrong[0].others = wrong[1:]
+        raise wrong[0]
     return Preferences(
         **values,
         unsupported=unsupported,
@@ -50,30 +58,6 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
             *(f"annotation {key}: not supported yet, it has no effect" for key in unsupported),
         ),
     )
-
-
-class _Wrong:
-    """The values that are not accepted."""
-
-    def __init__(self) -> None:
-        self._errors: list[AnnotationError] = []
-
-    def __enter__(self) -> None:
-        """Begin to read a value."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
-        """Keep its AnnotationError for later, and go on."""
-        if isinstance(error, AnnotationError):
-            self._errors.append(error)
-            return True
-        return False
-
-    def refuse(self) -> None:
-        """Raise the first error with all others, if there is any."""
-        if self._errors:
-            first = self._errors[0]
-            first.others = self._errors[1:]
-            raise first
 
 
 def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
