@@ -1,4 +1,4 @@
-"""Whether NRI is on, and the runtime listens where the daemon will call."""
+"""Whether NRI is enabled, and the runtime listens where the daemon will call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
     files = ", ".join(config.files) or "any file"
     if on is False:
         why = f"{files} says so" if config.nri is False else "which is the default of this version"
-        yield Finding("nri", Verdict.ERROR, f"NRI is off, {why}", _TURN_ON[config.name])
+        yield Finding("nri", Verdict.ERROR, f"NRI is disabled, {why}", _TURN_ON[config.name])
         return
     if on is None:
         who = " and ".join(config.files) or "no file"
@@ -60,11 +60,11 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
         remedy = "raise plugin_request_timeout to 2s: the runtime drops a plugin that answers late"
         yield Finding("nri", Verdict.WARNING, f"plugins have {seconds}", remedy)
     elif on:
-        yield Finding("nri", Verdict.OK, f"NRI is on; plugins have {seconds}")
+        yield Finding("nri", Verdict.OK, f"NRI is enabled; plugins have {seconds}")
 
 
 def is_on(config: RuntimeConfig, runtime: Runtime | None) -> bool | None:
-    """Return whether NRI is on: as configured, or the default of the version; None: not known."""
+    """Return whether NRI is enabled: configured, or the version's default; None: not known."""
     if config.nri is not None:
         return config.nri
     version = Version.parse(runtime.version) if runtime else None
@@ -86,7 +86,7 @@ def _socket(facts: Facts) -> Iterator[Finding]:
         remedy = "run as root, and with SELinux as spc_t: the runtime gives its socket to no others"
     elif not socket.there:
         remedy = (
-            "turn NRI on and restart the runtime; if the socket is still missing, see the"
+            "enable NRI and restart the runtime; if the socket is still missing, see the"
             " runtime's log"
         )
     elif "refused" in socket.problem:

@@ -57,16 +57,16 @@ def test_every_warning_and_error_has_a_remedy(made: Made) -> None:
 @pytest.mark.parametrize(
     ("config", "version", "text", "verdict"),
     [
-        (CONTAINERD, "v1.7.27", "NRI is on", Verdict.OK),
-        (OFF, "v2.1.9", "NRI is off, /etc/containerd/config.toml says so", Verdict.ERROR),
-        (UNSAID, "1.7.24~ds1", "NRI is off, which is the default", Verdict.ERROR),
-        (UNSAID, "v2.1.9", "NRI is on", Verdict.OK),
+        (CONTAINERD, "v1.7.27", "NRI is enabled", Verdict.OK),
+        (OFF, "v2.1.9", "NRI is disabled, /etc/containerd/config.toml says so", Verdict.ERROR),
+        (UNSAID, "1.7.24~ds1", "NRI is disabled, which is the default", Verdict.ERROR),
+        (UNSAID, "v2.1.9", "NRI is enabled", Verdict.OK),
         (UNSAID, "", "does not say whether NRI is enabled", Verdict.NOTE),
-        (UNSAID.replace("version = 2", "version = 3"), "", "NRI is on", Verdict.OK),
+        (UNSAID.replace("version = 2", "version = 3"), "", "NRI is enabled", Verdict.OK),
         (
             f'disabled_plugins = ["io.containerd.nri.v1.nri"]\n{CONTAINERD}',
             "v2.1.9",
-            "NRI is off",
+            "NRI is disabled",
             Verdict.ERROR,
         ),
         (

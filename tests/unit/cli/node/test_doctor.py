@@ -31,7 +31,7 @@ def test_findings_come_as_a_table_as_json_and_as_yaml(tmp_path: Path) -> None:
     table = asked(made)
     assert (table.exit_code, table.stderr) == (1, "")
     assert "error    nri " in table.stdout
-    assert "turn NRI on and restart the runtime" in table.stdout
+    assert "enable NRI and restart the runtime" in table.stdout
     document = json.loads(asked(made, "-o", "json").stdout)
     assert {"check", "verdict", "found", "remedy"} == document[0].keys()
     assert yaml.safe_load(asked(made, "-o", "yaml").stdout) == document
