@@ -51,7 +51,7 @@ def test_a_runtime_with_nri_on_is_fit_and_goes_on(runtime: Runtime, daemon: Daem
     found = doctor(runtime, daemon.control)
     socket = ("ok", f"the runtime listens at {runtime.nri_socket}")
     assert said(found, "nri") == [
-        ("ok", f"NRI is on; plugins have {PATIENCE} s to register, {PATIENCE} s to answer"),
+        ("ok", f"NRI is enabled; plugins have {PATIENCE} s to register, {PATIENCE} s to answer"),
         socket,
     ]
     ((verdict, text),) = said(found, "runtime")
@@ -68,7 +68,7 @@ def test_a_runtime_with_nri_off_is_found_out(programs: Mapping[str, Programs], s
     with configured(programs[suite], "disable = true") as containerd:
         found = doctor(containerd)
         assert said(found, "nri") == [
-            ("error", f"NRI is off, {containerd.folder / 'config.toml'} says so"),
+            ("error", f"NRI is disabled, {containerd.folder / 'config.toml'} says so"),
             ("error", f"{containerd.nri_socket}: No such file or directory"),
         ]
         ((verdict, text),) = said(found, "runtime")
@@ -82,7 +82,7 @@ def test_each_version_has_the_default_that_is_said_of_it(
     with configured(programs[suite], "") as containerd:
         verdicts = said(doctor(containerd), "nri")
     if programs[suite].version < (2, 0):
-        assert verdicts[0] == ("error", "NRI is off, which is the default of this version")
+        assert verdicts[0] == ("error", "NRI is disabled, which is the default of this version")
     else:
         assert [verdict for verdict, _ in verdicts] == ["ok", "ok"]
 
