@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
+from nri_policy.cluster.engine.message import left_out_text
 from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
-from nri_policy.foundation.wording import counted, some
 from nri_policy.picture.racks import Map, Path, Place
 from nri_policy.picture.racks_page import GroupLine
 
@@ -100,7 +100,4 @@ def totals(report: TreeReport) -> list[list[str]]:
 
 def left(report: TreeReport) -> list[str]:
     """Return a line for each reason for which nodes are left out."""
-    return [
-        f"{counted(len(each.nodes), 'node')} left out: {each.reason} ({some(each.nodes)})"
-        for each in report.left_out
-    ]
+    return [left_out_text(each.reason, each.nodes) for each in report.left_out]

@@ -70,9 +70,10 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
             tried = try_groups(engine, groups_of(asked), fork_of, snapshot.failures)
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)
+    notes = dict.fromkeys(note for each in tried for note in each.notes)
     if form == "table":
-        notes = [Text(f"\nnote: {note}") for each in tried for note in each.notes]
-        print_drawing(drawn(tried, hosts=hosts), *notes)
+        text = "".join(f"\nnote: {note}" for note in notes)
+        print_drawing(drawn(tried, hosts=hosts), *[Text(text)] * bool(text))
     elif form in ("json", "yaml"):
         print_document(tried, form)
     context.exit(0 if all(map(_fits, tried)) else Exit.NO)
@@ -96,7 +97,7 @@ def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> No
         groups=group_lines(cluster, groups),
         cluster=cluster,
         totals=totals(report),
-        notes=[*left(report), *(note for each in tried for note in each.notes)],
+        notes=[*dict.fromkeys([*left(report), *(note for each in tried for note in each.notes)])],
     )
     title = f"Placement of {some(name for name, _ in groups)}"
     print_page(cluster_page(title, legend, parts))

@@ -11,7 +11,7 @@ from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.request import Plan
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
-from nri_policy.foundation.wording import counted, did_you_mean
+from nri_policy.foundation.wording import counted, did_you_mean, some
 from nri_policy.native._counts import Counts
 
 
@@ -71,6 +71,11 @@ def no_domains(tree: Tree, level: str) -> str:
     of_hosts = tree.hosts.left_out
     reasons = Counter(why for node, why in tree.left_out.items() if node not in of_hosts)
     return ", ".join(f"{why} on {counted(number, 'node')}" for why, number in reasons.items())
+
+
+def left_out_text(reason: str, nodes: Collection[str]) -> str:
+    """Return that *nodes* take no part in a topology for one *reason*."""
+    return f"{counted(len(nodes), 'node')} left out: {reason} ({some(nodes)})"
 
 
 def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.standing import standing, without_reserved
+from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -67,13 +68,15 @@ def find_group(engine: Engine, name: str) -> PlacementGroup:
     return group
 
 
-def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
-    """Return a group's pods by the domains above their leaves, and the levels of these.
-
-    They are those of its topology, of the first one where there is none of that name.
-    """
+def tree_of_hosts(engine: Engine, group: PlacementGroup) -> Tree:
+    """Return the tree of a group's topology, of the first one if there is none of that name."""
     named = next((engine.topology_of(each) for each in group.pod_sets if each.request), None)
-    tree = engine.tree((named or engine.settings.topologies[0]).name)
+    return engine.tree((named or engine.settings.topologies[0]).name)
+
+
+def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
+    """Return a group's pods by the domains above their leaves, and the levels of these."""
+    tree = tree_of_hosts(engine, group)
     depth = max(1, len(tree.shape.levels) - 1)
     parts = []
     for assignment in group.status.assignments:

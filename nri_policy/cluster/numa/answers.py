@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Explanation, explain
-from nri_policy.cluster.engine.trial import TriedGroup, try_group
+from nri_policy.cluster.engine.message import left_out_text
+from nri_policy.cluster.engine.trial import TriedGroup, tree_of_hosts, try_group
 from nri_policy.cluster.numa.alignment import Alignment, ForkOf
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
@@ -38,6 +39,8 @@ def try_groups(
         refusals = alignment.check(group, found.status)
         alignment.add(replace(group, status=found.status))
         notes = [*notes_of(engine, group), *refusals.notes]
+        if found.status.state != "Placed":
+            notes += _left_out(engine, group)
         tried.append(replace(found, refused=refusals.pods, notes=notes))
     return tried
 
@@ -49,7 +52,7 @@ def explain_group(engine: Engine, group: PlacementGroup, fork_of: ForkOf) -> Exp
     """
     found = explain(engine, group)
     refusals = Alignment(engine, fork_of).check(group, found.status)
-    notes = [*notes_of(engine, group), *refusals.notes]
+    notes = [*notes_of(engine, group), *refusals.notes, *_left_out(engine, group)]
     return replace(found, refused=refusals.pods, notes=notes)
 
 
@@ -64,6 +67,14 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
             yield f"{name}: {describe(each.template.constraints)}"
         for text in _unknown_labels(engine, each) if each.count else ():
             yield f"{name}: {text}"
+
+
+def _left_out(engine: Engine, group: PlacementGroup) -> list[str]:
+    """Return a sentence for each reason for which nodes take no part in a group's topology."""
+    reasons: dict[str, list[str]] = {}
+    for node, reason in sorted(tree_of_hosts(engine, group).left_out.items()):
+        reasons.setdefault(reason, []).append(node)
+    return [left_out_text(reason, nodes) for reason, nodes in reasons.items()]
 
 
 def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.cli.test_cluster_questions import job, run, write
 from tests.unit.cluster.engine.test_preemption import RACK
-from tests.unit.cluster.written import group, node, pod_set
+from tests.unit.cluster.written import HOSTNAME, group, node, pod_set
 
 SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
 
@@ -86,6 +86,25 @@ def test_a_label_to_spread_over_that_no_node_has_is_noted(tmp_path: Path) -> Non
             (note,) = (found[0] if command == "place" else found)["notes"]
             end = f"spread over {label!r}, a label that no node has{hint}"
             assert (code, note) == (0, f"default/j, pod set main: {end}")
+
+
+def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path: Path) -> None:
+    nodes = [node("a", RACK="r"), node("b"), node("c", RACK="r", ready=False)]
+    cluster = write(tmp_path / "cluster.json", *({"kind": "Node"} | each for each in nodes))
+    where = ("--cluster", cluster, "--levels", f"example.com/rack,{HOSTNAME}", "-o", "json")
+    left = [
+        "1 node left out: no label example.com/rack (b)",
+        "1 node left out: not ready (c)",
+    ]
+    for pods in (4, 8):
+        file = write(tmp_path / "job.yaml", job("j", pods))
+        (placed,) = json.loads(run("place", "-f", file, *where)[1])
+        assert placed["notes"] == (left if pods == 8 else [])
+        assert json.loads(run("explain", "-f", file, *where)[1])["notes"] == left
+    both = write(tmp_path / "jobs.yaml", job("j", 8), job("k", 8))
+    for form in ("table", "html"):
+        text = run("place", "-f", both, *where[:-1], form)[1]
+        assert text.count("1 node left out: not ready (c)") == 1
 
 
 def test_what_only_kube_scheduler_can_judge_is_noted(tmp_path: Path) -> None:
