@@ -18,6 +18,7 @@ ValueError with the path of what is wrong.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,8 +28,9 @@ import msgspec
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GROUP_LABEL, hosts_of, read_group
+from nri_policy.cluster.objects.group import GROUP_LABEL, hosts_of, places_by_pod_set, read_group
 from nri_policy.cluster.objects.kueue import assigned_group, group_of
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
@@ -107,6 +109,18 @@ def engine_of(
     for pod in pods_elsewhere(snapshot):
         engine.set_member(pod, None)
     return engine
+
+
+def open_places(snapshot: ClusterSnapshot) -> int:
+    """Return how many places groups have, Kueue's too, for pods that are not bound yet."""
+    places = Counter[Key]()
+    for group in (*snapshot.groups, *map(group_of, snapshot.workloads)):
+        places[group.namespace, group.name] = places_by_pod_set(group).total()
+    for pod in snapshot.pods if places else ():
+        if pod.node and not pod.finished:
+            named = pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL, "")
+            places[pod.namespace, assigned_group(pod) or named] -= 1
+    return (+places).total()
 
 
 def pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:

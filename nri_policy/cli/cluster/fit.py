@@ -28,6 +28,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.workload import pod_document
+from nri_policy.cluster.offline import open_places
 from nri_policy.foundation.wording import counted
 
 _MOST_ROWS = 60
@@ -72,6 +73,9 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     else:
         snapshot, settings = source.read(groups=False)
         rows = node_fits(snapshot, pod, settings)
+        if places := open_places(snapshot):
+            text = f"{counted(places, 'place')} of groups, whose pods are not there yet"
+            click.echo(f"note: not counted: {text}", err=True)
     if form == "table":
         print_drawing(*_draw(pod, rows, every=every))
     else:

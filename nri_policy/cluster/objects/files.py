@@ -72,7 +72,7 @@ class Files(Struct):
                 # the items of a typed list may have no kind of their own
                 self._take({"kind": kind.removesuffix("List"), **_object(each, name)}, name)
         elif kind == kueue.KIND and document.get("apiVersion") != "/".join(kueue.API):
-            self.ignored[kind] += 1  # Kubernetes has a kind of this name, too
+            self.ignored[_other_workload(document)] += 1
         elif kind in _PLACES:
             self.cluster.setdefault(_PLACES[kind], []).append(document)
         elif kind == settings.KIND:
@@ -89,6 +89,15 @@ class Files(Struct):
                 known |= value
             else:
                 raise DocumentError(f"{name}: {key}", f"{quoted(value)} is of the wrong type")
+
+
+def _other_workload(document: Object) -> str:
+    """Return what a Workload is that is not of Kueue's version: Kubernetes has the kind, too."""
+    version = document.get("apiVersion")
+    group, read = kueue.API
+    if isinstance(version, str) and version.startswith(f"{group}/"):
+        return f"{kueue.KIND} of {version} ({read} is read)"
+    return kueue.KIND
 
 
 def read_documents(text: bytes, name: str) -> list[Object]:

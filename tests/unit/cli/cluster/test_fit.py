@@ -255,6 +255,17 @@ def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_pat
 
 
 @pytest.mark.parametrize("url", ["x", "ftp://x", "http://"])
+def test_places_of_groups_are_noted_as_they_do_not_count(files: list[str], tmp_path: Path) -> None:
+    domains = [{"values": ["free"], "count": 3}]
+    assigned = [{"podSet": "main", "levels": ["kubernetes.io/hostname"], "domains": domains}]
+    own = objects.group(objects.pod_set(3, cpu=1), status={"assignments": assigned})
+    there = objects.pod("there", "free", group="g", cpu=1)
+    items = [{"kind": "PlacementGroup"} | own, {"kind": "Pod"} | there]
+    (tmp_path / "groups.json").write_text(json.dumps({"kind": "List", "items": items}))
+    _, text = run(*files, "--cluster", str(tmp_path / "groups.json"))
+    assert "note: not counted: 2 places of groups, whose pods are not there yet\n" in text
+
+
 def test_a_service_is_a_url(files: list[str], url: str) -> None:
     code, text = run(*files[:2], "--service", url)
     assert (code, "--service" in text) == (2, True)

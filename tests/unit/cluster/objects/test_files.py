@@ -32,6 +32,16 @@ def test_a_list_of_several_kinds_is_sorted_into_a_cluster() -> None:
     assert files.ignored == {"Service": 1}
 
 
+def test_a_workload_of_another_version_is_told_from_one_of_kubernetes() -> None:
+    versions = ("kueue.x-k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1")
+    items = [{"kind": "Workload", "apiVersion": each} for each in versions]
+    files = read(json.dumps({"kind": "List", "items": items}))
+    assert files.ignored == {
+        "Workload of kueue.x-k8s.io/v1beta1 (v1beta2 is read)": 1,
+        "Workload": 1,
+    }
+
+
 def test_the_items_of_a_typed_list_need_no_kind() -> None:
     files = read(json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "a"}}]}))
     assert files.cluster == {"nodes": [NODE]}
