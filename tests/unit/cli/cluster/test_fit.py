@@ -255,6 +255,12 @@ def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_pat
 
 
 @pytest.mark.parametrize("url", ["x", "ftp://x", "http://"])
+def test_a_service_is_a_url(files: list[str], url: str) -> None:
+    code, text = run(*files[:2], "--service", url)
+    assert (code, "--service" in text) == (2, True)
+    assert run(*files, "--service", "http://x")[0] == 2
+
+
 def test_places_of_groups_are_noted_as_they_do_not_count(files: list[str], tmp_path: Path) -> None:
     domains = [{"values": ["free"], "count": 3}]
     assigned = [{"podSet": "main", "levels": ["kubernetes.io/hostname"], "domains": domains}]
@@ -264,12 +270,6 @@ def test_places_of_groups_are_noted_as_they_do_not_count(files: list[str], tmp_p
     (tmp_path / "groups.json").write_text(json.dumps({"kind": "List", "items": items}))
     _, text = run(*files, "--cluster", str(tmp_path / "groups.json"))
     assert "note: not counted: 2 places of groups, whose pods are not there yet\n" in text
-
-
-def test_a_service_is_a_url(files: list[str], url: str) -> None:
-    code, text = run(*files[:2], "--service", url)
-    assert (code, "--service" in text) == (2, True)
-    assert run(*files, "--service", "http://x")[0] == 2
 
 
 def test_settings_count(files: list[str], tmp_path: Path) -> None:
