@@ -137,7 +137,8 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
             table.add_row(Text(at.level), *map(Text, map(str, numbers)))
         yield table
         if each.in_no_slice:
-            yield Text(f"room for {counted(each.in_no_slice, 'pod')} is in no whole slice")
+            pods = counted(each.in_no_slice, "pod")
+            yield Text(f"beside whole slices there is room for {pods}")
         yield from (Text(line) for line in _no_room(each))
     for assignment in explanation.status.assignments:
         yield Text(_places(assignment))
@@ -146,9 +147,12 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
         yield Text(_plan(explanation.movable))
     if explanation.changes:
         yield Text("")
-        yield Text("It would fit with:")
+        yield Text("It would fit")
         for change in explanation.changes:
             yield Text(f"  {_change(change)}")
+    elif explanation.status.state == "Unplaceable" and explanation.pod_sets:
+        yield Text("")
+        yield Text("Neither fewer pods nor the end of groups of lower priority would make it fit")
 
 
 def _wanted(found: PodSetExplanation) -> str:
@@ -207,7 +211,7 @@ def _notes(explanation: Explanation) -> Iterator[str]:
     if explanation.movable:
         yield _plan(explanation.movable)
     for change in explanation.changes:
-        yield f"it would fit with {_change(change)}"
+        yield f"it would fit {_change(change)}"
 
 
 def _queued(standing: Standing | None) -> Iterator[str]:
@@ -227,11 +231,12 @@ def _queued(standing: Standing | None) -> Iterator[str]:
 
 def _change(change: Change) -> str:
     if change.count is not None:
-        return f"{change.count} pods in {change.pod_set}"
+        return f"if pod set {change.pod_set} had only {counted(change.count, 'pod')}"
     if change.level is not None:
-        return f"{change.pod_set} within {change.level}"
+        return f"if pod set {change.pod_set} required one {change.level} only"
     if change.slice_level is not None:
-        return f"slices of {change.pod_set} within {change.slice_level}"
+        return f"if slices of pod set {change.pod_set} required one {change.slice_level} only"
     if change.max_per_host is not None:
-        return f"up to {counted(change.max_per_host, 'pod')} of {change.pod_set} on a host"
-    return f"{', '.join(change.leaving)} removed"
+        pods = counted(change.max_per_host, "pod")
+        return f"if pod set {change.pod_set} allowed {pods} on a host"
+    return f"if these were removed: {', '.join(change.leaving)}"

@@ -22,6 +22,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.groups.moves import MOST_MOVES, MovePlan, plan_moves
 from nri_policy.cluster.numa.answers import verdict
+from nri_policy.cluster.objects.movable import MOVABLE
 from nri_policy.foundation.wording import counted
 
 
@@ -81,9 +82,12 @@ def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
     elif found.status.state == "Placed":
         yield Text(f"{group} needs no move{but}" if but else f"{group} fits without any move")
     else:
-        yield Text(f"{group}: no {counted(most, 'move')} would let it start")
+        yield Text(f"{group}: no plan with at most {counted(most, 'move')} would let it start")
         yield Text(found.status.message)
-        yield Text(f"{counted(found.movable, 'pod')} could move")
+        if found.movable or found.staying:
+            yield Text(f"{counted(found.movable, 'pod')} could move")
+        else:
+            yield Text(f'no pod may move: none has {MOVABLE}: "true"')
     for why, number in found.staying.items():
         yield Text(f"{counted(number, 'movable pod')} must stay: {why}")
     yield from (Text(f"note: {each}") for each in found.notes)

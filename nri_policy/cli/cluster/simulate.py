@@ -172,16 +172,19 @@ def _steps(path: Path) -> list[Step]:
             documents = yamltext.read_all(text.decode(), **size)
     except (yamltext.YAMLTextError, UnicodeDecodeError, RecursionError) as error:
         raise Failure(f"{path}: {error}", Exit.USAGE) from error
-    if len(documents) != 1 or not isinstance(documents[0], list):
+    if len(documents) != 1 or not isinstance(documents[0], list) or not documents[0]:
         raise Failure(f"{path}: a scenario is a list of steps", Exit.USAGE)
     try:
         steps = read_steps(documents[0])
     except DocumentError as error:
         raise Failure(f"{path}: {error}", Exit.USAGE) from error
-    for step in steps:
+    for number, step in enumerate(steps, start=1):
         if step.apply is not None:
-            with document_errors():
-                step.apply = [one for each in step.apply for one in _apply(each, path)]
+            try:
+                with document_errors():
+                    step.apply = [one for each in step.apply for one in _apply(each, path)]
+            except Failure as error:
+                raise Failure(f"{path}: step {number}: {error}", Exit.USAGE) from error
     return steps
 
 

@@ -59,14 +59,26 @@ def explain_group(engine: Engine, group: PlacementGroup, fork_of: ForkOf) -> Exp
 def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
     """Yield what of a group's pod sets does not decide where they go, though it is asked for.
 
-    That is what only kube-scheduler can judge, and spreading over labels that no node has.
+    That is what only kube-scheduler can judge, labels and resources that no node has.
     """
     for each in requested(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
         if each.count and each.template.constraints:
             yield f"{name}: {describe(each.template.constraints)}"
-        for text in _unknown_labels(engine, each) if each.count else ():
+        unknown = (*_unknown_labels(engine, each), *_unknown_resources(engine, each))
+        for text in unknown if each.count else ():
             yield f"{name}: {text}"
+
+
+def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
+    nodes = engine.nodes.values()
+    for name, amount in pod_set.template.spec.effective().items():
+        if amount and not any(name in node.allocatable for node in nodes):
+            own = name.rpartition("/")[2]
+            known = {each for node in nodes for each in node.allocatable}
+            same = [each for each in sorted(known) if each.rpartition("/")[2] == own]
+            hint = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, known)
+            yield f"asks for {quoted(name)}, a resource that no node has{hint}"
 
 
 def _left_out(engine: Engine, group: PlacementGroup) -> list[str]:

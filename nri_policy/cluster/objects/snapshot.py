@@ -101,7 +101,11 @@ def _read(
 
 
 def _named(value: Any) -> str:
-    """Return ` (in NAME)` for an object that has a name: people search for it, not for a number."""
+    """Return ` (in KIND NAME)` for an object with a name: people search for it, not a number."""
     meta = value.get("metadata") if isinstance(value, dict) else None
     name = meta.get("name") if isinstance(meta, dict) else None
-    return f" (in {quoted(name)})" if isinstance(name, str) and name else ""
+    if not isinstance(name, str) or not name:
+        return ""
+    kind = value.get("kind")
+    known = f"{kind} " if isinstance(kind, str) and kind.isidentifier() else ""
+    return f" (in {known}{quoted(name)})"

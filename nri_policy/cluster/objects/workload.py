@@ -125,7 +125,9 @@ def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
             try:
                 units(group)
             except DocumentError as error:
-                raise error.below(place) from None
+                if value.get("kind") == placement.KIND:
+                    raise error.below(place) from None
+                raise DocumentError(join(place, "spec"), error.text) from None
             key = (group.namespace, group.name)
             if key in groups:
                 raise DocumentError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
@@ -96,7 +96,7 @@ def read_steps(documents: list[object]) -> list[Step]:
     steps, now = [], 0.0
     for number, value in enumerate(documents):
         path = f"step {number + 1}"
-        step = convert(value, Step, path)
+        step = _read_step(value, path)
         named = [name for name in _ACTIONS if getattr(step, name) is not None]
         if len(named) != 1:
             raise DocumentError(path, f"has {len(named)} of {', '.join(_ACTIONS)}")
@@ -111,6 +111,18 @@ def read_steps(documents: list[object]) -> list[Step]:
         now = max(now, at) + passed
         steps.append(step)
     return steps
+
+
+def _read_step(value: object, path: str) -> Step:
+    try:
+        return convert(value, Step, path)
+    except DocumentError as error:
+        name = error.path.rpartition(".")[2]
+        if name == "state":
+            error.text += f"; there are: {', '.join(get_args(State))}"
+        elif name in ("at", "for", "advance"):
+            error.text = "is not a duration such as 30s"
+        raise
 
 
 def _seconds(text: str, path: str) -> float:

@@ -53,6 +53,8 @@ class Synthetic(NamedTuple):
 def make(text: str) -> Synthetic:
     """Return the cluster that *text* specifies; DocumentError says which word is wrong."""
     for word in text.split():
+        if "," in word:
+            raise _wrong(word, f"has a comma; words are divided by spaces: {_EXAMPLE!r}")
         if word.rpartition(":")[0] in _OF_MACHINES:
             raise _wrong(word, f"describes a machine; a cluster looks like {_EXAMPLE!r}")
     levels, resources, below = _parse(text)

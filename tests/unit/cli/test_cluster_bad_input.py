@@ -228,4 +228,4 @@ def test_a_bad_quantity_is_named_with_its_file_and_object(
     path.write_text(text)
     said = refusal("tree", "--cluster", str(path))
     assert said.startswith(f"nri-policy: {path}: {problem}")
-    assert said.endswith(" (in 'n1')")
+    assert said.endswith((" (in Node 'n1')", " (in NodeResourceTopology 'n1')"))

@@ -221,7 +221,10 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
     assert code == 1
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert f"{RACK} 4 0 8 32" in rows
-    assert rows[-2:] == ["8 pods in main", "main within topology.kubernetes.io/zone"]
+    assert rows[-2:] == [
+        "if pod set main had only 8 pods",
+        "if pod set main required one topology.kubernetes.io/zone only",
+    ]
 
 
 @pytest.mark.parametrize("form", ["table", "html"])
@@ -518,7 +521,7 @@ def test_the_running_service_is_asked(tmp_path: Path) -> None:
     assert (placed[0], tried["status"]["state"], tried["parts"][0]["pods"]) == (0, "Placed", 4)
     assert (refused[0], "fit only 8 out of 9" in refused[1]) == (1, True)
     assert explained[1].startswith('default/large: topology "default"')
-    assert "  8 pods in main" in explained[1]
+    assert "  if pod set main had only 8 pods" in explained[1]
     assert (unknown[0], "there is no group 'nobody' in the cluster" in unknown[1]) == (3, True)
     assert (none[0], "it runs without --groups" in none[1]) == (3, True)
     assert (twice[0], picture[0]) == (2, 2)

@@ -107,6 +107,17 @@ def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path
         assert text.count("1 node left out: not ready (c)") == 1
 
 
+def test_a_resource_that_no_node_has_is_noted(tmp_path: Path) -> None:
+    asked = job("j", 1)
+    limits = {"nvidia.com/gpu": 1, "x/y": 0}
+    asked["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+    file = write(tmp_path / "job.yaml", asked)
+    for spec, hint in ((f"{SPEC} gpu:8", "; did you mean 'gpu'?"), (SPEC, "")):
+        text = run("explain", "-f", file, "--synthetic", spec, "-o", "json")[1]
+        end = f"asks for 'nvidia.com/gpu', a resource that no node has{hint}"
+        assert json.loads(text)["notes"] == [f"default/j, pod set main: {end}"]
+
+
 def test_what_only_kube_scheduler_can_judge_is_noted(tmp_path: Path) -> None:
     asked = job("j", 2)
     asked["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
@@ -136,3 +147,26 @@ def test_pods_on_a_host_outside_the_tree_are_shown_by_its_labels(tmp_path: Path)
     )
     code, page = run("place", *where, "-o", "html")
     assert (code, "2 on hosts outside the tree, " in page) == (0, True)
+
+
+def test_it_is_said_where_no_change_would_help(tmp_path: Path) -> None:
+    file = write(tmp_path / "job.yaml", job("j", 1, cpu=5))
+    text = run("explain", "-f", file, "--synthetic", SPEC)[1]
+    end = "Neither fewer pods nor the end of groups of lower priority would make it fit"
+    assert text.splitlines()[-1] == end
+
+
+def test_slices_of_a_job_that_are_not_whole_are_said_of_its_spec(tmp_path: Path) -> None:
+    asked = job("j", 5, required="example.com/rack")
+    slices = {"slice-required-topology": HOSTNAME, "slice-size": "2"}
+    named = {f"kueue.x-k8s.io/podset-{name}": value for name, value in slices.items()}
+    asked["spec"]["template"]["metadata"]["annotations"] |= named
+    file = write(tmp_path / "job.yaml", asked)
+    code, text = run("place", "-f", file, "--synthetic", SPEC)
+    assert (code, "job.yaml: spec: 5 pods are no whole number of slices of 2" in text) == (2, True)
+
+
+def test_a_specification_with_commas_is_told_of_spaces(tmp_path: Path) -> None:
+    file = write(tmp_path / "job.yaml", job("j", 1))
+    code, text = run("place", "-f", file, "--synthetic", "zone:2,rack:4")
+    assert (code, "has a comma; words are divided by spaces" in text) == (2, True)

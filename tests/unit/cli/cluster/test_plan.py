@@ -41,8 +41,15 @@ def test_it_names_the_pods_and_where_they_would_go() -> None:
 
 def test_it_says_when_there_is_none(tmp_path: Path) -> None:
     code, text = run("plan", "render", "--cluster", str(CROWDED), "--moves", "1")
-    assert (code, lines(text)[0]) == (1, "default/render: no 1 move would let it start")
+    assert (code, lines(text)[0]) == (
+        1,
+        "default/render: no plan with at most 1 move would let it start",
+    )
     assert lines(text)[-1] == "7 pods could move"
+    fixed = CROWDED.read_text().replace("placement.nri/movable", "example.com/other")
+    (tmp_path / "fixed.yaml").write_text(fixed)
+    code, text = run("plan", "render", "--cluster", str(tmp_path / "fixed.yaml"))
+    assert lines(text)[-1] == 'no pod may move: none has placement.nri/movable: "true"'
     asked = write(tmp_path / "job.yaml", job("small", 1))
     code, text = run("plan", "-f", asked, "--cluster", str(CROWDED))
     assert (code, text) == (0, "default/small fits without any move\n")

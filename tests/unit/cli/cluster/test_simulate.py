@@ -255,6 +255,21 @@ def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
     assert rows[4].startswith('never placed: default/d: topology "default"')
 
 
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [
+        ([], "s.json: a scenario is a list of steps"),
+        ([{"advance": "1s"}, {"apply": [{"file": "no.yaml"}]}], "s.json: step 2: "),
+        ([{"advance": 30}], "s.json: step 1.advance: is not a duration such as 30s"),
+        ([{"expect": {"g": {"state": "Place"}}}], "there are: Waiting, Placed, Running, Degraded"),
+    ],
+)
+def test_what_is_wrong_with_a_scenario_is_said(tmp_path: Path, steps: Any, error: str) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(steps))
+    code, text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC)
+    assert (code, error in text) == (2, True), text
+
+
 def test_steps_come_by_time(tmp_path: Path) -> None:
     steps = [{"advance": "10m"}, {"at": "15m", "expect": {}}, {"at": "14m", "apply": []}]
     (tmp_path / "w.json").write_text(json.dumps(steps))
