@@ -143,6 +143,8 @@ class Simulation:
         self._waiting = WaitingGroups(engine)
         self._now = 0.0
         self._failed: dict[str, float] = {}  # node -> when
+        self._gone: set[str] | None = None  # those for which groups were last looked through
+        self._degraded: dict[Key, None] = {}  # groups to look at though no node has changed
         self._groups: dict[Key, PlacementGroup] = dict(engine.groups)  # by age
         self._runs: dict[Key, float] = {}  # for how many seconds those run that end by themselves
         self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
@@ -338,12 +340,19 @@ class Simulation:
     def _replace(self) -> None:
         """Place the pods of failed nodes anew; under failFast a group without room for them ends.
 
-        A node counts as failed at once, or after 30 s under Fixed30s.
+        A node counts as failed at once, or after 30 s under Fixed30s. Nothing is placed on one, so
+        that all groups are looked through only if nodes failed or recovered.
         """
         policy = self._engine.settings.failure
         patience = _FIXED if policy.policy == "Fixed30s" else 0.0
         gone = {name for name, since in self._failed.items() if self._now - since >= patience}
-        for key, group in [*self._groups.items()]:
+        keys = self._degraded if gone == self._gone else self._groups
+        self._gone = gone
+        for key in [*keys]:
+            self._degraded.pop(key, None)
+            group = self._groups.get(key)
+            if group is None:
+                continue
             there = hosts_of(group)
             unhealthy = sorted(there.keys() & gone)
             if not unhealthy:
@@ -360,6 +369,7 @@ class Simulation:
                 self._recorder.lost += 1
             else:
                 found = msgspec.structs.replace(status, state="Degraded", message=found.message)
+                self._degraded[key] = None
             self._set(key, found)
 
     def _try_waiting(self) -> None:

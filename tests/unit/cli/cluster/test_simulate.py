@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nri_policy.cluster.objects.group import PlacementGroup, hosts_of
 from tests.unit.cli.test_cluster_questions import RACK, job, run, write
 from tests.unit.cluster.written import group, pod_set
 
@@ -326,3 +328,19 @@ def test_a_scenario_may_have_any_number_of_values(tmp_path: Path) -> None:
     hosts = ", ".join(["host-1-1"] * 60_000)
     (tmp_path / "long.yaml").write_text(f"- recover: [{hosts}]")
     assert run("simulate", str(tmp_path / "long.yaml"), "--synthetic", SPEC)[0] == 0
+
+
+def test_groups_are_looked_through_only_if_nodes_failed_or_recovered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a long simulation takes a time that grows with the square of its jobs."""
+    looked: list[str] = []
+
+    def note(group: PlacementGroup) -> Counter[str]:
+        looked.append(group.name)
+        return hosts_of(group)
+
+    monkeypatch.setattr("nri_policy.cluster.simulation.playback.hosts_of", note)
+    spec = "jobs:100 for:1h; small pods:1 cpu:10m runs:10h"
+    code, _ = run("simulate", "--synthetic", SPEC, "--synthetic-jobs", spec)
+    assert (code, looked) == (0, [])
