@@ -14,7 +14,7 @@ class JournalChange(Struct, frozen=True, kw_only=True):
     cpus: CPUSet
     mems: CPUSet
     cause: str
-    container: str | None = None  # namespace/pod/name; None: no record of this page names it
+    container: str | None = None  # namespace/pod/name; None: no record that is left names it
 
 
 class JournalRecord(Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class JournalRecord(Struct, frozen=True, kw_only=True):
     follows: str  # next: the record before; gap: records are missing; base: a list of all there is
     event: str
     # namespace/pod/name of the one that it is about, namespace/name of a pod or a claim;
-    # None: there is none, or no record of this page names it
+    # None: there is none, or no record that is left names it
     container: str | None
     summary: str | None
     refused: bool

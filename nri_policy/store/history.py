@@ -194,6 +194,8 @@ def documents(journal: Journal, after: int = 0, full_name: str = "") -> Iterator
     Raises StoreError, DamagedStoreError.
     """
     names: dict[str, str] = {}
+    for record in journal.before(after):
+        names.update(_named_by(record.event))
     for record in journal.records(after, full_name):
         names.update(_named_by(record.event))
         yield _record_of(record, names)

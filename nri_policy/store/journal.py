@@ -63,6 +63,17 @@ class Journal:
             for row in self._connection.execute(query, (after, full_name)):
                 yield self._record(row)
 
+    def before(self, after: int) -> Iterator[Record]:
+        """Yield the records up to *after* that bring whom later ones are about, oldest first.
+
+        They begin with the latest list of all there is. Raises StoreError, DamagedStoreError.
+        """
+        base = "(SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?1 AND link = ?2)"
+        query = f"{_QUERY}seq BETWEEN {base} AND ?1 ORDER BY seq"
+        with translate_errors(self._path):
+            for row in self._connection.execute(query, (after, Link.BASE)):
+                yield self._record(row)
+
     def names(self) -> frozenset[str]:
         """Return the containers that decisions are recorded about; StoreError."""
         query = "SELECT DISTINCT name FROM journal WHERE name IS NOT NULL"
