@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
@@ -48,8 +49,14 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     A group with `status.assignments` and `status.unhealthyNodes` asks for a replacement.
     """
     with _text_errors():
-        engine = engine_of(read_snapshot(cluster), read_settings(settings))
-        status = engine.place(read_group(group))
+        asked, snapshot = read_group(group), read_snapshot(cluster)
+        if asked.status.assignments:  # which count, not those of the same group in the cluster
+            key = asked.namespace, asked.name
+            groups = [
+                asked if (each.namespace, each.name) == key else each for each in snapshot.groups
+            ]
+            snapshot = replace(snapshot, groups=tuple(groups))
+        status = engine_of(snapshot, read_settings(settings)).place(asked)
     return {
         "state": status.state,
         "message": status.message,
