@@ -27,7 +27,7 @@ from nri_policy.cluster.numa.report import NodeFit, node_fits
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.objects.workload import pod_document
+from nri_policy.cluster.objects.workload import CLAIMS, pod_document
 from nri_policy.cluster.offline import open_places
 from nri_policy.foundation.wording import counted
 
@@ -85,7 +85,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
     """Return the pod that a file asks about, as it is sent and as it is read; raises Failure."""
-    documents = documents_of([path])
+    documents = [each for each in documents_of([path]) if each.get("kind") not in CLAIMS]
     if len(documents) != 1:
         raise Failure(f"{name_of(path)}: {len(documents)} documents; give one pod", Exit.USAGE)
     try:

@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.numa_node import unknown_policy
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.objects.workload import read_groups
@@ -160,6 +161,10 @@ def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
     lost = sum(each.node not in names for each in snapshot.zones)
     if lost:
         yield f"note: {counted(lost, 'NodeResourceTopology object')} without a node in the files"
+    for each in snapshot.zones:
+        if policy := unknown_policy(each):
+            yield one_line(f"note: topologyManagerPolicy {quoted(policy)} is unknown ({each.node})")
+            break  # one is enough to look at the others
     if given.ignored:
         kinds = ", ".join(f"{number} {kind}" for kind, number in given.ignored.items())
         yield one_line(f"note: not read: {kinds}")

@@ -165,6 +165,12 @@ def policy_of(document: NodeZones) -> tuple[str, str, int]:
     return policy, scope, most
 
 
+def unknown_policy(document: NodeZones) -> str:
+    """Return the policy of an attribute that is none of the kubelet's, so that it is ignored."""
+    named = (value for name, value in document.attributes if name == "topologyManagerPolicy")
+    return next((value for value in named if value not in _POLICY_NAMES), "")
+
+
 def aligns_pods(report: NodeZones) -> bool:
     """Whether a node takes a pod only if one NUMA node has room for it, or for each container."""
     return policy_of(report)[0] == "single-numa-node"

@@ -103,6 +103,7 @@ class _LeaderWorkerSet(Struct):
 _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is not None}
 _SETS = ("JobSet", "LeaderWorkerSet")
 _POD_GROUP = "PodGroup"
+CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")  # beside pods that name them
 _KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
 
 
@@ -143,8 +144,8 @@ def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
     """Return the groups that an object other than a pod stands for."""
     _refuse(mistyped_workload(value), path)
     kind = _kind(value, path, _KINDS)
-    if kind == _POD_GROUP:
-        return []  # its pods are the group
+    if kind == _POD_GROUP or kind in CLAIMS:
+        return []  # its pods are the group; what pods claim is said of them
     if kind == placement.KIND:
         return [_placement_group(value, path)]
     if kind == "JobSet":

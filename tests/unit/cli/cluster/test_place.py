@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.test_cluster_questions import job, run, write
+from tests.unit.cli.test_cluster_questions import job, named, run, write
 from tests.unit.cluster.engine.test_preemption import RACK
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set
 
@@ -159,8 +159,8 @@ def test_it_is_said_where_no_change_would_help(tmp_path: Path) -> None:
 def test_slices_of_a_job_that_are_not_whole_are_said_of_its_spec(tmp_path: Path) -> None:
     asked = job("j", 5, required="example.com/rack")
     slices = {"slice-required-topology": HOSTNAME, "slice-size": "2"}
-    named = {f"kueue.x-k8s.io/podset-{name}": value for name, value in slices.items()}
-    asked["spec"]["template"]["metadata"]["annotations"] |= named
+    asking = {f"kueue.x-k8s.io/podset-{name}": value for name, value in slices.items()}
+    asked["spec"]["template"]["metadata"]["annotations"] |= asking
     file = write(tmp_path / "job.yaml", asked)
     code, text = run("place", "-f", file, "--synthetic", SPEC)
     assert (code, "job.yaml: spec: 5 pods are no whole number of slices of 2" in text) == (2, True)
@@ -170,3 +170,12 @@ def test_a_specification_with_commas_is_told_of_spaces(tmp_path: Path) -> None:
     file = write(tmp_path / "job.yaml", job("j", 1))
     code, text = run("place", "-f", file, "--synthetic", "zone:2,rack:4")
     assert (code, "has a comma; words are divided by spaces" in text) == (2, True)
+
+
+def test_the_claims_beside_a_pod_are_no_groups(tmp_path: Path) -> None:
+    asked = job("j", 1)
+    asked["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
+    file = write(tmp_path / "job.yaml", named("ResourceClaimTemplate", {}), asked)
+    for command in ("place", "explain", "fit"):
+        code, text = run(command, "-f", file, "--synthetic", SPEC)
+        assert (code, "can judge resource claims" in text) == (0, True), text

@@ -40,6 +40,15 @@ def test_a_place_that_names_its_rack_is_used(tmp_path: Path) -> None:
     assert (code, used(text)) == (0, {"a": 1000, "b": 0})
 
 
+def test_an_unknown_policy_is_noted(tmp_path: Path) -> None:
+    zones: Any = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": []}
+    zones["attributes"] = [{"name": "topologyManagerPolicy", "value": "SingleNUMANode"}]
+    file = write(tmp_path / "zones.json", {"kind": "Node"} | node("a", RACK="r"), zones)
+    code, text = run("tree", "--cluster", file, *LEVELS)
+    said = "note: topologyManagerPolicy 'SingleNUMANode' is unknown (a)\n"
+    assert (code, said in text) == (0, True)
+
+
 @pytest.mark.parametrize(
     ("at", "expected"),
     [("a", {"a": 1000, "b": 2000}), ("gone", {"a": 0, "b": 2000})],
