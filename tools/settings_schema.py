@@ -52,6 +52,7 @@ _TAKEN: dict[Any, Schema] = {
     values.endpoint: {**_TEXT, "description": "HOST:PORT, such as :8891; empty is off"},
     values.globs: {"type": "array", "items": _TEXT},
     values.names: {"type": "array", "items": _TEXT},
+    values.loggers: {"type": "array", "items": _TEXT},
     values.text: _TEXT,
     values.integer: _WHOLE,
     values.natural: {**_WHOLE, "minimum": 0},
