@@ -55,8 +55,9 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show where groups of pods would go, or why they would not.
 
     Several are placed one after another; each sees those before it. Hosts count as a whole, and
-    their NUMA zones only for groups that name zones; then it is said how many pods nodes that align
-    pods would refuse there. "cluster fit" looks at the zones of every node for one pod. Nothing is
+    their NUMA zones for groups that name zones. Where nodes that align pods would refuse some,
+    hosts get as many pods as their zones take; if that leaves no place, it is said how many would
+    be refused. "cluster fit" looks at the zones of every node for one pod. Nothing is
     changed in any cluster. Exits with 1 if one of them does not fit, or would be refused.
     """
     if not asked:

@@ -53,6 +53,8 @@ from nri_policy.cluster.objects.spread_preferences import read_preferences
 class Engine(ClusterState):
     """The state of a cluster, and where groups would go in it."""
 
+    _limits: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # see `with_limits`
+
     def kind_of(self, pod_set: PodSet) -> Amounts:
         """Return what one pod of a pod set uses."""
         return self.kind(pod_set.template.spec.effective())
@@ -166,10 +168,11 @@ class Engine(ClusterState):
     ) -> dict[str, Assignment]:
         """Return the assignments of a unit; *placed* are the group's pods, by node."""
         held = tree.by_leaf(placed)
+        limits = tree.by_leaf(self._limits.get(unit.workers.name, {}))
         request = unit.workers.request
         if not is_spread(unit.workers):
-            return assign(tree, unit, self.settings, held, implied=implied)
-        chosen = choose(tree, unit, self.settings, held, implied=implied)
+            return assign(tree, unit, self.settings, held=held, limits=limits, implied=implied)
+        chosen = choose(tree, unit, self.settings, held=held, limits=limits, implied=implied)
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
             out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
@@ -206,7 +209,14 @@ class Engine(ClusterState):
             return replace_spread(tree, unit, status, spread, self.view, more=more)
         paths = self._paths(tree, status.unhealthy_nodes)
         return replace_failed(
-            tree, unit, status, self.settings, implied=implied, paths=paths, more=more
+            tree,
+            unit,
+            status,
+            self.settings,
+            implied=implied,
+            paths=paths,
+            more=more,
+            limits=self._limits,
         )
 
     def spread(
@@ -246,7 +256,8 @@ class Engine(ClusterState):
         preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
         tree = self._ledger.spread_tree([each.key for each in preferences])
         tolerations = self._ledger.topology(request.topology).tolerations
-        return tree.spread(pod_set, preferences, tolerations, own, failures, within)
+        limits = self._limits.get(pod_set.name, {})
+        return tree.spread(pod_set, preferences, tolerations, own, failures, within, limits)
 
     def fork(self) -> Engine:
         """Return one to try things in: what comes to it, this one never sees.
@@ -278,6 +289,16 @@ class Engine(ClusterState):
             return self
         made = self.fork()
         made.close(nodes)
+        return made
+
+    def with_limits(self, limits: Mapping[str, Mapping[str, int]]) -> Engine:
+        """Return one of the same state that places one group by limits, and takes in nothing.
+
+        By pod set and node, *limits* are how many new pods a host takes at most. Pod sets that name
+        zones have none.
+        """
+        made = copy(self)
+        made._limits = limits  # noqa: SLF001 - another engine
         return made
 
     def close(self, nodes: Collection[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import nsmallest
 
 import msgspec
@@ -84,17 +85,21 @@ class Explanation(Struct, frozen=True, rename="camel"):
     movable: int = 0  # pods that may move: whether that would help is for a plan to find
 
 
-def explain(engine: Engine, group: PlacementGroup) -> Explanation:
+def explain(
+    engine: Engine,
+    group: PlacementGroup,
+    place: Callable[[Engine, PlacementGroup], GroupStatus] = Engine.place,
+) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
     One that has its places keeps them, but for those on failed nodes.
     """
     if group.status.assignments:
-        status = engine.place(group) if group.status.unhealthy_nodes else group.status
+        status = place(engine, group) if group.status.unhealthy_nodes else group.status
         return _explain(engine, group, status, None)
     found = standing(engine, group)
     engine = without_reserved(engine, found)
-    return _explain(engine, group, engine.place(group), found)
+    return _explain(engine, group, place(engine, group), found)
 
 
 def _explain(

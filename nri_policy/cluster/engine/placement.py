@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import no_domains, not_fit
@@ -15,15 +16,22 @@ from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 
 
-def assign(
-    tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
+def assign(  # noqa: PLR0913 - keywords: what counts beside what is free
+    tree: Tree,
+    unit: Unit,
+    settings: ClusterSettings,
+    *,
+    held: Mapping[int, int],
+    limits: Mapping[int, int],
+    implied: bool,
 ) -> dict[str, Assignment]:
     """Return the assignment of each pod set of *unit*, by name; raises Unplaceable.
 
-    *held* are pods of the same group by leaf, which count for its most per host.
+    *held* are pods of the same group by leaf, which count for its most per host. *limits* are how
+    many workers leaves take at most.
     """
     wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
-    counts, kind = count(tree, unit, wanted, settings, held)
+    counts, kind = count(tree, unit, wanted, settings, held, limits)
     places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
     out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
     if unit.leader is not None:
@@ -31,8 +39,13 @@ def assign(
     return out
 
 
-def count(
-    tree: Tree, unit: Unit, wanted: Plan, settings: ClusterSettings, held: Mapping[int, int]
+def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is free
+    tree: Tree,
+    unit: Unit,
+    wanted: Plan,
+    settings: ClusterSettings,
+    held: Mapping[int, int],
+    limits: Mapping[int, int] = MappingProxyType({}),
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():
@@ -51,6 +64,7 @@ def count(
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
         most=unit.workers.request.max_per_host if unit.workers.request else None,
         held=held,
+        limits=limits,
     )
     return tree.counts(demand), kind
 

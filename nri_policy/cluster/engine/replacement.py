@@ -36,11 +36,12 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     implied: bool,
     paths: Mapping[str, Path],
     more: Mapping[str, int],
+    limits: Mapping[str, Mapping[str, int]],
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 
     *paths* are those of failed nodes that still exist, *more* pods that none of them had, by pod
-    set. Raises Unplaceable.
+    set. *limits* are how many new pods of a pod set nodes take. Raises Unplaceable.
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
@@ -53,6 +54,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
         places = kept[pod_set.name]
         added: Counter[int] = Counter()
         own = given[pod_set.name]
+        left = tree.by_leaf(limits.get(pod_set.name, {}))
         lost: Counter[str] = Counter()
         for one in own.domains:
             if (name := _host(own, one)) in failed:
@@ -61,13 +63,14 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             lost[_NO_NODE] = more[pod_set.name]
         while lost:
             rest = places or sum(kept.values(), Counter())  # leader and workers stay together
-            search = partial(_Search, trial, pod_set, settings, implied, failed)
+            search = partial(_Search, trial, pod_set, settings, implied, failed, left)
             names = _together(search, lost, places, rest, paths)
             missing = sum(lost.pop(name) for name in names)
             found = dict(search(missing).find(places, rest, paths.get(names[0])))
             pod = pod_set.template.spec.effective()
             trial.take(found, pod)
             added.update(found)
+            left = {leaf: most - found.get(leaf, 0) for leaf, most in left.items()}
             places.update(found)
         new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
         whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
@@ -134,6 +137,7 @@ class _Search(Struct, frozen=True):
     settings: ClusterSettings
     implied: bool
     failed: Collection[str]
+    limits: Mapping[int, int]  # leaf -> pods that it takes at most
     missing: int
 
     def domain(
@@ -174,6 +178,7 @@ class _Search(Struct, frozen=True):
             inner=wanted.inner,
             most=request.max_per_host,
             held=places,
+            limits=self.limits,
         )
         leaves = None if within is None else tree.shape.domains.leaves_below(within)
         counts = trial.count_once(demand, leaves)

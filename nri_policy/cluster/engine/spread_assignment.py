@@ -31,14 +31,23 @@ class PackedDomain(Struct, frozen=True):
     leader: int
 
 
-def choose(
-    tree: Tree, unit: Unit, settings: ClusterSettings, held: Mapping[int, int], *, implied: bool
+def choose(  # noqa: PLR0913 - keywords: what counts beside what is free
+    tree: Tree,
+    unit: Unit,
+    settings: ClusterSettings,
+    *,
+    held: Mapping[int, int],
+    limits: Mapping[int, int],
+    implied: bool,
 ) -> PackedDomain | None:
-    """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable."""
+    """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable.
+
+    *held* and *limits* are as of `assign`.
+    """
     if not asks(unit.workers.request):
         return None
     wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
-    counts, kind = count(tree, unit, wanted, settings, held)
+    counts, kind = count(tree, unit, wanted, settings, held, limits)
     places, leader = search(tree, counts, kind, wanted, unit.workers.count)
     leaves = [leaf for leaf, _ in places] + [leader] * (leader >= 0)
     return PackedDomain(nodes=_around(tree, leaves, wanted.level), leader=leader)

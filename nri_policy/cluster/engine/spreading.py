@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from operator import itemgetter
+from types import MappingProxyType
 from typing import cast
 
 from msgspec.structs import replace
@@ -175,19 +176,21 @@ class SpreadTree:
         own: Mapping[str, int],
         failures: Mapping[str, int],
         within: Collection[str] | None = None,
+        limits: Mapping[str, int] = MappingProxyType({}),
     ) -> tuple[dict[str, int], int]:
         """Return the pods for each node, and how many find no place.
 
         By node, *own* pods are there of those who are spread, and recent *failures* of theirs.
         *preferences* are those that the tree is of, *tolerations* come on top of the pods'. Only
-        nodes *within* get any, all if that is None.
+        nodes *within* get any, all if that is None. *limits* are how many pods nodes
+        take at most.
         """
         spec, request = pod_set.template.spec, pod_set.request or PlacementRequest()
         kind = self._filter(spec, tolerations)
-        if within is None:
+        if within is None and not limits:
             counts = self._count(spec.effective(), kind)
         else:
-            counts = self._count_within(spec.effective(), kind, within)
+            counts = self._count_once(spec.effective(), kind, within, limits)
         places, left = fill(
             counts,
             pod_set.count,
@@ -225,11 +228,21 @@ class SpreadTree:
         self._counts[key] = found
         return found
 
-    def _count_within(self, pod: Amounts, kind: Filter, within: Collection[str]) -> Counts:
-        mask = Mask(len(self._nodes), False)
-        for leaf, node in enumerate(self._nodes):
-            mask.set(leaf, kind.mask.get(leaf) if node.name in within else _OUTSIDE)
-        return Counts(self.rows, Vector(self.rows, with_place(pod)), mask)
+    def _count_once(
+        self,
+        pod: Amounts,
+        kind: Filter,
+        within: Collection[str] | None,
+        limits: Mapping[str, int],
+    ) -> Counts:
+        mask, most = kind.mask, None
+        if within is not None:
+            mask = Mask(len(self._nodes), False)
+            for leaf, node in enumerate(self._nodes):
+                mask.set(leaf, kind.mask.get(leaf) if node.name in within else _OUTSIDE)
+        if limits:
+            most = [limits.get(node.name, MAX_COUNT) for node in self._nodes]
+        return Counts(self.rows, Vector(self.rows, with_place(pod)), mask, most=most)
 
     def _filter(self, spec: PodSpec, tolerations: Sequence[Toleration]) -> Filter:
         tolerations = (*spec.tolerations, *tolerations)

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.filter import Filter, Filters
 from nri_policy.cluster.engine.shape import Path, Shape
+from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -43,9 +44,10 @@ class Demand(Struct, frozen=True, kw_only=True):
     leader_kind: Filter | None = None
     most: int | None = None  # on a host
     held: Mapping[int, int] = {}  # leaf -> pods there that count for that
+    limits: Mapping[int, int] = {}  # leaf -> pods that it takes at most, where leaves are hosts
 
     def key(self) -> object:
-        """Return what is equal for demands that are."""
+        """Return what is equal for demands without limits that are."""
         return (
             frozenset(self.pod.items()),
             self.kind,
@@ -300,7 +302,12 @@ class Tree:
         return self._filters.find(spec, tolerations, self._nodes, self._tainted)
 
     def counts(self, demand: Demand) -> Counts:
-        """Return how many fit where, what was known of the last time brought up to date."""
+        """Return how many fit where, what was known of the last time brought up to date.
+
+        With limits nothing is kept: those of the next group are others.
+        """
+        if demand.limits:
+            return self.count_once(demand)
         key = demand.key()
         found = self._counts.get(key)
         if found is None:
@@ -337,10 +344,16 @@ class Tree:
 
     def _limits(self, demand: Demand) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""
-        most, held = demand.most, demand.held
-        if most is None or not self.shape.by_host:
+        most, held, leaves = demand.most, demand.held, self.shape.domains.leaves
+        if not self.shape.by_host or (most is None and not demand.limits):
             return None
-        return [max(0, most - held.get(leaf, 0)) for leaf in range(self.shape.domains.leaves)]
+        if most is None:
+            found = [MAX_COUNT] * leaves
+        else:
+            found = [max(0, most - held.get(leaf, 0)) for leaf in range(leaves)]
+        for leaf, limit in demand.limits.items():
+            found[leaf] = min(found[leaf], limit)
+        return found
 
     def _of_hosts(self, _demand: Demand) -> tuple[Counts | None, list[int] | None]:
         """Return the counts of the hosts that leaves are in, and the host of each leaf."""

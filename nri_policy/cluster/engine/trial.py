@@ -1,15 +1,13 @@
-"""Trying a group: it is placed or spread, and those that are tried after it see it."""
+"""Trying a group: those that are tried after it see what came of it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
@@ -39,12 +37,8 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     notes: list[str] = []  # why
 
 
-def try_group(engine: Engine, group: PlacementGroup, failures: Mapping[str, int]) -> TriedGroup:
-    """Place *group*, so that others see it if it fits; raises DocumentError.
-
-    *failures* are recent ones of its pods, by node. What is set aside for others stays so.
-    """
-    status = without_reserved(engine, standing(engine, group)).place(group, failures)
+def take_in(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
+    """Have others see *group* if it fits, which *status* says; return what came of it."""
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)

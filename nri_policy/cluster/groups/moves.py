@@ -148,7 +148,7 @@ class _Search:
         self, movable: Sequence[Pod], budgets: Sequence[Budget]
     ) -> tuple[GroupStatus, list[Move]]:
         """Return what would come of the group, and the moves for that."""
-        now = self._engine.place(self._group)
+        now, _ = self._alignment.place(self._open, self._group)
         if now.state == "Placed":
             return now, []
         self._leave_out()

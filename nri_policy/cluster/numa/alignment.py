@@ -5,6 +5,9 @@ kubelet also look into the zones of a node that aligns pods. So what they would 
 after a placement: zones are promised to the pods one after another, in a fork, as the extender does
 it. The largest pods come first, as small ones would break up the zones that they need; places of
 other groups whose pods are not there yet come before all of them.
+
+If something would be refused, the group is placed once more, with a limit for each host: as many
+equal pods as its zones take. The second placement counts if less of it would be refused.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +25,7 @@ from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.shortage import zone_shortage
 from nri_policy.cluster.objects.annotations import SLICE_LEVEL, SLICE_SIZE
+from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -32,6 +37,7 @@ from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import counted
+from nri_policy.native._numa_fit import FITS
 
 # names of nodes -> their zones, less what is promised of them: a fork to try things in
 ForkOf = Callable[[Collection[str]], LiveZones]
@@ -61,6 +67,24 @@ class _Refused(Struct, frozen=True):
 _ByHost = Mapping[str, Sequence[_Pods]]
 
 
+class _HostsNow(Struct, frozen=True, kw_only=True):
+    """Hosts as they are before pods of a group are tried there."""
+
+    zones: LiveZones
+    names: Mapping[str, Sequence[str]]  # of a host's nodes
+    first: _ByHost  # places of other groups whose pods are not there yet
+    busy: frozenset[str]  # nodes of which something is promised
+
+    def kind(self, host: str) -> Hashable:
+        """Return what is equal for hosts that take the same pods."""
+        names = self.names[host]
+        if not self.busy.isdisjoint(names):
+            return host
+        nodes, zones = self.zones.view.nodes, self.zones.view.zones
+        kinds = (_kind(nodes[name], zones.get(name), free=True) for name in names)
+        return (*kinds, *self.first[host], None)
+
+
 class Refusals(Struct, frozen=True):
     """What nodes would refuse of a group: pods by pod set, and a sentence for each pod set."""
 
@@ -84,15 +108,36 @@ class Alignment:
         if self._places is not None:  # else it is read when it is needed
             self._places[group.namespace, group.name] = self._open_places(group)
 
+    def place(
+        self,
+        engine: Engine,
+        group: PlacementGroup,
+        failures: Mapping[str, int] = MappingProxyType({}),
+        more: Mapping[str, int] = MappingProxyType({}),
+    ) -> tuple[GroupStatus, Refusals]:
+        """Return what comes of *group* in *engine*, and what nodes refuse of that.
+
+        *engine* has the same nodes, maybe some of them closed. Hosts get no more pods of a pod set
+        than their zones take, as far as that leaves a placement. *failures* and *more* are as of
+        `Engine.place`, which also says what is raised.
+        """
+        status = engine.place(group, failures, more)
+        refusals = self.check(group, status)
+        if refusals.pods:
+            limits = self._limits(group, status)
+            other = engine.with_limits(limits).place(group, failures, more, explain=False)
+            found = self.check(group, other)
+            if other.assignments and sum(found.pods.values()) < sum(refusals.pods.values()):
+                return other, found
+        return status, refusals
+
     def check(self, group: PlacementGroup, status: GroupStatus) -> Refusals:
         """Return what nodes refuse of the pods of *group*, if *status* is what came of it.
 
         One sentence for nodes that are too small even when they are empty, one for those that have
         no room now. The pods of places that the group had before may be what fills the zones, so
-        that these count as empty. Of a group without places it is said which nodes are too small.
+        that these count as empty.
         """
-        if not status.assignments:
-            return Refusals({}, [*self._too_small(group)])
         before, hosts = self._by_host(group), self._by_host(replace(group, status=status))
         aligned = {host: nodes for host in hosts if (nodes := self._aligned(host))}
         new = {host: _without_places(hosts[host], before.get(host, ())) for host in aligned}
@@ -109,7 +154,7 @@ class Alignment:
             pods[name] += sum(each.pods for each in own.values())
         return Refusals(dict(pods), [*_notes(group, status, found)])
 
-    def _too_small(self, group: PlacementGroup) -> Iterator[str]:
+    def too_small(self, group: PlacementGroup) -> Iterator[str]:
         """Yield a sentence for each pod set of which nodes refuse every pod, even when empty."""
         nodes = self._engine.view.nodes
         for each in group.pod_sets:
@@ -131,10 +176,68 @@ class Alignment:
             if self._may_refuse(node) and (refused := self._refused_when_empty([node], pod))
         }
 
+    def _limits(self, group: PlacementGroup, status: GroupStatus) -> dict[str, dict[str, int]]:
+        """Return how many new pods of a pod set the zones of nodes take now, each set by itself.
+
+        By pod set and node. Only of pod sets whose places in *status* are hosts, and of nodes on
+        hosts that may refuse some.
+        """
+        by_host = {each.pod_set for each in status.assignments if each.levels[-1] == HOSTNAME}
+        asked = [
+            _Pods(each.name, self._request(each.template.spec), None, each.count)
+            for each in group.pod_sets
+            if each.name in by_host
+        ]
+        limits: dict[str, dict[str, int]] = {each.pod_set: {} for each in asked}
+        of_kind: dict[Hashable, int] = {}
+        now = self._hosts_now(
+            dict.fromkeys(
+                node.labels.get(HOSTNAME, node.name)
+                for node in self._engine.nodes.values()
+                if self._may_refuse(node)
+            ),
+            group,
+        )
+        for host, names in now.names.items():
+            for each in asked:
+                number = 0
+                if any(now.zones.verdict(name, each.request) == FITS for name in names):
+                    most = sum(
+                        now.zones.view.nodes[name].allocatable.get(PODS, 0) for name in names
+                    )
+                    pods = replace(each, count=min(each.count, most))
+                    kind = (now.kind(host), pods)
+                    if kind not in of_kind:
+                        of_kind[kind] = self._number(now, host, pods)
+                    number = of_kind[kind]
+                limits[each.pod_set].update(dict.fromkeys(names, number))
+        return limits
+
+    def _number(self, now: _HostsNow, host: str, pods: _Pods) -> int:
+        """Return how many of *pods* a host takes."""
+        names = now.names[host]
+        zones = now.zones.fork(names)
+        self._book(zones, names, now.first[host])
+        refused = self._book(zones, names, [pods]).get(pods.pod_set)
+        return pods.count - (0 if refused is None else refused.pods)
+
     def _refused_now(self, hosts: _ByHost, group: PlacementGroup) -> dict[str, dict[str, _Refused]]:
         """Return what each of *hosts* refuses of such pods of a group, as it is now."""
         if not hosts:
             return {}
+        found: dict[str, dict[str, _Refused]] = {}
+        of_kind: dict[Hashable, dict[str, _Refused]] = {}
+        now = self._hosts_now(hosts, group)
+        for host, pods in hosts.items():
+            kind = (now.kind(host), *pods)
+            if kind not in of_kind:
+                self._book(now.zones, now.names[host], now.first[host])
+                of_kind[kind] = self._book(now.zones, now.names[host], pods)
+            found[host] = of_kind[kind]
+        return found
+
+    def _hosts_now(self, hosts: Collection[str], group: PlacementGroup) -> _HostsNow:
+        """Return *hosts* as they are now, for a group that is tried there."""
         names = {host: [node.name for node in self._engine.view.on_host(host)] for host in hosts}
         zones = self._fork_of([name for own in names.values() for name in own])
         promised: dict[str, Counter[Hashable]] = {host: Counter() for host in hosts}
@@ -145,21 +248,14 @@ class Alignment:
         others: dict[str, list[_Pods]] = {host: [] for host in hosts}
         for key, places in self._places_of_groups().items():
             if key != (group.namespace, group.name):
-                for host in hosts.keys() & places.keys():
+                for host in others.keys() & places.keys():
                     others[host] += places[host]
-        found: dict[str, dict[str, _Refused]] = {}
-        of_kind: dict[Hashable, dict[str, _Refused]] = {}
-        busy = {each.node for each in zones.promises.values()}
-        for host, pods in hosts.items():
-            first = _without(others[host], promised[host], lambda each: each.request)
-            nodes = [zones.view.nodes[name] for name in names[host]]
-            kinds = (_kind(node, zones.view.zones.get(node.name), free=True) for node in nodes)
-            state: Hashable = host if busy & {*names[host]} else (*kinds, *first, None, *pods)
-            if state not in of_kind:
-                self._book(zones, names[host], first)
-                of_kind[state] = self._book(zones, names[host], pods)
-            found[host] = of_kind[state]
-        return found
+        first = {
+            host: _without(others[host], promised[host], lambda each: each.request)
+            for host in hosts
+        }
+        busy = frozenset(each.node for each in zones.promises.values())
+        return _HostsNow(zones=zones, names=names, first=first, busy=busy)
 
     def _refused_when_empty(
         self, nodes: Sequence[ClusterNode], pods: Sequence[_Pods]

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Explanation, explain
 from nri_policy.cluster.engine.message import left_out_text
-from nri_policy.cluster.engine.trial import TriedGroup, tree_of_hosts, try_group
-from nri_policy.cluster.numa.alignment import Alignment, ForkOf
+from nri_policy.cluster.engine.standing import standing, without_reserved
+from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
+from nri_policy.cluster.numa.alignment import Alignment, ForkOf, Refusals
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.request import requested
@@ -35,11 +36,12 @@ def try_groups(
     alignment = Alignment(engine, fork_of)
     tried = []
     for group in groups:
-        found = try_group(engine, group, failures)
-        refusals = alignment.check(group, found.status)
-        alignment.add(replace(group, status=found.status))
-        notes = [*notes_of(engine, group), *refusals.notes]
-        if found.status.state != "Placed":
+        using = without_reserved(engine, standing(engine, group))
+        status, refusals = alignment.place(using, group, failures)
+        found = take_in(engine, group, status)
+        alignment.add(replace(group, status=status))
+        notes = [*notes_of(engine, group), *_notes_of_zones(alignment, group, status, refusals)]
+        if status.state != "Placed":
             notes += _left_out(engine, group)
         tried.append(replace(found, refused=refusals.pods, notes=notes))
     return tried
@@ -50,10 +52,21 @@ def explain_group(engine: Engine, group: PlacementGroup, fork_of: ForkOf) -> Exp
 
     Zones come from *fork_of*.
     """
-    found = explain(engine, group)
-    refusals = Alignment(engine, fork_of).check(group, found.status)
-    notes = [*notes_of(engine, group), *refusals.notes, *_left_out(engine, group)]
+    alignment = Alignment(engine, fork_of)
+    found = explain(engine, group, lambda using, asked: alignment.place(using, asked)[0])
+    refusals = alignment.check(group, found.status)
+    notes = [*notes_of(engine, group), *_notes_of_zones(alignment, group, found.status, refusals)]
+    notes += _left_out(engine, group)
     return replace(found, refused=refusals.pods, notes=notes)
+
+
+def _notes_of_zones(
+    alignment: Alignment, group: PlacementGroup, status: GroupStatus, refusals: Refusals
+) -> Iterator[str]:
+    """Yield what nodes refuse where a group is, or would refuse of one without places."""
+    yield from refusals.notes
+    if not status.assignments:
+        yield from alignment.too_small(group)
 
 
 def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
