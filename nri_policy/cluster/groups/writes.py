@@ -23,7 +23,7 @@ from nri_policy.cluster.objects.group import (
     write_status,
 )
 from nri_policy.cluster.objects.metadata import Key, Owner
-from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.pod import Container, Pod, PodSpec
 
 NODE_FAILED = "NodeFailed"  # reason of what happens to a group's pods
 
@@ -182,12 +182,16 @@ def _pod_set(pod_set: PodSet) -> Object:
     """Return a pod set as the object has it: its template is what placing needs of it."""
     spec = pod_set.template.spec
     template: Object = {
-        "containers": [
-            {"name": "pod", "resources": {"requests": _quantities(spec.effective())}},
-        ],
+        "containers": [_container(each) for each in spec.containers],
         "nodeSelector": spec.node_selector,
         "tolerations": msgspec.to_builtins(spec.tolerations),
     }
+    if spec.init_containers:
+        template["initContainers"] = [_container(each) for each in spec.init_containers]
+    if spec.overhead:
+        template["overhead"] = _quantities(spec.overhead)
+    if spec.requests or spec.limits:
+        template["resources"] = _resources(spec)
     if spec.affinity is not None:
         template["affinity"] = {"nodeAffinity": msgspec.to_builtins(spec.affinity)}
     made: Object = {
@@ -198,6 +202,17 @@ def _pod_set(pod_set: PodSet) -> Object:
     if pod_set.request is not None:
         made["request"] = msgspec.to_builtins(pod_set.request)
     return made
+
+
+def _container(container: Container) -> Object:
+    made: Object = {"name": container.name, "resources": _resources(container)}
+    return made | ({"restartPolicy": "Always"} if container.sidecar else {})
+
+
+def _resources(asking: Container | PodSpec) -> Object:
+    """Return what a container, or the pod itself, asks for: by its limits zones are its own."""
+    amounts = {"requests": asking.requests, "limits": asking.limits}
+    return {name: _quantities(each) for name, each in amounts.items() if each}
 
 
 def _quantities(amounts: Amounts) -> dict[str, str]:

@@ -261,3 +261,19 @@ def test_pods_that_exclude_each_other_make_a_group_that_says_so() -> None:
     assert stored.request is not None
     assert stored.request.max_per_host == 1
     assert pod_set_names(members, [RACK, HOSTNAME], [stored]) == ["main", "main"]
+
+
+def test_the_object_that_is_stored_has_all_that_zones_are_asked_for() -> None:
+    """QoS class and containers one by one: what nodes that align pods look at."""
+    two = {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"cpu": 2, "x/gpu": 1}}
+    spec: Object = {
+        "containers": [{"name": "a", "resources": two}, {"name": "b"}],
+        "initContainers": [{"name": "s", "restartPolicy": "Always", "resources": two}],
+        "overhead": {"cpu": "100m"},
+        "resources": {"requests": {"cpu": 4}, "limits": {"memory": "8Gi"}},
+    }
+    labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
+    one = pod("p", labels, **spec)
+    group = gather(("default", "g"), [Member(one, membership(one, None))], [])
+    (stored,) = read_group(CreateGroup(group, ()).object()).pod_sets
+    assert stored.template.spec == one.spec
