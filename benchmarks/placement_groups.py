@@ -28,6 +28,7 @@ from nri_policy.cluster.groups.writes import (
     OpenGate,
     WriteStatus,
 )
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import API_VERSION, KIND, read_group
 from nri_policy.cluster.objects.membership import read_job
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -87,8 +88,9 @@ class Clock:
 def place(jobs: int, pods: int) -> Clock:
     """Take Jobs and their pods in, place them, and let them go; writes are done at once."""
     nodes = Cluster()
-    controller = Controller(cluster.SETTINGS, nodes.view, time.monotonic)
-    nodes.follow(controller)
+    zones = LiveZones(cluster.SETTINGS.extender, nodes.view, time.monotonic)
+    controller = Controller(cluster.SETTINGS, nodes.view, time.monotonic, zones.fork)
+    nodes.follow(zones, controller)
     for node in cluster.nodes(NODES):
         nodes.set_node(node)
     controller.engine.tree("default")

@@ -20,6 +20,7 @@ from nri_policy.cluster.groups.writes import (
     WriteSpec,
     WriteStatus,
 )
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.membership import read_job, read_pod_group
 from nri_policy.cluster.objects.node import read_node
@@ -242,8 +243,9 @@ class Play:
     def begin(self) -> None:
         """Begin anew, from what is there: kinds are listed in any order."""
         self.cluster = Cluster()
-        self.controller = Controller(self.settings, self.cluster.view, lambda: self.now)
-        self.cluster.follow(self.controller)
+        zones = LiveZones(self.settings.extender, self.cluster.view, lambda: self.now)
+        self.controller = Controller(self.settings, self.cluster.view, lambda: self.now, zones.fork)
+        self.cluster.follow(zones, self.controller)
         every = [(kind, name) for kind, items in self.world.objects.items() for name in items]
         self.chance.shuffle(every)
         self.world.changes.clear()

@@ -6,7 +6,8 @@ an attempt is promised in the engine at once, and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -21,6 +22,7 @@ from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
+from nri_policy.cluster.numa.alignment import Alignment, ForkOf
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
@@ -37,17 +39,20 @@ class Attempts:
         now: Callable[[], float],
         *,
         engine: Engine,
+        fork_of: ForkOf,
         groups: SeenGroups,
         members: Members,
         occupancy: Occupancy,
         changes: PodChanges,
         problems: Problems,
     ) -> None:
-        self.waiting = WaitingGroups(engine)
+        self.waiting = WaitingGroups(engine, self._find)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._now = now
         self._engine = engine
+        self._fork_of = fork_of
+        self._alignment = Alignment(engine, fork_of)
         self._groups = groups
         self._members = members
         self._occupancy = occupancy
@@ -74,6 +79,24 @@ class Attempts:
         """See anew for which groups hosts are set aside."""
         self.waiting.hold(self._now(), lambda key: self._groups[key].group)
 
+    def begin_step(self) -> None:
+        """See zones and places anew: until the next step only our own decisions change them."""
+        self._alignment = Alignment(self._engine, self._fork_of)
+
+    def _find(
+        self,
+        engine: Engine,
+        group: PlacementGroup,
+        failures: Mapping[str, int] = MappingProxyType({}),
+        more: Mapping[str, int] = MappingProxyType({}),
+    ) -> GroupStatus:
+        return self._alignment.place(engine, group, failures, more)[0]
+
+    def _take_in(self, group: PlacementGroup) -> None:
+        """Count the places of a group as it is now: they are promised from now on, or free."""
+        self._engine.set_group(group)
+        self._alignment.add(group)
+
     def place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""
         seen = self._groups[key]
@@ -93,7 +116,7 @@ class Attempts:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
-            self._engine.set_group(placed)  # promised from now on
+            self._take_in(placed)
             yield WriteStatus(placed, seen.revision)
             yield Notice(key, "Placed", "")
         else:
@@ -128,7 +151,7 @@ class Attempts:
                 group.status, assignments=found.assignments, given_back=given_back, message=""
             )
             grown = with_status(group, status)
-            self._engine.set_group(grown)
+            self._take_in(grown)
             yield WriteStatus(grown, seen.revision)
             yield Notice(key, "Placed", "")
             return
@@ -160,7 +183,7 @@ class Attempts:
             lost = with_status(
                 self._groups[key].group, GroupStatus(message=message, evicted="Preempted")
             )
-            self._engine.set_group(lost)
+            self._take_in(lost)
             self._occupancy.recount(key, lost)
             self.statistics.preemptions += 1
             yield WriteStatus(lost, self._groups[key].revision)
@@ -187,7 +210,7 @@ class Attempts:
             return  # a pod may be on its way to a place that the group would not have any more
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         try:
-            found = self._engine.place(with_status(group, degraded))
+            found = self._find(self._engine, with_status(group, degraded))
         except DocumentError as error:
             found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
@@ -208,7 +231,7 @@ class Attempts:
             status, reason = replace(degraded, message=found.message), "Degraded"
         if status != group.status and not self._groups.is_under_way(key):
             changed = with_status(group, status)
-            self._engine.set_group(changed)
+            self._take_in(changed)
             self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"

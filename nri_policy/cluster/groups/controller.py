@@ -45,6 +45,7 @@ from nri_policy.cluster.groups.writes import (
     pod_of,
     with_status,
 )
+from nri_policy.cluster.numa.alignment import ForkOf
 from nri_policy.cluster.objects.group import Condition, GroupStatus, PlacementGroup, disagreement
 from nri_policy.cluster.objects.kueue import GROUP_PREFIX
 from nri_policy.cluster.objects.membership import Job, PodGroup
@@ -65,8 +66,13 @@ class Controller:
     """Groups, their pods, and what is under way."""
 
     def __init__(
-        self, settings: ClusterSettings, view: ClusterView, now: Callable[[], float]
+        self,
+        settings: ClusterSettings,
+        view: ClusterView,
+        now: Callable[[], float],
+        fork_of: ForkOf,
     ) -> None:
+        """Place groups on the nodes of *view*, whose zones come from *fork_of*."""
         self.engine = Engine(settings, view)
         self.members = Members()
         self._occupancy = Occupancy(self.engine, self.members)
@@ -79,6 +85,7 @@ class Controller:
         self.attempts = Attempts(
             now,
             engine=self.engine,
+            fork_of=fork_of,
             groups=self.groups,
             members=self.members,
             occupancy=self._occupancy,
@@ -303,6 +310,7 @@ class Controller:
 
         Groups wait for their turn until all have been looked at that changed.
         """
+        self.attempts.begin_step()
         writes, self._notices = self._notices, []
         writes += self.groups.again()
         now = self._now()

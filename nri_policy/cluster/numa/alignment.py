@@ -96,17 +96,26 @@ class Alignment:
     """What nodes that align pods to one NUMA node refuse of the pods that groups get there."""
 
     def __init__(self, engine: Engine, fork_of: ForkOf) -> None:
-        """Count the places of the groups of *engine*, on nodes whose zones come from *fork_of*."""
+        """Count the places of the groups of *engine*, on nodes whose zones come from *fork_of*.
+
+        It lives while nothing changes there but what is added.
+        """
         self._engine = engine
         self._fork_of = fork_of
         self._places: dict[Key, _ByHost] | None = None  # of groups, for pods that are not there yet
         self._numbers = count()  # of the pods that are tried
+        self._known: dict[_Pods, dict[str, int]] = {}  # host -> how many of such pods it takes
         self._when_empty: dict[Hashable, dict[str, _Refused]] = {}  # by kinds of nodes, and pods
 
     def add(self, group: PlacementGroup) -> None:
-        """Count what a group has got from now on."""
-        if self._places is not None:  # else it is read when it is needed
-            self._places[group.namespace, group.name] = self._open_places(group)
+        """Count what a group has got, or lost, from now on."""
+        if self._places is None:
+            return  # it is read when it is needed
+        key = (group.namespace, group.name)
+        before, self._places[key] = self._places.get(key, {}), self._open_places(group)
+        for host in before.keys() | self._places[key].keys():
+            for numbers in self._known.values():
+                numbers.pop(host, None)
 
     def place(
         self,
@@ -188,30 +197,36 @@ class Alignment:
             for each in group.pod_sets
             if each.name in by_host
         ]
-        limits: dict[str, dict[str, int]] = {each.pod_set: {} for each in asked}
-        of_kind: dict[Hashable, int] = {}
-        now = self._hosts_now(
-            dict.fromkeys(
-                node.labels.get(HOSTNAME, node.name)
-                for node in self._engine.nodes.values()
-                if self._may_refuse(node)
-            ),
-            group,
+        nodes = self._engine.nodes.values()
+        hosts = dict.fromkeys(
+            node.labels.get(HOSTNAME, node.name) for node in nodes if self._may_refuse(node)
         )
+        # places that a group keeps are in nobody's way but in that of others
+        known = {} if group.status.assignments else self._known
+        numbers = [known.setdefault(each, {}) for each in asked]
+        missing = [host for host in hosts if any(host not in own for own in numbers)]
+        self._count(self._hosts_now(missing, group), dict(zip(asked, numbers, strict=True)))
+        return {
+            each.pod_set: {
+                node.name: own[host] for host in hosts for node in self._engine.view.on_host(host)
+            }
+            for each, own in zip(asked, numbers, strict=True)
+        }
+
+    def _count(self, now: _HostsNow, asked: Mapping[_Pods, dict[str, int]]) -> None:
+        """Set by host how many of the pods it takes, for each of those *asked* for."""
+        of_kind: dict[Hashable, int] = {}
+        nodes = now.zones.view.nodes
         for host, names in now.names.items():
-            for each in asked:
-                number = 0
-                if any(now.zones.verdict(name, each.request) == FITS for name in names):
-                    most = sum(
-                        now.zones.view.nodes[name].allocatable.get(PODS, 0) for name in names
-                    )
-                    pods = replace(each, count=min(each.count, most))
-                    kind = (now.kind(host), pods)
+            for pods, numbers in asked.items():
+                numbers[host] = 0
+                if any(now.zones.verdict(name, pods.request) == FITS for name in names):
+                    most = sum(nodes[name].allocatable.get(PODS, 0) for name in names)
+                    some = replace(pods, count=min(pods.count, most))
+                    kind = (now.kind(host), some)
                     if kind not in of_kind:
-                        of_kind[kind] = self._number(now, host, pods)
-                    number = of_kind[kind]
-                limits[each.pod_set].update(dict.fromkeys(names, number))
-        return limits
+                        of_kind[kind] = self._number(now, host, some)
+                    numbers[host] = of_kind[kind]
 
     def _number(self, now: _HostsNow, host: str, pods: _Pods) -> int:
         """Return how many of *pods* a host takes."""

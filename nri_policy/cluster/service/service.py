@@ -68,7 +68,9 @@ class Service:
         self.cluster.follow(self.zones)
         self.lease = None if lease is None else Lease(client, lease, now)
         self.settings = LiveSettings(settings, file, self._configure)
-        self.controller = Controller(settings, self.cluster.view, now) if groups else None
+        self.controller = (
+            Controller(settings, self.cluster.view, now, self.zones.fork) if groups else None
+        )
         self.silence = Silence(client, self._leads, now) if readiness else None
         self.admission = NumaAdmission(self.zones) if kueue else None
         self.writer: Writer | None = None
