@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import read_settings
@@ -24,7 +25,9 @@ def ending(phase: str) -> Pod:
 
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
-    controller = Controller(read_settings(settings("rack", HOSTNAME)), Cluster().view, lambda: 0.0)
+    using, view = read_settings(settings("rack", HOSTNAME)), Cluster().view
+    zones = LiveZones(using.extender, view, lambda: 0.0)
+    controller = Controller(using, view, lambda: 0.0, zones.fork)
     controller.engine.set_group(read_group(group(pod_set(1))))
     attempts = controller.attempts
     attempts.see_pod(ending("Running"), KEY, ends=False)
