@@ -26,7 +26,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(*arguments: str, given: str = "") -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["cluster", *arguments], input=given, prog_name="nri-policy")
+    done = CliRunner(env={"COLUMNS": "160"}).invoke(
+        main, ["cluster", *arguments], input=given, prog_name="nri-policy"
+    )
     assert done.exception is None or isinstance(done.exception, SystemExit)
     return done.exit_code, done.output
 
