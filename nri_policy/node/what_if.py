@@ -63,9 +63,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     ordinal: int | None = None  # of the first: a StatefulSet's pods are called by numbers from it
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
     devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
-    claim: Callable[[str, NodeView], ClaimedParts] = (
-        _nothing  # for the pod of that name; or Refused
-    )
+    # for the pod of that name; or Refused
+    claim: Callable[[str, NodeView], ClaimedParts] = _nothing
 
 
 class NewSettings(Struct, frozen=True, kw_only=True):
@@ -300,8 +299,8 @@ class WhatIf:
         )
         self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
         notes = [*decision.notes]
-        if decision.explanation is not None and decision.explanation.unmatched:
-            notes.append(decision.explanation.unmatched)
+        if decision.explanation is not None and (text := decision.explanation.unmatched):
+            notes.append(text)
         self._notes += [f"{container.full_name}: {each}" for each in notes]
         return True
 

@@ -97,9 +97,8 @@ class RequestResult(StrEnum):
 
 Turn = AbstractAsyncContextManager[None]  # what to enter for a method to run; again and again
 Hear = Callable[[bytes | CallRefused], None]  # an answer: the response, or a status instead
-Observe = Callable[
-    [str, RequestResult, float], None
-]  # a method, what came of it, and after what seconds
+# a method, what came of it, and after what seconds
+Observe = Callable[[str, RequestResult, float], None]
 
 
 def unobserved(method: str, result: RequestResult, seconds: float) -> None:

@@ -159,7 +159,7 @@ class Metrics:
         )
 
     def count_request(self, event: str, result: str, seconds: float) -> None:
-        """Count a request of the runtime: *event* is the method, *result* a service.Result."""
+        """Count a request of the runtime: *event* is the method, *result* a RequestResult."""
         self._requests.add(event, result)
         self._request_seconds.add(event, seconds=seconds)
 

@@ -136,8 +136,8 @@ def _request(request: Request) -> RequestReport:
 
 def _pulls(explanation: Explanation) -> Iterator[str]:
     """Yield who pulled and who pushed, the strongest first, or that its affinities found nobody."""
-    if explanation.unmatched:
-        yield explanation.unmatched
+    if unmatched := explanation.unmatched:
+        yield unmatched
     pulls = explanation.pulls or ()
     for pull in pulls.named() if isinstance(pulls, Pulls) else pulls:
         verb = "pulled by" if pull.weight > 0 else "pushed by"
