@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
+from functools import partial
 from types import MappingProxyType
 
 import msgspec
@@ -23,13 +24,13 @@ from nri_policy.cluster.engine.crowding import (
 )
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
-from nri_policy.cluster.engine.placement import assign, assignment
+from nri_policy.cluster.engine.placement import assign, assignment, find_packing
 from nri_policy.cluster.engine.replacement import replace_failed
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
 from nri_policy.cluster.engine.spread_assignment import (
     by_node,
-    choose,
+    domain_of,
     replace_spread,
     spread_refusal,
 )
@@ -41,6 +42,7 @@ from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, Placem
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
+    asks,
     implied,
     is_spread,
     requested,
@@ -170,9 +172,12 @@ class Engine(ClusterState):
         held = tree.by_leaf(placed)
         limits = tree.by_leaf(self._limits.get(unit.workers.name, {}))
         request = unit.workers.request
+        find = partial(
+            find_packing, tree, unit, self.settings, held=held, limits=limits, implied=implied
+        )
         if not is_spread(unit.workers):
-            return assign(tree, unit, self.settings, held=held, limits=limits, implied=implied)
-        chosen = choose(tree, unit, self.settings, held=held, limits=limits, implied=implied)
+            return assign(tree, unit, find())
+        chosen = domain_of(tree, find()) if asks(request) else None
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
             out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])

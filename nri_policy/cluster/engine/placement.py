@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import no_domains, not_fit
 from nri_policy.cluster.engine.tree import Demand, Tree
@@ -16,7 +18,15 @@ from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 
 
-def assign(  # noqa: PLR0913 - keywords: what counts beside what is free
+class Packing(Struct, frozen=True):
+    """Where a unit is packed."""
+
+    places: Places  # leaves and workers
+    leader: int  # its leaf, -1 without one
+    level: int  # of the domain that was asked for
+
+
+def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     tree: Tree,
     unit: Unit,
     settings: ClusterSettings,
@@ -24,18 +34,23 @@ def assign(  # noqa: PLR0913 - keywords: what counts beside what is free
     held: Mapping[int, int],
     limits: Mapping[int, int],
     implied: bool,
-) -> dict[str, Assignment]:
-    """Return the assignment of each pod set of *unit*, by name; raises Unplaceable.
+) -> Packing:
+    """Return where *unit* is packed; raises Unplaceable.
 
     *held* are pods of the same group by leaf, which count for its most per host. *limits* are how
     many workers leaves take at most.
     """
     wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
     counts, kind = count(tree, unit, wanted, settings, held, limits)
-    places, leader_at = search(tree, counts, kind, wanted, unit.workers.count)
-    out = {unit.workers.name: assignment(tree, unit.workers.name, places)}
+    places, leader = search(tree, counts, kind, wanted, unit.workers.count)
+    return Packing(places, leader, wanted.level)
+
+
+def assign(tree: Tree, unit: Unit, found: Packing) -> dict[str, Assignment]:
+    """Return the assignment of each pod set of *unit*, by name."""
+    out = {unit.workers.name: assignment(tree, unit.workers.name, found.places)}
     if unit.leader is not None:
-        out[unit.leader.name] = assignment(tree, unit.leader.name, [(leader_at, 1)])
+        out[unit.leader.name] = assignment(tree, unit.leader.name, [(found.leader, 1)])
     return out
 
 

@@ -13,14 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.placement import count, search
+from nri_policy.cluster.engine.placement import Packing
 from nri_policy.cluster.engine.replacement import leaf_kept
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
-from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.request import Unit, Unplaceable
 from nri_policy.cluster.view import ClusterView
 
 
@@ -31,26 +30,10 @@ class PackedDomain(Struct, frozen=True):
     leader: int
 
 
-def choose(  # noqa: PLR0913 - keywords: what counts beside what is free
-    tree: Tree,
-    unit: Unit,
-    settings: ClusterSettings,
-    *,
-    held: Mapping[int, int],
-    limits: Mapping[int, int],
-    implied: bool,
-) -> PackedDomain | None:
-    """Return the nodes of the domains that hold *unit*, None for anywhere; raises Unplaceable.
-
-    *held* and *limits* are as of `assign`.
-    """
-    if not asks(unit.workers.request):
-        return None
-    wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
-    counts, kind = count(tree, unit, wanted, settings, held, limits)
-    places, leader = search(tree, counts, kind, wanted, unit.workers.count)
-    leaves = [leaf for leaf, _ in places] + [leader] * (leader >= 0)
-    return PackedDomain(nodes=_around(tree, leaves, wanted.level), leader=leader)
+def domain_of(tree: Tree, found: Packing) -> PackedDomain:
+    """Return the nodes of the domain that something is packed into."""
+    leaves = [leaf for leaf, _ in found.places] + [found.leader] * (found.leader >= 0)
+    return PackedDomain(nodes=_around(tree, leaves, found.level), leader=found.leader)
 
 
 def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:
