@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.tree import Tree
@@ -71,6 +71,14 @@ def no_domains(tree: Tree, level: str) -> str:
     of_hosts = tree.hosts.left_out
     reasons = Counter(why for node, why in tree.left_out.items() if node not in of_hosts)
     return ", ".join(f"{why} on {counted(number, 'node')}" for why, number in reasons.items())
+
+
+def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the nodes that are left out for each reason, by name; *left_out* has why by node."""
+    reasons: dict[str, list[str]] = {}
+    for node, reason in sorted(left_out.items()):
+        reasons.setdefault(reason, []).append(node)
+    return reasons
 
 
 def left_out_text(reason: str, nodes: Collection[str]) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Explanation, explain
-from nri_policy.cluster.engine.message import left_out_text
+from nri_policy.cluster.engine.message import by_reason, left_out_text
 from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.numa.alignment import Alignment, ForkOf, Refusals
@@ -96,9 +96,7 @@ def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
 
 def _left_out(engine: Engine, group: PlacementGroup) -> list[str]:
     """Return a sentence for each reason for which nodes take no part in a group's topology."""
-    reasons: dict[str, list[str]] = {}
-    for node, reason in sorted(tree_of_hosts(engine, group).left_out.items()):
-        reasons.setdefault(reason, []).append(node)
+    reasons = by_reason(tree_of_hosts(engine, group).left_out)
     return [left_out_text(reason, nodes) for reason, nodes in reasons.items()]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.message import by_reason
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
@@ -63,14 +64,11 @@ def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport
         levels, left_out = deep.shape.levels, left_out | deep.left_out
         domains += _domains(engine, deep, whole, range(len(tree.shape.levels), len(levels)))
     domains.sort(key=lambda each: each.values)  # a domain before those in it
-    reasons: dict[str, list[str]] = {}
-    for node, reason in sorted(left_out.items()):
-        reasons.setdefault(reason, []).append(node)
     return TreeReport(
         topology=name,
         levels=[*levels],
         domains=domains,
-        left_out=[LeftOut(reason=reason, nodes=nodes) for reason, nodes in reasons.items()],
+        left_out=[LeftOut(reason, nodes) for reason, nodes in by_reason(left_out).items()],
     )
 
 
