@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GROUP_LABEL, hosts_of, places_by_pod_set, read_group
+from nri_policy.cluster.objects.group import hosts_of, named_group, places_by_pod_set, read_group
 from nri_policy.cluster.objects.kueue import assigned_group, group_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -125,8 +125,7 @@ def open_places(snapshot: ClusterSnapshot) -> int:
         places[group.namespace, group.name] = places_by_pod_set(group).total()
     for pod in snapshot.pods if places else ():
         if pod.node and not pod.finished:
-            named = pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL, "")
-            places[pod.namespace, assigned_group(pod) or named] -= 1
+            places[pod.namespace, assigned_group(pod) or named_group(pod) or ""] -= 1
     return (+places).total()
 
 
@@ -144,8 +143,7 @@ def pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
     }
     found = []
     for pod in snapshot.pods if places else ():
-        group = pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL, "")
-        own = places.get((pod.namespace, group))
+        own = places.get((pod.namespace, named_group(pod) or ""))
         there = pod.node in hosts and not pod.finished
         if own is not None and there and hosts[pod.node] not in own:
             found.append(pod)

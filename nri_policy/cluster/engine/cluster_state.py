@@ -18,7 +18,7 @@ from nri_policy.cluster.engine.group_usages import NOTHING, Count, GroupUsages
 from nri_policy.cluster.engine.ledger import Ledger
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, is_by_host
+from nri_policy.cluster.objects.group import PlacementGroup, is_by_host, named_group
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -59,7 +59,7 @@ class ClusterState:
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed, of the group that it names."""
-        self.set_member(pod, pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL))
+        self.set_member(pod, named_group(pod))
 
     def set_member(self, pod: Pod, group: str | None) -> None:
         """Take in that a pod came or changed, of a group in its namespace or of none."""

@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.assignment import (
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.pod import PodSpec, Template, read_template
+from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
 from nri_policy.cluster.objects.topology_spreading import TopologySpreading
 from nri_policy.foundation.wording import counted, quoted
 
@@ -179,6 +179,11 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         status=status,
         created=document.metadata.creation_timestamp or "",
     )
+
+
+def named_group(pod: Pod) -> str | None:
+    """Return the group in its namespace that a pod names itself; None for none."""
+    return pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL)
 
 
 def is_by_host(group: PlacementGroup | None) -> bool:
