@@ -82,7 +82,7 @@ class _HostsNow(Struct, frozen=True, kw_only=True):
             return host
         nodes, zones = self.zones.view.nodes, self.zones.view.zones
         kinds = (_kind(nodes[name], zones.get(name), free=True) for name in names)
-        return (*kinds, *self.first[host], None)
+        return (*kinds, *self.first[host])
 
 
 class Refusals(Struct, frozen=True):
@@ -218,15 +218,23 @@ class Alignment:
         of_kind: dict[Hashable, int] = {}
         nodes = now.zones.view.nodes
         for host, names in now.names.items():
-            for pods, numbers in asked.items():
+            for numbers in asked.values():
                 numbers[host] = 0
-                if any(now.zones.verdict(name, pods.request) == FITS for name in names):
-                    most = sum(nodes[name].allocatable.get(PODS, 0) for name in names)
-                    some = replace(pods, count=min(pods.count, most))
-                    kind = (now.kind(host), some)
-                    if kind not in of_kind:
-                        of_kind[kind] = self._number(now, host, some)
-                    numbers[host] = of_kind[kind]
+            fitting = [
+                pods
+                for pods in asked
+                if any(now.zones.verdict(name, pods.request) == FITS for name in names)
+            ]
+            if not fitting:
+                continue
+            host_kind = now.kind(host)
+            most = sum(nodes[name].allocatable.get(PODS, 0) for name in names)
+            for pods in fitting:
+                some = replace(pods, count=min(pods.count, most))
+                kind = (host_kind, some)
+                if kind not in of_kind:
+                    of_kind[kind] = self._number(now, host, some)
+                asked[pods][host] = of_kind[kind]
 
     def _number(self, now: _HostsNow, host: str, pods: _Pods) -> int:
         """Return how many of *pods* a host takes."""
