@@ -79,9 +79,10 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         with document_errors():
             group = the_group(engine, name, asked)
             found = explain_group(engine, group, partial(live_zones, snapshot, engine.settings))
-        movable, _ = movable_pods(engine, snapshot)
-        unplaceable = found.status.state == "Unplaceable"
-        explanation = replace(found, movable=len(movable) if unplaceable else 0)
+        explanation = found
+        if found.status.state == "Unplaceable":
+            movable, _ = movable_pods(engine, snapshot)
+            explanation = replace(found, movable=len(movable))
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
         else:
