@@ -7,7 +7,10 @@ folder for caches (XDG_CACHE_HOME, ~/.cache).
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+from tools.debs import locked
 
 
 def folder(name: str, version: str) -> Path:
@@ -17,3 +20,12 @@ def folder(name: str, version: str) -> Path:
     path = (Path(named) if named else Path(users) / "nri-policy") / name / version
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def build_once(built: Path, folder: Path, build: Callable[[], None]) -> Path:
+    """Return *built*, made by *build* if it is not there yet, by one process in *folder* alone."""
+    if not built.exists():
+        with locked(folder / "lock"):
+            if not built.exists():  # by the process that had the lock
+                build()
+    return built

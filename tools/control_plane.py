@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 
 from tools import cache
-from tools.debs import fetch, locked
+from tools.debs import fetch
 
 OLDEST, NEWEST = "1.34.4", "1.36.3"  # of which all parts are published
 _NAMED = os.environ.get("NRI_POLICY_KUBERNETES")
@@ -48,11 +48,7 @@ def program(name: str, release: str = KUBERNETES) -> Path:
     if name == "etcd":
         return fetch("etcd-server") / "usr" / "bin" / "etcd"
     built = _built(name, release)
-    if not built.exists():
-        with locked(_folder(release) / "lock"):
-            if not built.exists():  # by the process that had the lock
-                _build(name, release, built)
-    return built
+    return cache.build_once(built, _folder(release), lambda: _build(name, release, built))
 
 
 def _named(name: str, release: str) -> str | None:

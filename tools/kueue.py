@@ -14,7 +14,6 @@ import subprocess
 from pathlib import Path
 
 from tools import cache
-from tools.debs import locked
 
 VERSION = "v0.17.0"
 _MODULE = "sigs.k8s.io/kueue"
@@ -48,11 +47,7 @@ def program() -> Path:
     Raises CalledProcessError where Go cannot build it, FileNotFoundError where there is no Go.
     """
     built = _built()
-    if not built.exists():
-        with locked(_folder() / "lock"):
-            if not built.exists():  # by the process that had the lock
-                _build(built)
-    return built
+    return cache.build_once(built, _folder(), lambda: _build(built))
 
 
 def _folder() -> Path:

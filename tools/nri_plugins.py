@@ -17,7 +17,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tools import cache
-from tools.debs import locked
 
 COMMIT = "0705acc824ee3c98f66665a5879bbcafae160c9a"  # 30 commits after v0.14.0
 _PUBLIC = "https://github.com/containers/nri-plugins"
@@ -35,11 +34,7 @@ def program(repository: str = _PUBLIC) -> Path:
     FileNotFoundError where there is no git or no Go.
     """
     built = _built()
-    if not built.exists():
-        with locked(_folder() / "lock"):
-            if not built.exists():  # by the process that had the lock
-                _build(repository, built)
-    return built
+    return cache.build_once(built, _folder(), lambda: _build(repository, built))
 
 
 def _folder() -> Path:
