@@ -33,7 +33,7 @@ CRD = Path("configs/kubernetes/settings-crd.yaml")
 CHART = Path("configs/helm/nri-policy")
 COPIED = {
     Path("configs/kubernetes/crd.yaml"): "crds/crd.yaml",
-    Path("configs/kustomize/containerd-1.7/turn-nri-on.sh"): "turn-nri-on.sh",
+    Path("configs/kustomize/containerd-1.7/enable-nri.sh"): "enable-nri.sh",
 }
 
 Schema = dict[str, Any]
@@ -189,6 +189,7 @@ def values_schema() -> Schema:
             clusterSettings=flag,
             config=spec_schema(),
             dra=switch,
+            enableNRI=flag,
             image={
                 **_object(pullPolicy=text, repository={**text, "minLength": 1}, tag=text),
                 "required": ["repository"],
@@ -204,7 +205,6 @@ def values_schema() -> Schema:
             resources=table,
             seLinuxType=text,
             tolerations={"type": "array", "items": table},
-            turnNRIOn=flag,
             # what Helm itself puts there
             **{"global": table},
         ),

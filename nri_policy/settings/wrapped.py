@@ -22,7 +22,7 @@ _BALLOONS = {
 }
 _NO_BALLOONS = "there are no balloons here"
 _REPLACED = "docs/migration.md says what replaces balloons"
-_CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "turnNRIOn"}
+_CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "enableNRI"}
 
 
 def find_mistake(document: Mapping[str, Any]) -> str | None:

@@ -142,7 +142,7 @@ def test_helm_installs_the_same_and_removes_it(bare: ControlPlane) -> None:
     bare.run(helm, "install", "nri-policy", chart, "-n", "kube-system", "--set", image)
     assert "daemonset.apps/nri-policy" in objects(bare)
     assert "rolebinding.rbac.authorization.k8s.io/nri-policy" in objects(bare)
-    values = ("--set", image, "--set", "turnNRIOn=true")
+    values = ("--set", image, "--set", "enableNRI=true")
     bare.run(helm, "upgrade", "nri-policy", chart, "-n", "kube-system", *values)
     path = f"{NRT}/node-a?fieldManager=nri-policy"
     token = daemon_token(bare, "node-a")

@@ -19,7 +19,7 @@ from tests.e2e.daemon import Daemon
 from tests.e2e.packages import SUITES, Programs
 from tests.e2e.runtime import PATIENCE, Runtime
 
-SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/turn-nri-on.sh"
+SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/enable-nri.sh"
 
 Found = list[dict[str, str]]
 

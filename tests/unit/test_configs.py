@@ -32,7 +32,7 @@ def pod(manifests: dict[str, Any]) -> Any:
     return manifests["DaemonSet"]["spec"]["template"]["spec"]
 
 
-def test_the_drop_ins_turn_nri_on() -> None:
+def test_the_drop_ins_enable_nri() -> None:
     containerd = tomllib.loads((CONFIGS / "containerd" / "nri.toml").read_text())
     assert containerd["plugins"]["io.containerd.nri.v1.nri"] == {"disable": False}
     crio = tomllib.loads((CONFIGS / "crio" / "10-nri.conf").read_text())

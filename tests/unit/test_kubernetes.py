@@ -29,7 +29,7 @@ CONFIGS = PROJECT / "configs"
 CHART = CONFIGS / "helm" / "nri-policy"
 VARIANTS: dict[str, dict[str, Any]] = {
     "kubernetes": {},
-    "kustomize/containerd-1.7": {"turnNRIOn": True},
+    "kustomize/containerd-1.7": {"enableNRI": True},
     "kustomize/crio": {"seLinuxType": "spc_t"},
     "kustomize/canary": {"nodeSelector": {"nri-policy/canary": "true"}},
 }
@@ -296,7 +296,7 @@ def test_openshift_gets_the_account_its_constraints() -> None:
 def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
     validate: Any = import_module("kubernetes_validate").validate
     text = (
-        rendered(turnNRIOn=True, cluster={"enabled": True}, readiness={"enabled": True})
+        rendered(enableNRI=True, cluster={"enabled": True}, readiness={"enabled": True})
         if source == "chart"
         else built(source)
     )

@@ -10,7 +10,7 @@ from nri_policy.doctor.runtime_config import RuntimeConfig
 from nri_policy.nri.versions import Runtime, Version
 
 _ON_SINCE = {"containerd": Version(2, 0, 0), "cri-o": Version(1, 30, 0)}
-_TURN_ON = {
+_ENABLE = {
     "containerd": "install configs/containerd/nri.toml as its comment says, and restart containerd",
     "cri-o": "install configs/crio/10-nri.conf as its comment says, and restart CRI-O",
 }
@@ -36,7 +36,7 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
     files = ", ".join(config.files) or "any file"
     if on is False:
         why = f"{files} says so" if config.nri is False else "which is the default of this version"
-        yield Finding("nri", Verdict.ERROR, f"NRI is disabled, {why}", _TURN_ON[config.name])
+        yield Finding("nri", Verdict.ERROR, f"NRI is disabled, {why}", _ENABLE[config.name])
         return
     if on is None:
         who = " and ".join(config.files) or "no file"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Turns NRI on in the configuration of containerd 1.7, and restarts it: containers keep running under
+# Enables NRI in the configuration of containerd 1.7, and restarts it: containers keep running under
 # that. Does nothing where NRI is on already, or containerd is 2 or newer. What was there before stays
 # beside it, as config.toml.before-nri-policy.
 set -eu
@@ -10,7 +10,7 @@ name='io\.containerd\.nri\.v1\.nri'
 header="^ *\[plugins\.[\"']$name[\"']\]"
 
 refuse() {
-  echo "turn-nri-on: $config $1" >&2
+  echo "enable-nri: $config $1" >&2
   exit 1
 }
 
@@ -44,5 +44,5 @@ if cmp -s "$config" "$new"; then
 fi
 if [ -e "$config" ]; then cp -p "$config" "$config.before-nri-policy"; fi
 mv "$new" "$config"
-echo "turn-nri-on: NRI is turned on in $config: $restart" >&2
+echo "enable-nri: enabled NRI in $config: $restart" >&2
 $restart

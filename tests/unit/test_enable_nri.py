@@ -1,4 +1,4 @@
-"""The script that turns NRI on in containerd 1.7: on made-up configurations only."""
+"""The script that enables NRI in containerd 1.7: on made-up configurations only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.runtime_config import CONTAINERD, runtime_configs
 
-SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/turn-nri-on.sh"
+SCRIPT = Path(__file__).parents[2] / "configs/kustomize/containerd-1.7/enable-nri.sh"
 SECTION = '[plugins."io.containerd.nri.v1.nri"]'
 
 
@@ -21,7 +21,7 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def turned_on(config: Path) -> tuple[int, bool, str]:
+def enable(config: Path) -> tuple[int, bool, str]:
     """Run the script; return its code, whether it would have restarted containerd, its messages."""
     done = subprocess.run(
         ["/bin/sh", str(SCRIPT)],
@@ -55,7 +55,7 @@ def test_nri_is_on_afterwards_and_nothing_else_has_changed(
 ) -> None:
     if before is not None:
         config.write_text(before)
-    assert turned_on(config)[:2] == (0, True)
+    assert enable(config)[:2] == (0, True)
     (read,) = runtime_configs(Host(config.parents[2]), ())
     assert (read.broken, read.nri) == ((), True)
     assert read.plugin_folder == ("/p" if before and "/p" in before else "/opt/nri/plugins")
@@ -67,7 +67,7 @@ def test_nri_is_on_afterwards_and_nothing_else_has_changed(
         )
     kept = config.with_name("config.toml.before-nri-policy")
     assert (kept.read_text() if kept.exists() else None) == before
-    assert turned_on(config)[:2] == (0, False)
+    assert enable(config)[:2] == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_nri_is_on_afterwards_and_nothing_else_has_changed(
 )
 def test_what_is_on_is_left_alone(config: Path, before: str) -> None:
     config.write_text(before)
-    assert turned_on(config)[:2] == (0, False)
+    assert enable(config)[:2] == (0, False)
     assert config.read_text() == before
     assert [each.name for each in config.parent.iterdir()] == ["config.toml"]
 
@@ -87,9 +87,9 @@ def test_what_is_on_is_left_alone(config: Path, before: str) -> None:
         ('version = 2\ndisabled_plugins = ["io.containerd.nri.v1.nri"]\n', "names NRI"),
     ],
 )
-def test_what_it_cannot_turn_on_is_said_and_left_alone(
+def test_what_it_cannot_enable_is_said_and_left_alone(
     config: Path, before: str, message: str
 ) -> None:
     config.write_text(before)
-    code, restarted, said = turned_on(config)
+    code, restarted, said = enable(config)
     assert (code, restarted, message in said, config.read_text()) == (1, False, True, before)
