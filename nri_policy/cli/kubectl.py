@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TextIO
@@ -88,7 +89,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         held = ["exec", "-n", self.system, pod, "-c", _CONTAINER]
         stdin = [] if given is None else ["-i"]
         done = self._run(
-            [*held, *stdin, "--", "env", *_terminal(), *command],
+            [*held, *stdin, "--", "env", *_environment(), *command],
             input=given,
             stderr=subprocess.PIPE,
         )
@@ -108,9 +109,14 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return subprocess.run(whole, check=False, text=True, **how)  # noqa: S603 - the user is its own
 
 
-def _terminal() -> list[str]:
-    """Return what a command elsewhere has to know of our terminal, as variables."""
-    known = {"COLUMNS": os.environ.get("COLUMNS", ""), "NO_COLOR": os.environ.get("NO_COLOR", "")}
+def _environment() -> list[str]:
+    """Return what a command elsewhere must know of our terminal and our clock, as variables."""
+    east = time.strftime("%z")  # +0530; TZ counts to the west (POSIX.1-2017, 8.3)
+    known = {
+        "COLUMNS": os.environ.get("COLUMNS", ""),
+        "NO_COLOR": os.environ.get("NO_COLOR", ""),
+        "TZ": f"<{east}>{'-' if east[0] == '+' else '+'}{east[1:3]}:{east[3:]}",
+    }
     if sys.stdout.isatty():
         known["COLUMNS"] = str(shutil.get_terminal_size().columns)
         if not known["NO_COLOR"]:
@@ -123,11 +129,14 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     node: str
     name: str = ""  # NAMESPACE/POD or NAMESPACE/POD/CONTAINER
-    pod: Any = None  # the object
+    pod: Any = None  # the object, where it says on which node it is
 
 
 def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> Asked:
-    """Find out which pod is meant, and where it is; a *node* comes before the pod's own."""
+    """Find out which pod is meant, and where it is; a *node* comes before the pod's own.
+
+    A pod that is named with its namespace and node may be gone.
+    """
     if not target:
         if not node:
             raise click.UsageError("name a pod, NAMESPACE/POD, or a node by --node")
@@ -141,6 +150,8 @@ def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> A
             f"{target} is not [NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, or KIND/NAME of a workload"
         )
     where = ["-n", namespace] if namespace else []
+    if node and namespace and not workload:
+        return Asked(node=node, name="/".join([namespace, *parts]))
     if workload:
         pod = cluster.pod_of(parts[0], parts[1], where)
         parts = [pod["metadata"]["name"]]
@@ -243,10 +254,13 @@ def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
 @_about_a_pod
 def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequence[TextIO]) -> int:
     """Show where one more such pod would go on a node."""
-    if not files and asked.pod is None:
+    if files:
+        manifest = "\n---\n".join(each.read() for each in files)
+    elif asked.name:
+        namespace, name, *_ = asked.name.split("/")
+        manifest = _manifest(asked.pod or cluster.get("pod", name, "-n", namespace))
+    else:
         raise click.UsageError("name a pod, NAMESPACE/POD, or manifests by -f")
-    given = "\n---\n".join(each.read() for each in files)
-    manifest = given if files else _manifest(asked.pod)
     return _ask(cluster, asked, ["what-if", "-f", "-", *passed], manifest)
 
 
@@ -255,6 +269,16 @@ def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequen
 def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     """Show what each container of a pod has; with --node alone, of all pods there."""
     return _ask(cluster, asked, ["containers", *filter(None, [asked.name]), *passed])
+
+
+@main.command("history", context_settings=_PASSED_ON)
+@_about_a_pod
+def history(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+    """Show what happened to a pod's containers; with --node alone, to all there.
+
+    With --node, a pod of NAMESPACE/POD may be gone.
+    """
+    return _ask(cluster, asked, ["history", *filter(None, [asked.name]), *passed])
 
 
 @main.command("pools", context_settings=_PASSED_ON)

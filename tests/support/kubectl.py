@@ -11,6 +11,7 @@ import io
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -67,7 +68,10 @@ class Cluster:
         if not command:
             fail("error: you must specify at least one command for the container")
         given = sys.stdin.read() if options.stdin else ""
-        code = _run(command, ["--control-socket", self.sockets[options.name]], given)
+        socket = Path(self.sockets[options.name])
+        journal = "history" in command  # which asks no daemon
+        where = ["--journal", str(socket.parent)] if journal else ["--control-socket", str(socket)]
+        code = _run(command, where, given)
         if code:
             sys.stderr.write(f"command terminated with exit code {code}\n")
         return code
@@ -87,6 +91,7 @@ def _run(command: list[str], more: list[str], given: str) -> int:
     for each in rest[:at]:
         variable, _, value = each.partition("=")
         os.environ[variable] = value
+    time.tzset()
     sys.stdin = io.StringIO(given)
     from nri_policy.cli import main as nri_policy  # noqa: PLC0415 - it is large
 

@@ -6,7 +6,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,6 +106,10 @@ async def cluster(folder: Path) -> AsyncIterator[Author]:
         (["explain", "-n", "shop", "deploy/web"], 0, "shop/web/main: placed on NUMA node"),
         (["pools", "shop/web"], 0, "NUMA node #1"),
         (["status", "--node", "node-a"], 0, "containerd 2.1.9"),
+        (["history", "shop/web", "--since", "1h"], 0, "NUMA node #1"),
+        (["history", "--node", "node-a", "shop/web", "-o", "json"], 0, '"shop/web/main"'),
+        (["history", "--node", "node-a", "-o", "json"], 0, '"event": "synchronized"'),
+        (["history", "--node", "node-a", "-n", "gone", "web"], 0, "Nothing is recorded of that."),
     ],
 )
 async def test_the_daemon_on_the_pods_node_answers(
@@ -119,6 +124,25 @@ async def test_the_daemon_on_the_pods_node_answers(
     said = capfd.readouterr().out
     assert text in said, done.output
     assert (done.exit_code, done.stderr) == (code, ""), "what kubectl adds is of no use"
+
+
+@pytest.fixture
+def india(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put the author into a time zone."""
+    monkeypatch.setenv("TZ", "IST-5:30")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("india")
+async def test_times_are_of_the_authors_clock(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster(tmp_path) as author:
+        await asyncio.to_thread(author.asks, "history", "shop/web")
+    assert "+05:30 " in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
