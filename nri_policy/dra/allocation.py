@@ -16,6 +16,7 @@ from nri_policy.dra.devices import pools_by_device
 from nri_policy.dra.objects import AllocationResult, Part
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.engine.layout import Layout
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.workload.claim import DRIVER, ClaimPart
@@ -81,7 +82,7 @@ def read_allocation(
     try:
         claim = msgspec.convert(found, _Claim)
     except msgspec.ValidationError as error:
-        raise AllocationError(f"the claim is malformed: {error}") from error
+        raise AllocationError(f"the claim is malformed: {json_problem(error, found)}") from error
     about = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.metadata.uid != uid:
         raise AllocationError(f"{about} is another one by now: its uid is {claim.metadata.uid}")

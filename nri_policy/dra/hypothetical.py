@@ -21,6 +21,7 @@ from nri_policy.dra.devices import pools_by_device, published
 from nri_policy.dra.objects import Part
 from nri_policy.dra.resource_slice import CPU, attributes_of
 from nri_policy.dra.selectors import Attributes, selects
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.units import count_cpus, format_cpu, parse_cpu
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.manifests.pod import PodManifest
@@ -160,7 +161,7 @@ def _read(found: Mapping[str, Any]) -> tuple[_Key, _Devices]:
             else msgspec.convert(found, _Template)
         )
     except msgspec.ValidationError as error:
-        raise ManifestError(f"{kind}: {error}") from error
+        raise ManifestError(f"{kind}: {json_problem(error, found)}") from error
     spec = claim.spec.spec if isinstance(claim.spec, _TemplateSpec) else claim.spec
     where = f"{kind} {claim.metadata.name}"
     for request in spec.devices.requests:

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
+from nri_policy.foundation.mismatch import json_problem
+
 # Attributes that say where a device is, most drivers have them under a domain of their own: dranet
 # and its like `dra.net/numaNode`, AMD `numaNode` and `pciAddr`, NVIDIA `numa` and `pcieBusID`.
 # Those under the standard domain come first.
@@ -274,11 +276,11 @@ def _decode(text: Raw, kind: type[_Read]) -> _Read:
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError as error:
-        raise ObjectError(str(error)) from error
+        raise ObjectError(json_problem(error)) from error
 
 
 def _convert(found: Mapping[str, Any], kind: type[_Read]) -> _Read:
     try:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
-        raise ObjectError(str(error)) from error
+        raise ObjectError(json_problem(error, found)) from error

@@ -69,9 +69,3 @@ def natural(name: str) -> list[tuple[int, str]]:
 def counted(number: int, noun: str) -> str:
     """Return `1 core`, `2 cores`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def json_problem(error: Exception) -> str:
-    """Return what is wrong with a text that is no JSON, in a sentence."""
-    text = str(error)
-    return "the JSON text is cut off" if text == "Input data was truncated" else text

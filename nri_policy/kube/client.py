@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw, Struct
 
-from nri_policy.foundation.wording import json_problem
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.kube.connection import Connect, failures
 from nri_policy.kube.errors import APIError, connection_problem
 

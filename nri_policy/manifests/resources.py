@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from nri_policy.foundation.mismatch import find_mismatch
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.foundation.wording import quoted
 
@@ -25,7 +26,6 @@ Label = Annotated[str, msgspec.Meta(pattern=DNS_LABEL, max_length=63)]
 Subdomain = Annotated[str, msgspec.Meta(pattern=DNS_SUBDOMAIN, max_length=253)]
 
 
-_MISSING = re.compile(r"Object missing required field `(\w+)`")
 _PATTERN = "matching regex"
 _STEP = re.compile(r"(\w+)|\[(\d+)\]")
 
@@ -101,23 +101,14 @@ def read_part(value: object, kind: type[_Kind]) -> _Kind:
     try:
         return msgspec.convert(value, kind, dec_hook=_convert)
     except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$")
-        field = path.rstrip("`").lstrip(".")
-        problem = _in_words(problem, value, field)
+        field, problem = find_mismatch(error, value)
+        if _PATTERN in problem:
+            dots = ", '.'" if DNS_SUBDOMAIN in problem else ""
+            problem = (
+                f"{quoted(_at(value, field))} is not a name of lower-case letters, digits{dots} and"
+                " '-', with a letter or digit at both ends"
+            )
         raise ManifestError(f"{field}: {problem}" if field else problem) from error
-
-
-def _in_words(problem: str, value: object, field: str) -> str:
-    """Return what msgspec says of a *field* of *value* as the owner of a manifest can act on it."""
-    if missing := _MISSING.fullmatch(problem):
-        return f"{missing[1]} is missing"
-    if _PATTERN in problem:
-        dots = ", '.'" if DNS_SUBDOMAIN in problem else ""
-        return (
-            f"{quoted(_at(value, field))} is not a name of lower-case letters, digits{dots} and"
-            " '-', with a letter or digit at both ends"
-        )
-    return problem
 
 
 def _at(value: Any, field: str) -> object:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.mismatch import json_problem
 
 _T = TypeVar("_T")
 
@@ -39,7 +40,7 @@ def convert(values: object, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(values, kind, dec_hook=_from_plain)
     except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(json_problem(error, values)) from error
 
 
 def schemas(kinds: Sequence[Any]) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.workload.annotations import RESOURCES, AnnotationError
 
@@ -70,7 +71,7 @@ def requirements(annotations: Mapping[str, str], container: str) -> Requirements
             raw = (document.init_containers or {}).get(container)
         entry = None if raw is None else _ENTRY.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise AnnotationError(RESOURCES, text, f"{_ALLOWED} ({error})") from None
+        raise AnnotationError(RESOURCES, text, f"{_ALLOWED} ({json_problem(error)})") from None
     if entry is None:
         return None
     return Requirements(

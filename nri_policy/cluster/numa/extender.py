@@ -19,6 +19,7 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.wording import quoted
 from nri_policy.native._numa_fit import FITS, UNRESOLVABLE
 
@@ -214,8 +215,10 @@ def read_json(body: bytes) -> Any:
     """Return what a body holds; raises BadRequestError."""
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BadRequestError(f"not JSON: {error}") from error
+    except RecursionError as error:
+        raise BadRequestError("it is nested too deep") from error
+    except msgspec.DecodeError as error:
+        raise BadRequestError(f"not JSON: {json_problem(error)}") from error
 
 
 def _text(given: Mapping[str, Any], name: str) -> str:

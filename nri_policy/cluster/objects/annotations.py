@@ -23,6 +23,7 @@ from nri_policy.cluster.objects.topology_spreading import (
     TopologySpreading,
     check_topology_spreading,
 )
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.wording import did_you_mean, quoted
 
 _OF_KUEUE = "kueue.x-k8s.io/"
@@ -226,7 +227,7 @@ class _Reading:
         try:
             layers = msgspec.json.decode(text, type=list[_Layer])
         except msgspec.MsgspecError as error:
-            raise self.error(LAYERS, f"must be a valid JSON array: {error}") from None
+            raise self.error(LAYERS, f"must be a valid JSON array: {json_problem(error)}") from None
         if not 1 <= len(layers) <= MAX_LAYERS:
             raise self.error(LAYERS, f"must have 1 to {MAX_LAYERS} layers")
         for number, layer in enumerate(layers):
@@ -259,7 +260,9 @@ class _Reading:
         try:
             found = msgspec.json.decode(text, type=TopologySpreading)
         except msgspec.MsgspecError as error:
-            raise self.error(SPREADING, f"must be a valid JSON object: {error}") from None
+            raise self.error(
+                SPREADING, f"must be a valid JSON object: {json_problem(error)}"
+            ) from None
         try:
             check_topology_spreading(found, "")
         except DocumentError as error:

@@ -7,13 +7,14 @@ Rule 2: an error names the place as a reader finds it: `nodes[3].status.allocata
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
 
+from nri_policy.foundation.mismatch import find_mismatch, unknown_field
 from nri_policy.foundation.units import (
     MAX_AMOUNT,
     format_bytes,
@@ -34,18 +35,6 @@ Amounts = dict[str, int]  # resource -> amount: CPU in milli, all else absolute
 Offered = tuple[tuple[str, Wire], ...]  # resources and amounts of a node, as its document has them
 
 _Kind = TypeVar("_Kind")
-_MESSAGE = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
-_GOT = re.compile(r"got `(?P<kind>\w+)`")
-_KINDS: dict[type, str] = {  # msgspec's words for the types of JSON and YAML
-    str: "str",
-    int: "int",
-    float: "float",
-    bool: "bool",
-    dict: "object",
-    list: "array",
-    type(None): "null",
-}
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`", re.DOTALL)
 
 
 class DocumentError(ValueError):
@@ -77,16 +66,13 @@ def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
     except msgspec.ValidationError as error:
         if isinstance(value, Raw):
             value = msgspec.json.decode(value)
-        match = _MESSAGE.fullmatch(str(error))
-        assert match is not None  # the pattern matches every text
-        named = _name_keys(match["path"] or "", value, match["text"])
-        place = (path + named).removeprefix(".")
-        unknown = _UNKNOWN.fullmatch(match["text"])
+        below, text = find_mismatch(error, value)
+        problem = DocumentError(below, text).below(path)
+        unknown = unknown_field(text)
         if unknown is None:
-            text = match["text"].replace("`", "")
-            raise DocumentError(place, text[0].lower() + text[1:]) from None
-        hint = did_you_mean(unknown["field"], _fields_at(kind))
-        raise DocumentError(join(place, unknown["field"]), f"unknown field{hint}") from None
+            raise problem from None
+        hint = did_you_mean(unknown, _fields_at(kind))
+        raise DocumentError(join(problem.path, unknown), f"unknown field{hint}") from None
 
 
 @lru_cache(maxsize=4096)  # each pod is read by the same paths, which are needed in errors only
@@ -161,43 +147,6 @@ def parse_supply(offered: Offered) -> Amounts:
         else:
             amounts[resource] = parse_amount(resource, value, join("", resource))
     return amounts
-
-
-def _name_keys(path: str, value: object, problem: str) -> str:
-    """Return *path* with the keys of maps, which msgspec writes as `[...]`.
-
-    A key is named if the *problem* is one of what stands there, the first one if of several.
-    """
-    parts = re.findall(r"\.[^.\[]+|\[\d+\]|\[\.\.\.\]", path)
-    found = (names for names, each in _walks(parts, value) if _has(problem, each))
-    return next(found, path)
-
-
-def _walks(parts: Sequence[str], value: object) -> Iterator[tuple[str, object]]:
-    """Yield the paths that *parts* may stand for in *value*, and what is there."""
-    if not parts:
-        yield "", value
-        return
-    part, rest = parts[0], parts[1:]
-    inside: list[tuple[str, object]] = []
-    if part == "[...]" and isinstance(value, Mapping):
-        inside = [(f"[{quoted(key)}]", each) for key, each in value.items()]
-    elif isinstance(value, Mapping):
-        inside = [(part, value.get(part.removeprefix(".")))]
-    elif isinstance(value, list) and part[1:-1].isdecimal():
-        inside = [(part, value[int(part[1:-1])])]
-    for name, each in inside:
-        for names, end in _walks(rest, each):
-            yield name + names, end
-
-
-def _has(problem: str, value: object) -> bool:
-    """Whether a problem, in msgspec's words, may be one of *value*."""
-    if got := _GOT.search(problem):
-        return got["kind"] == _KINDS.get(type(value))
-    if unknown := _UNKNOWN.fullmatch(problem):
-        return isinstance(value, Mapping) and unknown["field"] in value
-    return True
 
 
 def _fields_at(kind: Any) -> list[str]:

@@ -16,7 +16,8 @@ from msgspec import Struct, field
 from nri_policy.cluster.objects import budget, group, kueue, settings
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.foundation import yamltext
-from nri_policy.foundation.wording import json_problem, quoted
+from nri_policy.foundation.mismatch import json_problem
+from nri_policy.foundation.wording import quoted
 
 Object = dict[str, Any]
 

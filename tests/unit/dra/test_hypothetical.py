@@ -203,8 +203,8 @@ def test_amounts_are_whole_cores_where_these_are_required() -> None:
 
 
 BAD = [
-    ({**claim("own"), "spec": {}}, "ResourceClaim: Object missing required field `devices`"),
-    ({"kind": "ResourceClaimTemplate"}, "missing required field `metadata`"),
+    ({**claim("own"), "spec": {}}, "ResourceClaim: spec: devices is missing"),
+    ({"kind": "ResourceClaimTemplate"}, "metadata is missing"),
     (claim("own", {"name": "a", "exactly": exactly("many")}), "ResourceClaim own: a: "),
     (claim("own", {"name": "a", "exactly": exactly(allocationMode="All")}), "only a count from 1"),
     (claim("own", {"name": "a", "exactly": exactly(count=0)}), "only a count from 1 to 32"),

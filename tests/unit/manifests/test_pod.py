@@ -129,7 +129,10 @@ def test_fields_that_do_not_matter_are_skipped() -> None:
         ),
         (manifest({}) | {"spec": {}}, "spec: containers is missing"),
         (manifest(), "spec.containers: "),
-        (manifest({"name": 3}), "pod 'pod0': spec.containers[0].name: Expected `str`, got `int`"),
+        (
+            manifest({"name": 3}),
+            "pod 'pod0': spec.containers[0].name: expected a string, got a whole number",
+        ),
         (manifest({}, {"name": "c0"}), "spec: two containers are named 'c0'"),
         (
             manifest(resources({"cpu": "much"})),

@@ -31,9 +31,9 @@ def test_every_command_has_a_golden_document() -> None:
 
 
 def test_a_document_of_another_kind_is_an_error_that_names_the_field() -> None:
-    with pytest.raises(ValueError, match=r"missing required field `records`"):
+    with pytest.raises(ValueError, match=r"records is missing"):
         decode("{}", DOCUMENTS["journal"])
     text = (GOLDEN / "small-status.json").read_text()
     text = text.replace('"online_cpus": "', '"online_cpus": "x')
-    with pytest.raises(ValueError, match=r"at `\$\.online_cpus`"):
+    with pytest.raises(ValueError, match=r"^online_cpus: bad CPU list"):
         decode(text, DOCUMENTS["status"])

@@ -182,9 +182,9 @@ def test_a_rule_about_what_is_no_level_is_refused_with_the_levels() -> None:
     [
         ("{", "must be a valid JSON object"),
         ("[]", "must be a valid JSON object"),
-        ("{}", "must be a valid JSON object: Object missing required field `rules`"),
+        ("{}", "must be a valid JSON object: rules is missing"),
         ('{"rules": []}', "there are 1 to 2 rules"),
-        ('{"rules": [{"key": "a"}]}', "missing required field `maxShareAllowingPlacement`"),
+        ('{"rules": [{"key": "a"}]}', "rules[0]: maxShareAllowingPlacement is missing"),
         ('{"rules": [{"key": "a", "maxShareAllowingPlacement": 0}]}', "0 is not from 1 to 99"),
         ('{"rules": [{"key": "a", "maxShareAllowingPlacement": 100}]}', "100 is not from 1 to 99"),
         ('{"rules": [{"key": "", "maxShareAllowingPlacement": 5}]}', "it is the name of a level"),

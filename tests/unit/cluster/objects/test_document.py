@@ -35,29 +35,29 @@ def settings(**topology: Any) -> dict[str, Any]:
 
 
 BAD: list[tuple[Callable[[Any], object], Any, str]] = [
-    (read_snapshot, [], "expected object, got array"),
+    (read_snapshot, [], "expected a map, got a list"),
     (read_snapshot, {"node": []}, "node: unknown field; did you mean 'nodes'?"),
     (
         read_snapshot,
         {"failures": {"n1": 2, "n2": "x"}},
-        "failures['n2']: expected int, got str",
+        "failures['n2']: expected a whole number, got a string",
     ),
     (
         read_snapshot,
         {"nodes": [{"metadata": {"name": "a", "labels": 3}}]},
-        "nodes[0].metadata.labels: expected object | null, got int (in 'a')",
+        "nodes[0].metadata.labels: expected a map or null, got a whole number (in 'a')",
     ),
     (
         lambda value: read_steps([value]),
         {"expect": {"a": {"state": "Placed"}, "b": {"stat": "Placed"}}},
         "step 1.expect['b'].stat: unknown field; did you mean 'state'?",
     ),
-    (read_snapshot, {"nodes": [3]}, "nodes[0]: expected object, got int"),
+    (read_snapshot, {"nodes": [3]}, "nodes[0]: expected a map, got a whole number"),
     (read_snapshot, {"nodes": [node(), node()]}, "nodes[1].metadata.name: 'a' is given twice"),
     (
         read_snapshot,
         {"nodes": [{"metadata": {"name": "a", "labels": {"rack": 3}}}]},
-        "nodes[0].metadata.labels['rack']: expected str, got int (in 'a')",
+        "nodes[0].metadata.labels['rack']: expected a string, got a whole number (in 'a')",
     ),
     (
         read_snapshot,
