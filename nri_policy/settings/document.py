@@ -178,12 +178,13 @@ def _nearest(path: str, places: Mapping[str, Mark]) -> Mark | None:
     return places.get(path)
 
 
-def from_spec(spec: Any, origin: str) -> Settings:
+def from_spec(spec: Any, origin: str, marks: Marks | None = None) -> Settings:
     """Return the settings in a bare `spec`, as scenario files have it.
 
-    Raises SettingsError.
+    Raises SettingsError; *marks* say where its parts are in a text.
     """
-    return _settings(spec, "", origin, [])
+    with _locate_problems(origin, marks or {}):
+        return _settings(spec, "", origin, [])
 
 
 def read_section(kind: type[_Section], given: Any, path: str, problems: list[Problem]) -> _Section:

@@ -19,6 +19,7 @@ from nri_policy.dra.devices import pools_by_device
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.yamltext import Marks
 from nri_policy.hardware.devices import read_devices
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
@@ -163,10 +164,13 @@ class SimulatedNode:
             await self._daemon.parts.enforcement.look()
             await self._daemon.parts.writing.settle()
 
-    async def settings(self, spec: Mapping[str, Any]) -> None:
-        """Give settings, to the running daemon or for its start; raises NodeError."""
+    async def settings(self, spec: Mapping[str, Any], marks: Marks) -> None:
+        """Give settings, to the running daemon or for its start; raises NodeError.
+
+        The *marks* say where in its file the spec is, for errors.
+        """
         try:
-            settings = from_spec(dict(spec), "the settings of this step")
+            settings = from_spec(dict(spec), "the settings of this step", marks)
         except SettingsError as error:
             raise NodeError(str(error)) from error
         await self._reconfigure(settings=settings)

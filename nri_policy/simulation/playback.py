@@ -25,6 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.yamltext import Marks
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError
 from nri_policy.report import Containers, OccupiedPoolReport, plain, refusal_report
@@ -67,8 +68,11 @@ class PlayedNode(Protocol):
     async def restart(self) -> None:
         """Kill the daemon if it runs, and start it; raises NodeError."""
 
-    async def settings(self, spec: Mapping[str, Any]) -> None:
-        """Give settings, to the running daemon or for its start; raises NodeError."""
+    async def settings(self, spec: Mapping[str, Any], marks: Marks) -> None:
+        """Give settings, to the running daemon or for its start; raises NodeError.
+
+        The *marks* say where in its file the spec is, for errors.
+        """
 
     async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
         """Tell of CPUs that went and came; raises NodeError."""
@@ -162,7 +166,7 @@ class Playback:
         if isinstance(step, Expect):
             return
         if isinstance(step, ChangeSettings):
-            await self._node.settings(step.spec)
+            await self._node.settings(step.spec, step.marks)
         await self._start()
         match step:
             case ChangeSettings():

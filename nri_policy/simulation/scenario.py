@@ -56,6 +56,7 @@ class ChangeSettings(Struct, frozen=True, kw_only=True):
     """New settings: the spec of a TopologyAwarePolicy, not validated here."""
 
     spec: dict[str, Any]
+    marks: yamltext.Marks = msgspec.field(default_factory=dict)  # of the spec in its file
 
 
 class Apply(Struct, frozen=True, kw_only=True):
@@ -155,12 +156,17 @@ def read_scenario(path: Path) -> list[Step]:
     if not isinstance(document, list):
         raise ScenarioError(f"{path}: a scenario is one list of steps")
     steps = []
-    for number, step in enumerate(document):
+    for number, given in enumerate(document):
         try:
-            steps.append(read_step(step, folder=path.parent))
+            step = read_step(given, folder=path.parent)
         except ScenarioError as error:
             mark = marks.get((number, *error.within), marks[(number,)])  # none within an alias
             raise ScenarioError(f"{path}: line {mark.line}: step {number + 1}: {error}") from error
+        if isinstance(step, ChangeSettings):
+            above = (number, "settings")
+            own = {at[2:]: mark for at, mark in marks.items() if at[:2] == above}
+            step = msgspec.structs.replace(step, marks=own)
+        steps.append(step)
     return steps
 
 

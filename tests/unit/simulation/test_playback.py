@@ -9,6 +9,7 @@ from unittest.mock import ANY
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.yamltext import Marks
 from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.report import plain
@@ -54,7 +55,7 @@ class FakeNode:
             else:
                 self.log.append("connect")
 
-    async def settings(self, spec: Mapping[str, Any]) -> None:
+    async def settings(self, spec: Mapping[str, Any], _marks: Marks) -> None:
         self.log.append("settings")
         self._cpus = spec["cpus"]
 

@@ -46,7 +46,8 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(DOCUMENTED)
     (tmp_path / "pods.yaml").write_text("---\n".join(yaml.dump(pod(name)) for name in "ab"))
     settings, inline, from_file, *steps = read_scenario(tmp_path / "scenario.yaml")
-    assert settings == ChangeSettings(spec={"reservedResources": {"cpu": "750m"}})
+    assert isinstance(settings, ChangeSettings)
+    assert settings.spec == {"reservedResources": {"cpu": "750m"}}
     assert isinstance(inline, Apply)
     assert [p.key for p in inline.pods] == ["default/pod0"]
     assert isinstance(from_file, Apply)

@@ -223,6 +223,25 @@ def test_who_was_refused_is_shown_until_its_pod_goes(scenario: Path) -> None:
     assert shown == [0, 1, 1, 1, 0, 0]
 
 
+def test_an_error_of_settings_has_its_line_in_the_scenario(scenario: Path) -> None:
+    scenario.write_text("""\
+- &first
+  settings:
+    pinCPU: maybe
+    reservedResources: {cpu: 750m}
+- settings:
+    reservedResources:
+      cpu: none
+- *first
+""")
+    _, out, _ = simulate(scenario, "-o", "json")
+    errors = [each["error"] for each in json.loads(out)]
+    about = "the settings of this step: "
+    assert errors[0] == f"{about}line 3, column 5: pinCPU: 'maybe' is not true or false"
+    assert errors[1].startswith(f"{about}line 7, column 7: reservedResources.cpu: 'none' is not")
+    assert errors[2] == f"{about}pinCPU: 'maybe' is not true or false", "of an alias none is known"
+
+
 def test_a_daemon_that_does_not_start_is_exit_code_1(scenario: Path) -> None:
     scenario.write_text("- settings: {reservedResources: {cpu: 99}}\n- expect: {error: reserve}\n")
     code, _, err = simulate(scenario)
