@@ -34,7 +34,7 @@ class Quantity:
         if self.resource not in domain.total:
             return ""
         total = self._number(domain.total[self.resource])
-        return f"{self._number(domain.used(self.resource))} of {total}"
+        return f"{self._number(domain.used.get(self.resource, 0))} of {total}"
 
     def sentence(self, domain: Domain) -> str:
         """Return how much is used, with the name: `memory 1.5 of 8 GiB`."""
@@ -52,9 +52,9 @@ def quantities(report: TreeReport) -> list[Quantity]:
 
 
 def fullest(domain: Domain) -> tuple[str, float]:
-    """Return the resource of which the largest share is used, and the share, from 0 to 1."""
+    """Return the resource with the largest share in use, and the share; above 1 if overbooked."""
     shares = [
-        (domain.used(name) / total, name) for name, total in sorted(domain.total.items()) if total
+        (domain.used[name] / total, name) for name, total in sorted(domain.total.items()) if total
     ]
     share, name = max(shares, key=lambda each: each[0], default=(0.0, ""))
     return name, share

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from nri_policy.cli.cluster.amounts import fullest, quantities
 from nri_policy.cluster.engine.message import left_out_text
 from nri_policy.cluster.objects.group import GroupStatus
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
+from nri_policy.foundation.wording import some
 from nri_policy.picture.racks import Map, Path, Place
 from nri_policy.picture.racks_page import GroupLine
 
@@ -33,7 +35,7 @@ def cluster_map(
                 share=fullest(each)[1],
                 detail="; ".join([*_fullest(each), *(one.sentence(each) for one in known)]),
                 pods=(pods := _pods(each, placed) if each.level == report.levels[-1] else {}),
-                others=max(0, each.used("pods") - sum(pods.values())),
+                others=max(0, each.used.get("pods", 0) - sum(pods.values())),
                 failed=each.values[-1] in failed,
                 changed=each.values[-1] in changed,
             )
@@ -83,19 +85,32 @@ def group_lines(cluster: Map, groups: Groups) -> list[GroupLine]:
 def totals(report: TreeReport) -> list[list[str]]:
     """Return a row for each resource: in use, of how much, and the share."""
     whole: Counter[str] = Counter()
-    free: Counter[str] = Counter()
+    used: Counter[str] = Counter()
     for each in report.domains:
         if each.level == report.levels[0]:
             whole.update(each.total)
-            free.update(each.free)
-    cluster = Domain(level="", values=[], nodes=0, total=whole, free=free, groups=[])
+            used.update(each.used)
+    cluster = Domain(level="", values=[], nodes=0, total=whole, used=used, free={}, groups=[])
     rows = []
     for quantity in quantities(report):
         if all_of_it := whole.get(quantity.resource):
-            used, _, total = quantity.use(cluster).partition(" of ")
-            share = f"{cluster.used(quantity.resource) / all_of_it:.1%}"
-            rows.append([quantity.resource, used, f"{total} {quantity.unit}".rstrip(), share])
+            in_use, _, total = quantity.use(cluster).partition(" of ")
+            share = f"{used[quantity.resource] / all_of_it:.1%}"
+            rows.append([quantity.resource, in_use, f"{total} {quantity.unit}".rstrip(), share])
     return rows
+
+
+def overbooked(report: TreeReport) -> list[str]:
+    """Return a line for the hosts and zones whose pods request more than there is, if any."""
+    resources = {each.resource: each for each in quantities(report)}
+    levels = report.levels
+    hosts = levels.index(HOSTNAME) if HOSTNAME in levels else len(levels) - 1
+    found = []
+    for each in report.domains:
+        over = [resources[name].sentence(each) for name in each.overbooked()]
+        if over and each.level in levels[hosts:]:
+            found.append(f"{'/'.join(each.values[hosts:])} ({', '.join(over)})")
+    return [f"overbooked, more is requested than there is: {some(found)}"] * bool(found)
 
 
 def left(report: TreeReport) -> list[str]:

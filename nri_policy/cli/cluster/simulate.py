@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.cluster.frames import Frames
-from nri_policy.cli.cluster.picture import left, totals
+from nri_policy.cli.cluster.picture import left, overbooked, totals
 from nri_policy.cli.cluster.source import (
     MAX_SIZE,
     ClusterSource,
@@ -156,7 +156,7 @@ def _print_picture(engine: Engine, report: Report, frames: Frames, form: str) ->
         groups=[] if moments else groups,
         cluster=None if moments else cluster,
         totals=totals(end),
-        notes=[*_notes(figures), *left(end)],
+        notes=[*_notes(figures), *overbooked(end), *left(end)],
     )
     print_page(cluster_page("Simulation", frames.legend, parts, moments))
 

@@ -9,7 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.cluster.amounts import quantities
-from nri_policy.cli.cluster.picture import cluster_map, group_lines, left, pods_of, totals
+from nri_policy.cli.cluster.picture import (
+    cluster_map,
+    group_lines,
+    left,
+    overbooked,
+    pods_of,
+    totals,
+)
 from nri_policy.cli.cluster.source import ClusterSource, cluster_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
@@ -63,7 +70,7 @@ def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
         groups=group_lines(cluster, groups),
         cluster=cluster,
         totals=totals(report),
-        notes=left(report),
+        notes=[*overbooked(report), *left(report)],
     )
     print_page(cluster_page(f"Topology {report.topology}", legend, parts))
 
@@ -104,7 +111,7 @@ def _draw(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
     if depth < len(report.levels):
         hidden = sum(each.level not in shown for each in report.domains)
         yield Text(f"{counted(hidden, 'domain')} below {shown[-1]} not shown: --all shows them")
-    for line in left(report):
+    for line in (*overbooked(report), *left(report)):
         yield Text(line)
 
 

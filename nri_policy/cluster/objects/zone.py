@@ -38,6 +38,11 @@ class Zone(Struct, frozen=True):
         return _round_down(self.free)
 
     @property
+    def lacking(self) -> Amounts:
+        """By how much less than nothing is available, rounded down."""
+        return _round_down({name: -amount for name, amount in self.free.items() if amount < 0})
+
+    @property
     def allocatable(self) -> Amounts:
         """What there is, in the same way."""
         return _round_down(self.total)

@@ -23,12 +23,13 @@ class Domain(Struct, frozen=True):
     values: list[str]  # outermost first
     nodes: int
     total: Amounts
+    used: Amounts  # more than the total, where pods request more than there is
     free: Amounts
     groups: list[str]  # those with pods there, as namespace/name
 
-    def used(self, resource: str) -> int:
-        """Return what is used of a resource."""
-        return max(0, self.total.get(resource, 0) - self.free.get(resource, 0))
+    def overbooked(self) -> list[str]:
+        """Return the resources of which more is used than there is."""
+        return [name for name, amount in self.used.items() if amount > self.total[name]]
 
 
 class LeftOut(Struct, frozen=True):
@@ -80,6 +81,13 @@ def _domains(
         return
     groups = _groups(engine, tree)
     free = [tree.rows.room(leaf) for leaf in range(tree.shape.domains.leaves)]
+    if isinstance(tree, ZoneTree):
+        for left, zone in zip(free, tree.zones(), strict=True):
+            left.update({name: -amount for name, amount in zone.lacking.items()})
+    used = [
+        {name: amount - left.get(name, 0) for name, amount in each.items()}
+        for each, left in zip(whole, free, strict=True)
+    ]
     for level in levels:
         for domain in tree.shape.domains.of_level(level):
             leaves = tree.shape.domains.leaves_below(domain)
@@ -88,6 +96,7 @@ def _domains(
                 values=[*tree.shape.path(domain, level)],
                 nodes=sum(map(tree.rows.nodes_at, leaves)) if not isinstance(tree, ZoneTree) else 1,
                 total=_sum(whole[leaf] for leaf in leaves),
+                used=_sum(used[leaf] for leaf in leaves),
                 free=_sum(free[leaf] for leaf in leaves),
                 groups=sorted({each for leaf in leaves for each in groups.get(leaf, ())}),
             )

@@ -40,6 +40,36 @@ def test_a_place_that_names_its_rack_is_used(tmp_path: Path) -> None:
     assert (code, used(text)) == (0, {"a": 1000, "b": 0})
 
 
+def test_what_is_overbooked_is_shown_and_named(tmp_path: Path) -> None:
+    pods = [pod("heavy", "a", cpu=9), pod("light", "b", cpu=2)]
+    file = cluster(tmp_path, *pods, levels=[HOSTNAME], values=["b"])
+    code, text = run("tree", "--cluster", file, *LEVELS)
+    assert (code, "  a " in text) == (0, True)
+    rows = {line.split()[0]: line for line in text.splitlines() if line}
+    assert "9 of 4" in rows["a"]
+    assert "12 of 8" in rows["r"]
+    assert "overbooked, more is requested than there is: a (cpu 9 of 4)\n" in text
+    _, text = run("tree", "--cluster", file, *LEVELS, "-o", "json")
+    rack, *hosts = json.loads(text)["domains"]
+    assert [each["used"]["cpu"] for each in (rack, *hosts)] == [12_000, 9000, 3000]
+    assert [each["free"]["cpu"] for each in (rack, *hosts)] == [1000, 0, 1000]
+    _, page = run("tree", "--cluster", file, *LEVELS, "-o", "html")
+    assert "overbooked, more is requested than there is: a (cpu 9 of 4)" in page
+
+
+def test_an_overbooked_zone_is_named_with_its_host(tmp_path: Path) -> None:
+    amounts = {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "-2"}
+    report: Any = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}}
+    report["zones"] = [{"name": "node-0", "type": "Node", "resources": [amounts]}]
+    file = write(tmp_path / "zones.json", {"kind": "Node"} | node("a"), report)
+    below = {"name": "default", "levels": [HOSTNAME], "belowHost": ["Node"]}
+    kind = {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement"}
+    settings = write(tmp_path / "settings.json", kind | {"spec": {"topologies": [below]}})
+    code, text = run("tree", "--cluster", file, "--settings", settings, "--zones")
+    assert (code, "6 of 4" in text) == (0, True)
+    assert "than there is: a/node-0 (cpu 6 of 4)\n" in text
+
+
 def test_an_unknown_policy_is_noted(tmp_path: Path) -> None:
     zones: Any = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": []}
     zones["attributes"] = [{"name": "topologyManagerPolicy", "value": "SingleNUMANode"}]
