@@ -18,6 +18,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Prepared, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import misfit
@@ -25,6 +26,7 @@ from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
+from nri_policy.workload.request import Sort
 
 _IGNORED = (
     "devices were ignored: {}: without agent.podResourceAPI the daemon does not know how many are"
@@ -105,7 +107,7 @@ class Newcomer(Struct, frozen=True, kw_only=True):
 class HeldResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a container holds, where it runs, and how its I/O is limited."""
 
-    pool: str
+    pool: str  # around its CPUs where those that were decided are not set; empty if not known
     exclusive: CPUSet
     shared_milli: int
     isolated: CPUSet
@@ -332,7 +334,7 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
         grant = placed.grant
         classes = view.classes.get(container_id) or Classes()
         holdings[placed.container.full_name] = HeldResources(
-            pool=view.layout.tree.pools[grant.pool].name,
+            pool=_pool(view, placed, cpus),
             exclusive=grant.exclusive,
             shared_milli=grant.shared,
             isolated=grant.exclusive if grant.isolated else EMPTY,
@@ -342,3 +344,12 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
             limits=classes.limits,
         )
     return holdings
+
+
+def _pool(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
+    """Return the name of the pool that a container on *cpus* is in."""
+    layout = view.layout
+    if layout.settings.pin_cpu or placed.grant.sort is Sort.PRESERVE:
+        return layout.tree.pools[placed.grant.pool].name
+    here = cpus & layout.tree.top.cpus
+    return layout.tree.around(here).name if here else ""

@@ -45,14 +45,14 @@ def answer_report(
 ) -> AnswerReport:
     """Return what a container has that has a place; *devices* are those it was placed for."""
     cpus, mems = view.sent[placed.container.id]
-    kinds = " and ".join(sorted(_memory_kinds(view.layout, mems)))
+    kinds = _memory_kinds(view.layout, mems)
     return AnswerReport(
         cpus=cpus,
-        cpus_are=_cpus_are(view, placed) if cpus else "left as they are",
+        cpus_are=_cpus_are(view, placed) if cpus else _cpus_left(view, placed),
         mems=mems,
-        memory_is=kinds or "left to the kernel",
+        memory_is=kinds or _memory_left(view.layout, placed),
         asked=f"{_amount(placed.request)}{_source(placed)}",
-        got=_got(placed, cpus),
+        got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
         better=tuple(_better(view, placed, devices)),
@@ -79,6 +79,27 @@ def describe_room(view: NodeView, pod_id: str) -> str:
     return f"room of {len(whole)}: {', '.join(parts)}"
 
 
+def _unset(view: NodeView, placed: Placed) -> bool:
+    """Return whether CPUs are decided for it, and not set."""
+    return not view.layout.settings.pin_cpu and placed.grant.sort is not Sort.PRESERVE
+
+
+def _cpus_left(view: NodeView, placed: Placed) -> str:
+    left = "left as they are"
+    if not _unset(view, placed):
+        return left
+    decided = f"{view.holding(placed).cpus}, {_cpus_are(view, placed)}"
+    return f"{left}, because pinCPU is false; decided: {decided}"
+
+
+def _memory_left(layout: Layout, placed: Placed) -> str:
+    left, mems = "left to the kernel", placed.grant.mems
+    if layout.settings.pin_memory or placed.request.memory_preserve:
+        return left
+    decided = f"{'node' if len(mems) == 1 else 'nodes'} {mems}, {_memory_kinds(layout, mems)}"
+    return f"{left}, because pinMemory is false; decided: {decided}"
+
+
 def _cpus_are(view: NodeView, placed: Placed) -> str:
     grant = placed.grant
     cpus = view.cpus(placed)
@@ -98,8 +119,8 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
 
 def _sharers(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
     others = sum(
-        not where.isdisjoint(cpus)
-        for each, (where, _) in view.sent.items()
+        not (view.sent[each][0] or view.holding(other).cpus).isdisjoint(cpus)
+        for each, other in view.placed.items()
         if each != placed.container.id
     )
     return (
@@ -123,10 +144,9 @@ def _narrowest(layout: Layout, cpus: CPUSet) -> Pool:
     return max(around, key=lambda pool: pool.depth, default=layout.tree.top)
 
 
-def _memory_kinds(layout: Layout, mems: CPUSet) -> Iterator[str]:
-    for kind, nodes in layout.tree.top.memory.items():
-        if mems & nodes:
-            yield str(kind)
+def _memory_kinds(layout: Layout, mems: CPUSet) -> str:
+    kinds = (str(kind) for kind, nodes in layout.tree.top.memory.items() if mems & nodes)
+    return " and ".join(sorted(kinds))
 
 
 def _amount(request: Request) -> str:
@@ -148,8 +168,14 @@ def _source(placed: Placed) -> str:
             return ", by estimate" if placed.container.pod_level else ""
 
 
-def _got(placed: Placed, seen: CPUSet) -> str:
-    """Return what it got for that, and why that is something else."""
+def _got(view: NodeView, placed: Placed) -> str:
+    """Return what it got for that."""
+    granted = _granted(placed, view.holding(placed).cpus)
+    return f"nothing; decided: {granted}" if _unset(view, placed) else granted
+
+
+def _granted(placed: Placed, seen: CPUSet) -> str:
+    """Return what was decided for it, and why that is something else than it asked for."""
     grant, request = placed.grant, placed.request
     because = f": {request.steering.because}" if request.steering.because else ""
     match grant.sort:

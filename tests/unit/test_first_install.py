@@ -139,15 +139,17 @@ def test_only_what_would_be_pinned_is_a_move(tmp_path: Path) -> None:
 
 def test_the_tables_say_that_it_is_pins_nothing(tmp_path: Path) -> None:
     async def check(node: Served) -> None:
-        for command in ("status", "containers", "audit"):
-            shown = (await asyncio.to_thread(run, node.socket, command)).stdout.split()
+        for command in ("status", "containers", "audit", "explain database"):
+            shown = (await asyncio.to_thread(run, node.socket, *command.split())).stdout.split()
             assert " ".join(shown).count("pinCPU is false and pinMemory is false") == 1, command
+        said = await asyncio.to_thread(run, node.socket, "explain", "database")
+        assert said.stdout.startswith("database/main: placed on NUMA node #1 (decided, not set)\n")
         new = settings(tmp_path, pinCPU=True, pinMemory=True)
         result = await asyncio.to_thread(run, node.socket, "what-if", "--settings", new)
         assert result.stdout.startswith("These settings would be accepted.\n")
         shown = [" ".join(line.split()) for line in result.stdout.splitlines()]
         assert "4 of 4 containers would get other CPUs or memory nodes:" in shown
-        at = shown.index("database/main before 0-15 0-3 NUMA node #1")
+        at = shown.index("database/main before 0-15 0-3 root")
         assert shown[at + 1] == "after 4-5 1 NUMA node #1"
         few = settings(tmp_path, pinCPU=True, reservedResources={"cpu": "5"})
         result = await asyncio.to_thread(run, node.socket, "what-if", "--settings", few)

@@ -98,9 +98,10 @@ def how(explanation: ExplanationReport) -> str:
     """Return in a few words how a container came to its place; of a refused one, the reason."""
     if explanation.outcome is DecisionKind.REFUSED:
         return explanation.summary
-    reserved = explanation.request is not None and explanation.request.sort is Sort.RESERVED
-    pool = "the reserved CPUs" if reserved else explanation.pool
-    return _HOW[explanation.outcome].format(pool=pool)
+    sort = None if explanation.request is None else explanation.request.sort
+    pool = "the reserved CPUs" if sort is Sort.RESERVED else explanation.pool
+    unset = explanation.answer and not explanation.answer.cpus and sort is not Sort.PRESERVE
+    return f"{_HOW[explanation.outcome].format(pool=pool)}{' (decided, not set)' if unset else ''}"
 
 
 def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:

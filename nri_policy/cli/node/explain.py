@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.node.criteria_table import explain, how, why_not
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.names import complete
+from nri_policy.cli.node.pinning import left_alone
 from nri_policy.cli.options import explanation_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.engine.explanation import DecisionKind
@@ -42,6 +44,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     """
     with asking(control_socket) as client:
         found = client.explain(name if namespace is None else f"{namespace}/{name}")
+        note = left_alone(client.settings())
         pools = client.machine().pools if form == "svg" else ()
     explanations = found if isinstance(found, tuple) else (found,)
     if form == "svg":
@@ -55,6 +58,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
             print_drawing("")
         tables = why or all_pools or explanation.outcome is DecisionKind.REFUSED
         print_drawing(*explain(explanation, why=tables, all_pools=all_pools))
+    if note:
+        print_drawing("", Text(f"note: {note}"))
 
 
 def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> Decided:

@@ -21,7 +21,8 @@ def left_alone(report: SettingsReport) -> str:
         return ""
     given = " and ".join(f"{field} is false" for field in unset)
     what = " and ".join(_WHAT[field] for field in unset)
+    also = ", and no container is refused" if len(unset) == len(_WHAT) else ""
     return (
-        f"{given}: {what} are decided on, but not set; `nri-policy what-if --settings FILE` says"
-        " who would move if they were"
+        f"{given}: {what} are decided on, but not set{also};"
+        " `nri-policy what-if --settings FILE` says who would move if they were"
     )

@@ -77,8 +77,26 @@ def test_reserved_preserved_and_unpinned_containers_say_so() -> None:
     (kept,) = answers(nodes.container(1000, annotations=annotated("cpu.preserve")))
     assert (kept.cpus_are, kept.asked) == ("left as they are", "no pinning")
     assert kept.got == "preserved: its annotation cpu.preserve asks for that"
-    (unpinned,) = answers(nodes.container(1000), pinCPU=False, pinMemory=False)
-    assert (unpinned.cpus_are, unpinned.memory_is) == ("left as they are", "left to the kernel")
+    assert kept.memory_is == "dram"
+
+
+def test_what_is_decided_and_not_set_is_not_what_it_got() -> None:
+    (own,) = answers(nodes.container(2000), pinCPU=False, pinMemory=False)
+    assert (str(own.cpus), str(own.mems)) == ("", "")
+    assert own.cpus_are == (
+        "left as they are, because pinCPU is false; decided: 4-5, exclusive, 1 core on NUMA node #1"
+    )
+    assert own.memory_is == "left to the kernel, because pinMemory is false; decided: node 1, dram"
+    assert own.got == "nothing; decided: 2 exclusive"
+    sharer, _ = answers(
+        nodes.container(500), nodes.best_effort(), machine="package:1 core:4 pu:1", pinCPU=False
+    )
+    assert "decided: 1-3, shared with 1 other container" in sharer.cpus_are
+    kept = nodes.container(1000, annotations=annotated("cpu.preserve"))
+    (kept_anyway,) = answers(kept, pinCPU=False)
+    assert kept_anyway.cpus_are == "left as they are"
+    (pinned,) = answers(nodes.container(2000), pinMemory=False)
+    assert (str(pinned.cpus), pinned.got) == ("4-5", "2 exclusive")
 
 
 def test_isolated_cpus_and_kinds_of_memory_are_named() -> None:
