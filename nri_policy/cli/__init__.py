@@ -85,6 +85,13 @@ class _Commands(Program):
         show(command, cmd_name)
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take an option that is not the program's own for one of `run`, as nri-plugins' are."""
+        own = {name for each in self.get_params(ctx) for name in each.opts}
+        if args and args[0].startswith("-") and args[0] not in own:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

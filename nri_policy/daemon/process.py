@@ -67,6 +67,7 @@ class Options(Struct, frozen=True, kw_only=True):
     kubeconfig: Path | None
     node_name: str
     config_namespace: str  # of the cluster's TopologyAwarePolicy objects; empty: not followed
+    group_label: str  # of the Node, that names its group
     nrt_file: Path | None
     once_synchronized_exit: bool
 
@@ -297,7 +298,7 @@ async def _cluster_settings(
 ) -> AsyncIterator[ClusterSettings]:
     """Follow the settings that the cluster has for this node."""
     settings = ClusterSettings(
-        Kubernetes(client, options.config_namespace),
+        Kubernetes(client, options.config_namespace, options.group_label),
         options.node_name,
         kept=options.state_dir / "settings.json",
         otherwise=file.load,

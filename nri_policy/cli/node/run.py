@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from nri_policy.cli.node.host_options import (
     nri_socket_option,
     state_dir_option,
 )
+from nri_policy.cli.node.peer_options import GoCommand, peer_options
 from nri_policy.daemon.build import IDENTITY
 from nri_policy.daemon.places import CONTAINERS_DIR, CONTROL_SOCKET, SOCKET_VARIABLE
 from nri_policy.daemon.process import Options, run
@@ -28,10 +30,13 @@ from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import SettingsError
 from nri_policy.settings.sources.file import SettingsFile
+from nri_policy.settings.sources.kubernetes import LABEL
 from nri_policy.store.errors import UnsafeStoreError
 
+log = logging.getLogger(__name__)
 
-@click.command
+
+@click.command(cls=GoCommand)
 @config_option("File with the settings, a TopologyAwarePolicy document.")
 @host_root_option("Folder with the host's /sys and /proc.")
 @nri_socket_option
@@ -81,6 +86,12 @@ from nri_policy.store.errors import UnsafeStoreError
     " Empty: no settings from the cluster.",
 )
 @click.option(
+    "--config-group-label",
+    default=LABEL,
+    show_default=True,
+    help="Label of the Node that names its group: the object group.GROUP counts for it.",
+)
+@click.option(
     "--nrt-file",
     type=PATH,
     help="Also write the node's NodeResourceTopology object to this JSON file.",
@@ -97,6 +108,7 @@ from nri_policy.store.errors import UnsafeStoreError
     is_flag=True,
     help="Exit after the first synchronisation with the runtime.",
 )
+@peer_options
 def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config: Path,
     host_root: Path,
@@ -110,21 +122,31 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     kubeconfig: Path | None,
     node_name: str,
     config_namespace: str,
+    config_group_label: str,
     nrt_file: Path | None,
     log_format: str,
     once_synchronized_exit: bool,
+    config_file: Path | None,
+    **without_effect: str | None,
 ) -> None:
     """Run the daemon, which places the runtime's containers.
 
     It runs until SIGTERM. If the runtime goes away, it waits and connects again. While no daemon
     runs, containers keep what they have. A daemon that the runtime has started, as its plugin, ends
     with the runtime.
+
+    A first argument that is an option means `run`, and the options of nri-plugins' topology-aware
+    policy are accepted, so its DaemonSet starts this daemon if only its image is changed.
     """
     try:
         identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     set_up(Form(log_format))
+    for name in [name for name, value in without_effect.items() if value is not None]:
+        log.info("option-without-effect", extra={"option": f"--{name.replace('_', '-')}"})
+    if config_file is not None:
+        config, config_namespace = config_file, ""
     options = Options(
         host_root=host_root,
         runtime=nri_socket if nri_plugin_socket is None else nri_plugin_socket,
@@ -135,6 +157,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         kubeconfig=kubeconfig,
         node_name=node_name,
         config_namespace=config_namespace,
+        group_label=config_group_label,
         nrt_file=nrt_file,
         once_synchronized_exit=once_synchronized_exit,
     )

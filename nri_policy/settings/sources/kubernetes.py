@@ -15,8 +15,11 @@ from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
 from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings.sources.cluster_settings import ClusterError, NoKindError
-from nri_policy.settings.sources.objects import LABEL, PolicyObject
+from nri_policy.settings.sources.objects import PolicyObject
 
+LABEL = "config.nri/group"  # of a Node, that names its group
+# Its names in older versions of nri-plugins, which still reads them where the first is missing.
+_OLD_LABELS = ("group.config.nri", "resource-policy.nri.io/group")
 _GROUP, _, _VERSION = API_VERSION.partition("/")
 POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
 _NO_KIND = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml defines it"
@@ -25,15 +28,18 @@ _NO_KIND = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml def
 class Kubernetes:
     """The objects in one namespace."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, label: str = LABEL) -> None:
+        """Take the *label* of a Node that names its group."""
         self._client = client
         self._namespace = namespace
+        self._labels = (label, *_OLD_LABELS)
 
     async def group(self, node: str) -> str:
-        """Return the group that a node's label names, empty for none."""
+        """Return the group that a node's label names, empty for none; older labels come later."""
         with _translate_errors(f"Node {node}"):
             metadata = _metadata(await self._client.get(NODES, node), node)
-            return str((metadata.get("labels") or {}).get(LABEL, ""))
+            labels = metadata.get("labels") or {}
+            return next((str(labels[each]) for each in self._labels if labels.get(each)), "")
 
     async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
         """Say what an object is, and whatever becomes of it, until that cannot be known."""

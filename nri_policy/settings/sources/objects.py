@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-LABEL = "config.nri/group"  # of a node
-
 
 class Scope(IntEnum):
     """Where an object stands, the first one first."""

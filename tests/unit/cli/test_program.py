@@ -38,6 +38,10 @@ def ended(*args: str) -> tuple[int, str, str]:
             ["topology", "--bogus"],
             "nri-policy topology: No such option '--bogus' (see nri-policy topology --help)\n",
         ),
+        (
+            ["--bogus", "status"],
+            "nri-policy run: No such option '--bogus' (see nri-policy run --help)\n",
+        ),
     ],
 )
 def test_a_wrong_usage_is_one_line_on_stderr_and_code_2(args: list[str], message: str) -> None:
@@ -51,6 +55,13 @@ def test_a_list_of_commands_says_of_each_in_full_what_it_does(group: list[str]) 
     listed = out.partition("Commands:\n")[2]
     assert listed
     assert "..." not in listed
+
+
+@pytest.mark.parametrize("option", ["--help", "-h", "--version"])
+def test_an_option_of_the_programs_own_is_not_one_of_the_daemon(option: str) -> None:
+    code, out, err = ended(option)
+    assert (code, err) == (0, "")
+    assert "Run the daemon" not in out.partition("Commands:")[0]
 
 
 def test_help_names_every_sub_command_on_stdout() -> None:

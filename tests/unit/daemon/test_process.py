@@ -24,6 +24,7 @@ from nri_policy.hardware import synthetic
 from nri_policy.nri.plugin import Identity
 from nri_policy.settings import Settings, SettingsError
 from nri_policy.settings.sources.file import SettingsFile
+from nri_policy.settings.sources.kubernetes import LABEL
 from tests.support import nodes, stores
 from tests.support.apiserver import APIServer
 from tests.support.daemon import served
@@ -42,6 +43,7 @@ def options(folder: Path) -> Options:
         kubeconfig=None,
         node_name="a",
         config_namespace="kube-system",
+        group_label=LABEL,
         nrt_file=None,
         once_synchronized_exit=False,
     )

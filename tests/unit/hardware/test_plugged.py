@@ -28,6 +28,7 @@ from nri_policy.observability.logs import Warnings
 from nri_policy.plugin.sources import Sources
 from nri_policy.report import StatusReport
 from nri_policy.settings.sources.file import SettingsFile
+from nri_policy.settings.sources.kubernetes import LABEL
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 
@@ -276,6 +277,7 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
         kubeconfig=None,
         node_name="node",
         config_namespace="kube-system",
+        group_label=LABEL,
         nrt_file=None,
         once_synchronized_exit=False,
     )

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from nri_policy.cli import main
 from nri_policy.cli.node.run import command
 from nri_policy.daemon.process import Options
 from nri_policy.nri.plugin import Identity
 from nri_policy.settings import Settings
+from nri_policy.settings.sources.file import SettingsFile
 
 
 def options(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> Options | None:
@@ -50,3 +52,65 @@ def test_without_a_runtimes_word_the_daemon_connects_to_its_socket(
 @pytest.mark.parametrize("socket", ["", "x", "-1", "0", "2"])
 def test_a_socket_that_can_be_none_is_refused(monkeypatch: pytest.MonkeyPatch, socket: str) -> None:
     assert options(monkeypatch, "--nri-plugin-socket", socket) is None
+
+
+class Started:
+    """The daemon as a command line of nri-plugins' DaemonSet starts it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+        self.options: Options | None = None
+        self.config: Path | None = None
+
+        async def run(settings: SettingsFile, options: Options) -> None:
+            self.options, self.config = options, settings.path
+
+        monkeypatch.setattr("nri_policy.cli.node.run.run", run)
+        monkeypatch.setattr("nri_policy.cli.node.run.set_up", lambda _form: None)
+        result = CliRunner().invoke(main, arguments, prog_name="nri-policy")
+        self.code, self.error = result.exit_code, result.stderr
+
+
+@pytest.mark.parametrize("dashes", ["-", "--"])
+@pytest.mark.parametrize("joined", [False, True])
+def test_the_arguments_of_the_peers_daemonset_start_the_daemon(
+    dashes: str,
+    joined: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    given = {
+        "host-root": str(tmp_path),
+        "config-namespace": "telco",
+        "pid-file": "/tmp/nri-resource-policy.pid",
+        "nri-plugin-index": "07",
+        "config-group-label": "example.com/group",
+    }
+    pairs = [(f"{dashes}{name}", value) for name, value in given.items()]
+    words = ["=".join(each) for each in pairs] if joined else [part for p in pairs for part in p]
+    started = Started(monkeypatch, *words)
+    assert started.options is not None, started.error
+    assert started.options.host_root == tmp_path
+    assert started.options.config_namespace == "telco"
+    assert started.options.identity == Identity(name="nri-policy", index="07")
+    assert started.options.group_label == "example.com/group"
+    (record,) = caplog.records
+    assert (record.msg, record.__dict__["option"]) == ("option-without-effect", "--pid-file")
+
+
+def test_the_peers_file_of_settings_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = Started(monkeypatch, "--config-file", "/etc/policy.yaml", "--config-namespace", "x")
+    assert started.options is not None
+    assert (started.config, started.options.config_namespace) == (Path("/etc/policy.yaml"), "")
+
+
+@pytest.mark.parametrize("option", ["--pid-files=x", "-pid-files=x", "--metrics-address"])
+def test_an_option_that_neither_program_has_is_an_error(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(monkeypatch, option)
+    assert (started.options, started.code) == (None, 2)
+    assert (
+        f"nri-policy run: No such option '--{option.strip('-').partition('=')[0]}'" in started.error
+    )

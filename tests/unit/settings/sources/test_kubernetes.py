@@ -14,7 +14,7 @@ from nri_policy.kube import follow
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.settings.sources.cluster_settings import ClusterError
-from nri_policy.settings.sources.kubernetes import Kubernetes
+from nri_policy.settings.sources.kubernetes import LABEL, Kubernetes
 from nri_policy.settings.sources.objects import PolicyObject
 from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
@@ -34,13 +34,13 @@ ANOTHER = Answer(
 
 @asynccontextmanager
 async def reached(
-    folder: Path, *disturbances: Callable[[Request], Answer | None]
+    folder: Path, *disturbances: Callable[[Request], Answer | None], label: str = LABEL
 ) -> AsyncIterator[tuple[Kubernetes, APIServer]]:
     async with APIServer(folder) as server:
         connect = access(server.kubeconfig)
         assert connect is not None
         client = Client(connect)
-        cluster = Kubernetes(client, "kube-system")
+        cluster = Kubernetes(client, "kube-system", label)
         server.disturb = lambda request: next(
             (answer for each in disturbances if (answer := each(request))), None
         )
@@ -173,7 +173,15 @@ async def test_a_watch_from_too_long_ago_begins_with_a_list_again(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("labels", "group"), [({"config.nri/group": "big"}, "big"), ({"other": "x"}, ""), (None, "")]
+    ("labels", "group"),
+    [
+        ({"config.nri/group": "big"}, "big"),
+        ({"other": "x"}, ""),
+        (None, ""),
+        ({"config.nri/group": "", "group.config.nri": "old"}, "old"),
+        ({"resource-policy.nri.io/group": "older", "config.nri/group": "big"}, "big"),
+        ({"resource-policy.nri.io/group": "older"}, "older"),
+    ],
 )
 async def test_the_group_is_a_label_of_the_node(
     labels: dict[str, str] | None, group: str, tmp_path: Path
@@ -185,6 +193,14 @@ async def test_the_group_is_a_label_of_the_node(
 
     async with reached(tmp_path, node) as (cluster, _):
         assert await cluster.group("node-a") == group
+
+
+async def test_another_label_can_name_the_group(tmp_path: Path) -> None:
+    metadata = {"name": "node-a", "labels": {"config.nri/group": "big", "example.com/g": "own"}}
+    body = {"kind": "Node", "apiVersion": "v1", "metadata": metadata}
+    answer = Answer(status=200, body=body)
+    async with reached(tmp_path, lambda _: answer, label="example.com/g") as (cluster, _):
+        assert await cluster.group("node-a") == "own"
 
 
 @pytest.mark.parametrize("status", [{"status": "Success", "generation": 2, "errors": None}, None])
