@@ -20,7 +20,6 @@ demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 	@test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
 	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
 
-# on all cores; the end-to-end tests of a runtime in one process
 test: $(BUILT) ## format, lint, types and all tests: the gate
 	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two idle cores nine minutes)"
 	$(MAKE) lint

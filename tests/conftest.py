@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import os
 import tempfile
@@ -15,6 +16,7 @@ from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from nri_policy.foundation.wording import counted
 from nri_policy.observability.logs import Warnings
@@ -22,6 +24,7 @@ from tests.e2e.process import Process
 from tests.support.patience import HANGS
 
 MEMORY = "/dev/shm"
+END_TO_END = "tests/e2e/"
 
 # The same examples are tried in every run, new ones by `make fuzz`. How long an example takes
 # depends on the machine.
@@ -66,27 +69,47 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-class RuntimeScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives each runtime's end-to-end tests, named by their first parameter, to one process.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Spare garbage collections what exists now: they would look through all tests each time."""
+    gc.freeze()
 
-    The tests of one real node, which is made for a module and a Kubernetes, stay together too.
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives a module's tests to one process, which sets up for them once.
+
+    Of a module that runs against real runtimes or nodes, those of each one, which the first
+    parameter names; of property tests, which take long, each by itself.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, test = nodeid.partition("::")
-        first = test.partition("[")[2].rstrip("]").partition("-")[0]  # of the test's parameters
-        if nodeid.startswith("tests/e2e/"):
-            return f"e2e {first}"
-        return f"{module} {first}" if nodeid.startswith("tests/cluster/") else nodeid
+        if module.startswith("tests/property/"):
+            return nodeid
+        if module.startswith((END_TO_END, "tests/cluster/")):
+            return f"{module} {test.partition('[')[2].rstrip(']').partition('-')[0]}"
+        return module
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """One process for each CPU begins with what computes, the others with what waits."""
+        waits = self.nodes.index(node) >= _cpus()
+        own = (scope for scope in self.workqueue if scope.startswith(END_TO_END) == waits)
+        if scope := next(own, None):
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return how many processes share the tests: two of them mostly wait for runtimes."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Return how many processes share the tests: four of them mostly wait for runtimes."""
+    return _cpus() + 4
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> RuntimeScheduling:
-    return RuntimeScheduling(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
-from tests.conftest import RuntimeScheduling
+from tests.conftest import Scheduling
 
 ROOT = Path(__file__).parents[2]
 TEST = """
@@ -72,13 +74,34 @@ def test_as_root() -> None: ...
     assert last.startswith("1 passed, 3 skipped")
 
 
-def test_the_end_to_end_tests_of_a_runtime_stay_together() -> None:
-    scope = RuntimeScheduling.__new__(RuntimeScheduling)._split_scope  # which needs no run
-    first = scope("tests/e2e/test_owners.py::test_slow[cri-o-daemon restarted meanwhile]")
-    assert scope("tests/e2e/test_rooms.py::test_room[cri-o]") == first
-    assert scope("tests/e2e/test_rooms.py::test_room[trixie]") != first
+def test_the_tests_of_a_module_and_a_runtime_stay_together() -> None:
+    scope = Scheduling.__new__(Scheduling)._split_scope  # which needs no run
+    room = scope("tests/e2e/test_rooms.py::test_room[cri-o]")
+    assert scope("tests/e2e/test_rooms.py::test_slow[cri-o-daemon restarted meanwhile]") == room
+    assert scope("tests/e2e/test_rooms.py::test_room[trixie]") != room
+    assert scope("tests/e2e/test_owners.py::test_slow[cri-o]") != room
     node = scope("tests/cluster/test_node.py::test_runs[1.34.4-late]")
     assert scope("tests/cluster/test_node.py::test_ends[1.34.4]") == node
     assert scope("tests/cluster/test_node.py::test_ends[1.36.3]") != node
-    alone = {scope(f"tests/unit/test_docs.py::test_{name}") for name in "ab"}
-    assert len(alone) == 2
+    assert len({scope(f"tests/unit/test_docs.py::test_{name}") for name in "ab"}) == 1
+    assert len({scope(f"tests/property/test_engine.py::test_{name}") for name in "ab"}) == 2
+
+
+def test_processes_beyond_the_number_of_cpus_begin_with_end_to_end_tests() -> None:
+    cpus = len(os.sched_getaffinity(0))
+    processes = [Mock(shutting_down=False) for _ in range(cpus + 4)]
+    waiting = [f"tests/e2e/test_rooms.py::test_room[{number}]" for number in range(9)]
+    tests = [*waiting, *(f"tests/unit/test_{number}.py::test_it" for number in range(2 * cpus))]
+    config = Mock()
+    config.getvalue.return_value = ["popen"] * len(processes)
+    scheduling = Scheduling(config)
+    for process in processes:
+        scheduling.add_node(process)
+        scheduling.add_node_collection(process, tests)
+    scheduling.schedule()
+    given = [
+        {number for call in each.send_runtest_some.call_args_list for number in call.args[0]}
+        for each in processes
+    ]
+    assert all(min(numbers) >= len(waiting) for numbers in given[:cpus])
+    assert set.union(*given[cpus:]) == {*range(8)}
