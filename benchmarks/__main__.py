@@ -1,6 +1,6 @@
 """Measure: `python -m benchmarks` all that the report has, `python -m benchmarks NAME…` one thing.
 
-`--write` makes docs/performance.md and its picture of the report.
+`--write` writes what was measured into docs/performance.md, docs/cluster.md and their pictures.
 """
 
 from __future__ import annotations

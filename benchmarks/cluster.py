@@ -1,23 +1,28 @@
 """Time the cluster side from 1,000 to 100,000 nodes, with the plain twin beside it.
 
-Three levels (3 zones, racks of 32, hosts), three resources and `pods`. `--write` draws
-docs/cluster-performance.svg.
+Three levels (3 zones, racks of 32, hosts), three resources and `pods`. `--write` writes the figures
+of one run into docs/cluster.md and docs/cluster-performance.svg.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from benchmarks import curves
+from benchmarks.table import additions
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
@@ -31,7 +36,31 @@ from tests.support import packing_twin as twin
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 POD = {"cpu": 4000, "memory": 8 << 30, "x/gpu": 1}
 MIB = 1 << 20
-PICTURE = Path(__file__).parent.parent / "docs" / "cluster-performance.svg"
+PAGE = Path(__file__).parent.parent / "docs" / "cluster.md"
+PICTURE = PAGE.with_name("cluster-performance.svg")
+_PLACE = re.compile(r"(?<=<!-- benchmarks/cluster\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_GROUPS = {
+    "a group in a required rack": PlacementRequest(required="rack"),
+    "a group that prefers one zone": PlacementRequest(preferred="zone"),
+    "an unconstrained group": PlacementRequest(unconstrained=True),
+}
+_FIRST, _ANOTHER = ", the first of its shape", ", another of its shape"
+_CHARTS: dict[str, dict[str, str]] = {  # chart -> what is measured -> its curve
+    f"a group{kind}": dict(
+        zip(
+            (f"{name}{kind}" for name in _GROUPS),
+            ("required rack", "preferred zone", "unconstrained"),
+            strict=True,
+        )
+    )
+    for kind in (_FIRST, _ANOTHER)
+} | {
+    "changes": {
+        "a pod starts or ends": "a pod starts or ends",
+        "a node fails or returns": "a node fails or returns",
+        "a pod starts, a group is placed in a rack, the pod ends": "a pod, then a group",
+    }
+}
 
 
 def nodes(count: int) -> list[ClusterNode]:
@@ -90,16 +119,12 @@ def measured(count: int) -> dict[str, float]:
     cluster = Cluster(made)
     engine = Engine(SETTINGS, cluster.view)
     cluster.follow(engine)
-    cold = {
-        "assign, a required rack": group(64, PlacementRequest(required="rack")),
-        "assign, a preferred zone": group(256, PlacementRequest(preferred="zone")),
-        "assign, unconstrained": group(64, PlacementRequest(unconstrained=True)),
-    }
-    took: dict[str, float] = {}
     tree = engine.tree("default")
-    for name, asked in cold.items():
-        took[f"{name}, cold"] = timed(lambda: engine.place(asked), 9, tree.forget)  # noqa: B023
-        took[f"{name}, warm"] = timed(lambda: engine.place(asked), 50)  # noqa: B023
+    took: dict[str, float] = {}
+    for name, request in _GROUPS.items():
+        asked = group(256 if request.preferred else 64, request)
+        took[f"{name}{_FIRST}"] = timed(lambda: engine.place(asked), 9, tree.forget)  # noqa: B023
+        took[f"{name}{_ANOTHER}"] = timed(lambda: engine.place(asked), 50)  # noqa: B023
     kind = engine.kind(POD)
     names = random.Random(1).choices([node.name for node in made], k=1000)
 
@@ -109,7 +134,7 @@ def measured(count: int) -> dict[str, float]:
         for number in range(len(names)):
             engine.remove_pod("default", f"pod-{number}")
 
-    took["a pod comes or goes"] = timed(come_and_go, 9) / 2000
+    took["a pod starts or ends"] = timed(come_and_go, 9) / 2000
     some = [node for node in made if node.name in set(names[:100])]
     down = [ClusterNode(node.name, node.labels, node.allocatable, ready=False) for node in some]
 
@@ -119,7 +144,7 @@ def measured(count: int) -> dict[str, float]:
             cluster.set_node(back)
 
     took["a node fails or returns"] = timed(fail, 9) / (2 * len(some))
-    required = cold["assign, a required rack"]
+    required = group(64, PlacementRequest(required="rack"))
 
     def change() -> None:
         engine.bind("default", "pod", names[0], kind)
@@ -130,12 +155,17 @@ def measured(count: int) -> dict[str, float]:
         engine.place(required)
         engine.remove_pod("default", "pod")
 
-    took["a change, then the same rack"] = timed(change_and_place, 50)
-    took["build from nodes in memory"] = timed(lambda: built(made), 5)
+    what = "a pod starts, a group is placed in a rack, the pod ends"
+    took[what] = timed(change_and_place, 50)
+    took["building the tree from nodes in memory"] = timed(lambda: built(made), 5)
     evenly = group(1000, PlacementRequest(spread_over=["zone", "rack"]))
-    took["spread 1,000 pods"] = timed(lambda: engine.spread(evenly), 9, change)
+    took["spreading 1,000 pods over zones and racks"] = timed(
+        lambda: engine.spread(evenly), 9, change
+    )
     fresh = (built(made) for _ in range(3))
-    took["spread 1,000 pods, the first"] = min(_first_spread(each, evenly) for each in fresh)
+    took["the same for the first time, if a topology has these labels"] = min(
+        _first_spread(each, evenly) for each in fresh
+    )
     return took
 
 
@@ -228,8 +258,11 @@ def balanced() -> float:
     return timed(lambda: engine.place(asked), 9, engine.tree("default").forget)
 
 
-def preemption() -> dict[str, float]:
-    """Searches among 700 groups on 2,000 nodes that have nothing left, in µs."""
+def preemption() -> tuple[tuple[int, float], ...]:
+    """Search among 700 groups on 2,000 nodes that have nothing left, for a rack and a larger job.
+
+    Returns of each search how many groups leave, and its time in µs.
+    """
     made = nodes(2000)
     engine = built(made)
     draw = random.Random(1)
@@ -244,14 +277,13 @@ def preemption() -> dict[str, float]:
         status = engine.place(asked)
         assert status.state == "Placed"
         engine.set_group(msgspec.structs.replace(asked, status=status))
-    took = {}
+    searches = []
     for pods, level in ((112, "rack"), (1000, "zone")):
         urgent = msgspec.structs.replace(group(pods, PlacementRequest(required=level)), priority=9)
         gone = victims(engine, urgent)
         assert gone
-        name = f"preemption, {pods} pods in a {level}: {len(gone)} of 700 leave"
-        took[name] = timed(lambda: victims(engine, urgent), 5)  # noqa: B023
-    return took
+        searches.append((len(gone), timed(lambda: victims(engine, urgent), 5)))  # noqa: B023
+    return tuple(searches)
 
 
 def memory() -> float:
@@ -271,47 +303,89 @@ def fill(count: int = 100_000, each: int = 10) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB)
 
 
-def main() -> None:
-    """Print the growth, and each as a share of the twin's placement of as many nodes."""
-    took = {}
-    for count in SIZES:
-        took[count] = measured(count)
-    plain = {count: plainly(nodes(count)) for count in SIZES if count <= 10_000}
-    print(f"{'µs':36}", *(f"{count:>10,}" for count in SIZES))
-    for name in took[SIZES[0]]:
-        print(f"{name:36}", *(f"{took[count][name]:10.1f}" for count in SIZES))
-    print(f"{'the plain twin, a required rack':36}", *(f"{each:10.0f}" for each in plain.values()))
-    cold = "assign, a required rack, cold"
-    ratios = (f"{plain[count] / took[count][cold]:9.0f}x" for count in plain)
-    print(f"{'  of ours':36}", *ratios)
-    print(f"{'Balanced, 2,500 nodes':36} {balanced():10.1f}")
-    print(f"{'10,000 pods on 834 hosts, warm':36} {many_pods():10.1f}")
-    print(f"{'from documents of 100,000 nodes':36} {documents():10.1f}")
-    for name, each in preemption().items():
-        print(f"{name:60} {each:10.1f}")
-    print(f"{'memory, 100,000 nodes, 1M pods':36} {memory():6.0f} MiB")
-    if "--write" in sys.argv:
-        PICTURE.write_text(picture(took))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The figures of one run, for the terminal, the page and its picture."""
 
+    head: str  # when, and on how busy a machine
+    took: Mapping[int, Mapping[str, float]]  # number of nodes -> what -> µs
+    twin: Mapping[int, float]  # number of nodes -> µs of plain Python, for a required rack
+    others: str
 
-def picture(took: dict[int, dict[str, float]]) -> str:
-    """Draw the growth."""
-    charts = [
-        ("assign, cold", "nodes", _curves(took, "cold")),
-        ("assign, warm", "nodes", _curves(took, "warm")),
-        ("a change", "nodes", _curves(took, "comes", "fails", "then")),
-    ]
-    return curves.svg(charts)
-
-
-def _curves(took: dict[int, dict[str, float]], *words: str) -> dict[str, curves.Curve]:
-    names = [name for name in took[SIZES[0]] if any(word in name for word in words)]
-    return {
-        name.removeprefix("assign, ").partition(", ")[0]: [
-            (float(count), took[count][name]) for count in SIZES
+    def markdown(self) -> str:
+        first, *sizes = (f"{count:,}" for count in SIZES)
+        rows = [
+            f"| {name} | {' | '.join(_shown(self.took[count][name]) for count in SIZES)} |"
+            for name in self.took[SIZES[0]]
         ]
-        for name in names
-    }
+        head = f"| | {first} nodes | {' | '.join(sizes)} |"
+        table = "\n".join((head, f"|---|{'---|' * len(SIZES)}", *rows))
+        first_group = f"{next(iter(_GROUPS))}{_FIRST}"
+        ratios = (
+            f"{each / self.took[count][first_group]:.0f}" for count, each in self.twin.items()
+        )
+        nodes = _listed(f"{count:,}" for count in self.twin)
+        return (
+            f"{self.head}\n\n{table}\n\n{self.others} With {nodes} nodes, plain Python takes"
+            f" {_listed(ratios)} times as long for the first row.\n"
+        )
+
+    def picture(self) -> str:
+        """Draw how the times grow."""
+        return curves.svg(
+            [
+                (title, "nodes", {name: self._curve(what) for what, name in chart.items()})
+                for title, chart in _CHARTS.items()
+            ]
+        )
+
+    def _curve(self, what: str) -> curves.Curve:
+        return [(float(count), self.took[count][what]) for count in SIZES]
+
+
+def report() -> Report:
+    """Measure everything."""
+    head = (
+        f"Measured on {datetime.now(UTC):%Y-%m-%d}, at a load average of {os.getloadavg()[0]:.1f},"
+        f" when a Python loop of ten million additions took {additions():.2g} s:"
+    )
+    took = {count: measured(count) for count in SIZES}
+    twin = {count: plainly(nodes(count)) for count in SIZES if count <= 10_000}
+    (few, rack), (many, zone) = preemption()
+    others = (
+        f"The algorithm Balanced takes {_shown(balanced())} on 2,500 nodes. 100,000 nodes with"
+        f" 1,000,000 pods need {memory():.0f} MiB in the engine alone. Another group of 10,000"
+        f" pods, on 834 hosts, takes {_shown(many_pods())}. `place` with the documents of 100,000"
+        f" nodes takes {_shown(documents())}. On 2,000 nodes that are full with 700 groups, it"
+        f" takes {_shown(rack)} to find the {few} groups that would have to leave for a rack, and"
+        f" {_shown(zone)} to find {many} for a larger job."
+    )
+    return Report(head=head, took=took, twin=twin, others=others)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    *others, last = texts
+    return f"{', '.join(others)} and {last}"
+
+
+def _shown(microseconds: float) -> str:
+    if microseconds < 10:
+        return f"{microseconds:.2g} µs"
+    return f"{float(f'{microseconds:.2g}') / 1e3:g} ms"
+
+
+def measure(*, write: bool) -> None:
+    """Print the figures; with *write*, put them on the page and into its picture."""
+    made = report()
+    print(made.markdown())
+    if write:
+        page = PAGE.read_text()
+        PAGE.write_text(_PLACE.sub(lambda _: made.markdown(), page))
+        PICTURE.write_text(made.picture())
+
+
+def main() -> None:
+    measure(write="--write" in sys.argv)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ Curve = Sequence[tuple[float, float]]
 _WIDTH, _HEIGHT = 390, 240
 _LEFT, _TOP, _RIGHT, _BOTTOM = 52, 28, 132, 34
 _LINE = 12  # between two names
+_LETTER = 6  # its width, about
 _STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)  # between two ticks, in µs
 _MOST_TICKS = 6
 _COLOURS = ("#0b7285", "#c2255c", "#e67700", "#5f3dc4")
@@ -44,7 +45,13 @@ def _chart(title: str, across: str, curves: Mapping[str, Curve]) -> str:
         _text(_LEFT, 16, f"{title}, µs"),
         _text(_WIDTH - _RIGHT, _HEIGHT - 4, f"{across}, log scale", "end"),
     ]
-    drawn += [_text(at(x, 0)[0], _HEIGHT - 20, f"{x:g}", "middle") for x in xs]
+    nearest = math.inf  # the left end of the last label: labels must not cover each other
+    for x in reversed(xs):
+        middle, label = at(x, 0)[0], f"{x:g}"
+        half = _LETTER * (len(label) + 1) / 2
+        if middle + half <= nearest:
+            drawn.append(_text(middle, _HEIGHT - 20, label, "middle"))
+            nearest = middle - half
     for y in range(0, high + 1, step):
         (left, height), (right, _) = at(xs[0], y), at(xs[-1], y)
         drawn.append(f'<line x1="{left}" y1="{height}" x2="{right}" y2="{height}"/>')

@@ -9,7 +9,6 @@ import os
 import platform
 import sqlite3
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from benchmarks import (
     bars,
     claims,
+    cluster,
     curves,
     local_memory,
     making_way,
@@ -29,7 +29,7 @@ from benchmarks.decisions import LARGEST, TYPICAL, Decisions, compared
 from benchmarks.profile import profiled
 from benchmarks.requests import CREATE, PARTS, SIZES, Requests
 from benchmarks.startup import Startup
-from benchmarks.table import Section, number
+from benchmarks.table import Section, additions, number
 from tests.support.busy_node import COUNTS, MACHINES
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -41,7 +41,7 @@ _PACKAGES = ("nri-policy", "protobuf", "grpcio", "msgspec")
 
 
 def main(*, write: bool = False) -> None:
-    """Measure everything and print it; with *write*, make the page of the documentation."""
+    """Measure everything and print it; with *write*, put it into the documentation."""
     logging.disable(logging.WARNING)
     head = _head()
     print(head)
@@ -53,6 +53,7 @@ def main(*, write: bool = False) -> None:
         PAGE.write_text(page)
         for path, picture in pictures.items():
             path.write_text(picture)
+    cluster.measure(write=write)
 
 
 def _measured() -> tuple[list[Section], list[Section], dict[Path, str]]:
@@ -92,17 +93,9 @@ def _head() -> str:
     return (
         f"{datetime.now(UTC):%Y-%m-%d}: {model}, {os.cpu_count()} CPUs, load"
         f" {os.getloadavg()[0]:.1f} at the start, ten million additions in a Python loop in"
-        f" {_additions():.2g} s; Linux {platform.release()},"
+        f" {additions():.2g} s; Linux {platform.release()},"
         f" Python {sys.version.split()[0]}, SQLite {sqlite3.sqlite_version}, {versions}."
     )
-
-
-def _additions() -> float:
-    """Return the seconds of ten million additions: a yardstick for machines."""
-    began, total = time.perf_counter(), 0
-    for each in range(10_000_000):
-        total += each
-    return time.perf_counter() - began
 
 
 def _version(name: str) -> str:
@@ -180,7 +173,7 @@ def _whole(requests: Requests) -> str:
 
 
 def _growth(decisions: Decisions) -> str:
-    """Draw a creation's time against CPUs, pools and containers."""
+    """Draw the time of a new container's decision against CPUs, pools and containers."""
     by_cpus = {
         f"{count} containers": [(float(cpus), decisions.p50(cpus, count)) for cpus in MACHINES]
         for count in COUNTS
@@ -191,9 +184,9 @@ def _growth(decisions: Decisions) -> str:
     }
     by_count = {
         f"{cpus} CPUs": [(float(count), decisions.p50(cpus, count)) for count in COUNTS]
-        for cpus in (16, 256, 4096)
+        for cpus in (16, 256, max(MACHINES))  # the slowest, so all charts have one scale
     }
-    title = "a creation"
+    title = "decision on a new container"
     return curves.svg(
         [(title, "CPUs", by_cpus), (title, "pools", by_pools), (title, "containers", by_count)]
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ BATCHES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A table with a few words before it."""
+    """A table with a few words before it, in the appendix of the page."""
 
     title: str
     text: str
@@ -22,7 +23,7 @@ class Section:
     def markdown(self) -> str:
         lines = [self.head, tuple("---" if at == 0 else "---:" for at in range(len(self.head)))]
         table = "\n".join(f"| {' | '.join(row)} |" for row in (*lines, *self.rows))
-        return f"## {self.title}\n\n{self.text}\n\n{table}\n"
+        return f"### {self.title}\n\n{self.text}\n\n{table}\n"
 
     def plain(self) -> str:
         table = [self.head, *self.rows]
@@ -58,3 +59,11 @@ def best(measure: Callable[[], Timing]) -> Timing:
 def number(value: float) -> str:
     """Return *value* with three digits that count, or all before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def additions() -> float:
+    """Return the seconds of ten million additions: a yardstick for machines."""
+    began, total = time.perf_counter(), 0
+    for each in range(10_000_000):
+        total += each
+    return time.perf_counter() - began
