@@ -1,4 +1,4 @@
-"""What the README says of costs, measured five times: the median, the range, and if it holds."""
+"""Limits that the README promises, measured five times: the median, the range, and if they hold."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def section() -> Section:
         ),
     ]
     return Section(
-        title="What the README says",
+        title="Limits that the README promises",
         text=f"A node of {TYPICAL[0]} CPUs and {TYPICAL[1]} containers, {RUNS} runs. The first"
-        " three rows are of creations over a unix socket, with daemon and embedded runtime on one"
-        " core; the others of the program's process beside an embedded runtime, its CPU time over"
+        " three rows are of creations over a unix socket, with the daemon and an embedded runtime"
+        " on one core. The other rows are of the daemon's process; its CPU time is measured over"
         f" {IDLE:g} s.",
         head=("what", "at most", "median", "least to most", "holds in"),
         rows=[claim.row() for claim in claims],

@@ -3,11 +3,11 @@
 Four runtimes of one version run side by side, each with a daemon and with 0, 40, 120 or 300
 BestEffort containers that run. On each in turn a container with a CPU of its own is created,
 started and stopped, which moves all the others to another CPU and back. Then, while another
-such container is created, a BestEffort one is, as by a third party. What a runtime takes longer
+such container is created, a BestEffort one of another pod is. What a runtime takes longer
 for among many containers is not the daemon's: a creation that moves nobody shows it.
 
-"Told" is the same daemon where it finds cgroups mounted read-only: every neighbour is moved by
-the runtime, with the answer to the creation or stop. "Written" is as installed. It needs root.
+"the daemon" writes cpusets as installed. "the runtime" does where the daemon finds cgroups mounted
+read-only: it moves every neighbour, with the answer to the creation or stop. It needs root.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tools import runtimes
 
 SIZES = (0, 40, 120, 300)
 ROUNDS = 3
-TRIES = {"told": 1, "written": 3}  # on each node in each round
+TRIES = {"the runtime": 1, "the daemon": 3}  # who writes cpusets; on each node in each round
 PATIENCE = 600  # seconds for a call of CRI
 IN_A_POD = 30  # neighbours: pods cost more than containers
 SOON = 0.005  # seconds after an owner's creation has begun
@@ -45,7 +45,7 @@ WHAT = (
     "creation",
     "creation and start",
     "stop",
-    "a third party's creation",
+    "creation in another pod",
     "a creation that moves nobody",
 )
 MEMORY = Path("/dev/shm")  # where /run is on a node: files there wait for no disk
@@ -89,7 +89,7 @@ class Node:
             settings=SETTINGS,
             host_root=Path("/"),
             nri_socket=self.runtime.nri_socket,
-            program=_blind(own) if way == "told" else daemon.PROGRAM,
+            program=_blind(own) if way == "the runtime" else daemon.PROGRAM,
             containers_dir=self.containers,
         )
         with closing(watching):
@@ -107,7 +107,7 @@ class Node:
             raise RuntimeError(f"{left} neighbours did not come back")
 
     def measure(self, way: str) -> None:
-        """Time a creation that moves nobody, one owner, then a third party beside another."""
+        """Time a creation that moves nobody, one owner, then another pod's creation beside one."""
         quiet = self.kubelet.run_pod("quiet", {"main": BEST_EFFORT})
         self.rest()
         began = time.perf_counter()
@@ -136,7 +136,7 @@ class Node:
             time.sleep(SOON)
             began = time.perf_counter()
             third.create("main")
-            self._took(way, "a third party's creation", began)
+            self._took(way, "creation in another pod", began)
         owner.delete()
         third.delete()
 
@@ -197,7 +197,7 @@ def measured(make: Callable[[], Runtime]) -> Sequence[Node]:
         ]
         with ExitStack() as daemons:
             for node, size in zip(nodes, SIZES, strict=True):
-                daemons.enter_context(node.watched("written"))
+                daemons.enter_context(node.watched("the daemon"))
                 node.fill(size)
         for _ in range(ROUNDS):
             for way, tries in TRIES.items():
@@ -225,12 +225,12 @@ def sections(names: Sequence[str] = ()) -> list[Section]:
     """Measure the runtimes of these names, or all at hand."""
     text = (
         "In ms, on runtimes of one version with so many running BestEffort containers, in turn: a"
-        " container with a CPU of its own is created, started and stopped, which moves the others"
-        " to another CPU and back; a BestEffort container is created while another owner is; and"
-        " one is created by itself, which shows what the runtime takes longer for among many."
-        f' Of {ROUNDS} rounds the median, the least and the most. "written" is as installed;'
-        ' "told" the same daemon where cgroups are mounted read-only, so that the runtime moves'
-        " each container."
+        " container with one exclusive CPU is created, started and stopped, which moves the others"
+        " to another CPU and back; a BestEffort container of another pod is created while another"
+        " such container is being created; and one is created by itself, which shows what the"
+        f" runtime takes longer for among many. Of {ROUNDS} rounds the median (minimum to maximum)."
+        " The daemon writes the cpusets of the others as installed; where cgroups are mounted"
+        " read-only, the runtime writes them."
     )
     times, ratios = [], []
     if os.geteuid() != 0:
@@ -251,15 +251,15 @@ def sections(names: Sequence[str] = ()) -> list[Section]:
                         ratios.append((*own, *(_ratio(*pair) for pair in pairs)))
     return [
         Section(
-            title="Owners of CPUs beside many neighbours",
+            title="Exclusive CPUs on a crowded node",
             text=text,
-            head=("runtime", "neighbours", "moved", *WHAT),
+            head=("runtime", "neighbours", "cpusets are written by", *WHAT),
             rows=times,
         ),
         Section(
             title="The same, as multiples of an empty node",
             text="The medians above, divided by those beside no neighbour.",
-            head=("runtime", "neighbours", "moved", *WHAT),
+            head=("runtime", "neighbours", "cpusets are written by", *WHAT),
             rows=ratios,
         ),
     ]

@@ -148,10 +148,11 @@ def section() -> Section:
     """Measure all sizes."""
     text = (
         f"Both daemons beside an embedded runtime on the same synthetic machine, in turns, {RUNS}"
-        f" runs: Guaranteed, Burstable and BestEffort pods, and pods with exclusive CPUs, come, are"
-        " resized and go beside so many of the same kinds. The median, the least and the most. An"
-        " event is a request of the runtime, and its time that of the daemon's process. A container"
-        " waits from the runtime's request to the answer. nri-plugins is its topology-aware policy,"
+        f" runs: Guaranteed, Burstable and BestEffort pods, and pods with exclusive CPUs, start,"
+        " are resized and end while the given number of such containers runs. Cells have the median"
+        ' (minimum to maximum). "CPU time of an event" is the daemon\'s CPU time for one request of'
+        " the runtime. A container waits from the runtime's request to the answer. nri-plugins is"
+        " its topology-aware policy,"
         f" commit {nri_plugins.COMMIT[:8]} (30 commits after v0.14.0), with the same settings."
     )
     rows = []
@@ -170,7 +171,7 @@ def section() -> Section:
     return Section(
         title="Beside nri-plugins",
         text=text,
-        head=("what", "CPUs", "containers", "nri-policy", "nri-plugins", "ratio"),
+        head=("what", "CPUs", "containers", "nri-policy", "nri-plugins", "times as much"),
         rows=rows,
     )
 

@@ -407,7 +407,7 @@ def test_what_the_readme_calls_missing_is_missing() -> None:
 def test_the_figures_of_the_readme_are_those_of_the_performance_page() -> None:
     readme = (PROJECT / "README.md").read_text()
     page = (PROJECT / "docs/performance.md").read_text()
-    said = page.partition("## What the README says")[2].partition("\n## ")[0]
+    said = page.partition("### Limits that the README promises")[2].partition("\n### ")[0]
     of_the_readme = re.findall(r"^\| .* \| ([\d.]+(?: m?s)?) \| ([^|]+) \|$", readme, re.MULTILINE)
     measured = re.findall(
         r"^\| .* \| ([\d.]+(?: m?s)?) \| ([^|]+) \| [^|]+ \| [^|]+ \|$",
