@@ -123,6 +123,8 @@ def _key(scene: Scene, room: int) -> Drawn:
     if owners:  # as the first letter looks
         mark = next(mark for name, mark in scene.marks.items() if name in owners)
         meaning = f"{MEANINGS[Use.OWN]}, one letter per container"
+        if any(each.room for each in scene.occupants):
+            meaning += ", or for the rest of a pod's room"
         entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))
     if scene.moved:
         entries.append(("cpu idle", (*swatch(""), _SMALL_EDGE), "changed hands"))

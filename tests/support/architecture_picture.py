@@ -1,4 +1,4 @@
-"""The picture of docs/architecture.md: the rooms, and the way of a CreateContainer."""
+"""The picture of docs/architecture.md: packages, and the path of a CreateContainer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from nri_policy.picture.markup import Element, Verbatim
 
-WIDTH, HEIGHT = 920, 430
+WIDTH, HEIGHT = 1010, 430
 
 
 class Box(NamedTuple):
-    """A program or a room."""
+    """A program, or packages."""
 
     x: int
     y: int
@@ -23,29 +23,37 @@ class Box(NamedTuple):
 BOXES = (
     Box(10, 120, 110, 60, "kubelet"),
     Box(180, 120, 150, 60, "runtime", "containerd, CRI-O"),
-    Box(370, 10, 540, 410, "daemon"),
-    Box(390, 120, 140, 60, "nri", "wire and plugin"),
-    Box(600, 120, 150, 60, "engine", "decides, no I/O"),
-    Box(600, 215, 150, 50, "workload, pools"),
-    Box(600, 280, 150, 50, "hardware, settings"),
-    Box(600, 345, 150, 50, "kernels", "Cython"),
-    Box(600, 35, 150, 50, "store", "grants, journal"),
-    Box(780, 120, 120, 60, "report", "documents"),
-    Box(780, 35, 120, 50, "audit, nrt"),
-    Box(780, 215, 120, 50, "control", "gRPC"),
-    Box(390, 35, 140, 50, "kubelet", "devices of pods"),
-    Box(390, 280, 140, 50, "instrumentation", "logs, metrics"),
-    Box(10, 280, 110, 60, "sysfs, procfs"),
-    Box(180, 280, 150, 60, "nri-policy", "the command line"),
+    Box(180, 215, 150, 50, "cgroups", "of containers"),
+    Box(370, 10, 630, 410, "daemon", "connects and starts all of these"),
+    Box(390, 120, 120, 60, "nri", "the protocol"),
+    Box(540, 120, 120, 60, "plugin", "events, answers"),
+    Box(690, 120, 130, 60, "node", "one at a time"),
+    Box(850, 120, 130, 60, "report, picture", "documents"),
+    Box(390, 60, 120, 45, "kubelet, dra", "devices of pods"),
+    Box(690, 35, 130, 50, "store", "grants, journal"),
+    Box(850, 35, 130, 50, "audit, nrt"),
+    Box(690, 215, 130, 60, "engine", "decides, no I/O"),
+    Box(850, 215, 130, 50, "control", "gRPC"),
+    Box(690, 290, 130, 50, "workload, pools"),
+    Box(690, 355, 130, 50, "native", "Cython"),
+    Box(390, 215, 120, 50, "systemd", "keeps cpusets"),
+    Box(390, 280, 120, 50, "observability", "logs, metrics"),
+    Box(390, 345, 120, 60, "hardware", "and settings"),
+    Box(10, 345, 110, 60, "sysfs, procfs"),
+    Box(180, 345, 150, 60, "cli", "the commands"),
 )
-STEPS = (  # number, from, to
+STEPS = (  # number in the page's list, from, to
     (1, (120, 140), (180, 140)),
     (2, (330, 135), (390, 135)),
-    (3, (530, 135), (600, 135)),
-    (4, (675, 120), (675, 85)),
-    (5, (600, 165), (530, 165)),
-    (6, (390, 165), (330, 165)),
-    (7, (750, 150), (780, 150)),
+    (2, (510, 135), (540, 135)),
+    (3, (660, 135), (690, 135)),
+    (3, (755, 180), (755, 215)),
+    (4, (755, 120), (755, 85)),
+    (5, (690, 168), (660, 168)),
+    (5, (540, 168), (510, 168)),
+    (5, (390, 168), (330, 168)),
+    (6, (255, 180), (255, 215)),
+    (7, (820, 150), (850, 150)),
 )
 
 
@@ -54,7 +62,7 @@ def picture() -> str:
     parts = [part for box in BOXES for part in _box(box)]
     parts += [part for number, start, end in STEPS for part in _step(number, start, end)]
     size: dict[str, str | float] = {"width": WIDTH, "height": HEIGHT, "role": "img"}
-    title = Element("title", "Rooms of the daemon, and the way of a CreateContainer")
+    title = Element("title", "Packages of the daemon, and the path of a CreateContainer request")
     style = Verbatim("style", "picture.css")
     svg = Element(
         "svg",

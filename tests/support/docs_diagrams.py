@@ -21,11 +21,15 @@ _CALLS = (  # from, to, what
     (0, 1, "CRI: create container"),
     (1, 2, "NRI: CreateContainer"),
     (2, 2, "decide, store"),
-    (2, 1, "adjust: CPUs, memory nodes; update others"),
-    (1, 1, "write cgroups, start"),
-    (1, 2, "NRI: StartContainer, StopContainer"),
-    (2, 1, "UpdateContainers: others change"),
-    (1, 0, "CRI: running, stopped"),
+    (2, 1, "adjust: its CPUs and memory nodes"),
+    (2, 2, "write others' cpusets"),
+    (0, 1, "CRI: start container"),
+    (1, 2, "NRI: StartContainer"),
+    (2, 1, "answer: others have left its CPUs"),
+    (1, 1, "start it"),
+    (1, 0, "CRI: running, later stopped"),
+    (1, 2, "NRI: StopContainer, and other events"),
+    (2, 1, "later: tell which cpusets it wrote"),
 )
 
 
@@ -51,7 +55,7 @@ def calls() -> str:
         arrow = f"M{x1} {y}H{x2}M{x2 + tip} {y - 4}L{x2} {y}L{x2 + tip} {y + 4}"
         parts.append(Element("path", d=arrow, style="fill: none; stroke: var(--moved)"))
         parts.append(Element("text", f"{number}. {text}", x=min(x1, x2) + 12, y=y - 6))
-    return draw([Drawn(tuple(parts), 2 * step + 240, height)])
+    return draw([Drawn(tuple(parts), 2 * step + 300, height)])
 
 
 def criteria() -> str:
@@ -95,7 +99,7 @@ def life(results: Sequence[Mapping[str, Any]], titles: Sequence[str], name: str)
     parts.append(Drawn(tuple(elements), width + len(every) * _CELL, height))
     key = [
         ("own k156", "it may run here"),
-        ("own k208", "another one's own"),
+        ("own k208", "exclusive to another container"),
         ("idle", "not in its pool, or not available"),
     ]
     looks = [

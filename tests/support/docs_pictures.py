@@ -108,7 +108,7 @@ def _of_a_life() -> str:
     """Return the CPUs of a container that shares, while others come and go."""
     steps: list[tuple[str, dict[str, Any]]] = [
         ("it starts", {"apply": [pod("web", "500m", shared=True)]}),
-        ("a database with 3 CPUs of its own starts", {"apply": [pod("database", "3")]}),
+        ("a database with 3 exclusive CPUs starts", {"apply": [pod("database", "3")]}),
         ("another one with 2 starts", {"apply": [pod("second", "2")]}),
         ("the daemon restarts", {"restart": "daemon"}),
         ("CPU 7 goes offline", {"offline": 7}),

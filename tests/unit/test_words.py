@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import click
 import pytest
@@ -76,6 +77,8 @@ def texts() -> list[tuple[str, str]]:
 def _texts() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         yield page.name, _CODE.sub("", page.read_text())
+    for picture in sorted((PROJECT / "docs").rglob("*.svg")):
+        yield picture.name, " ".join(ET.parse(picture).getroot().itertext())
     yield from helps(main, "nri-policy")
     yield from helps(plugin, "kubectl nri-policy")
     for criterion in CRITERIA:
