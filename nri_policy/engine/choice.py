@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.comparison import Comparison, Found
-from nri_policy.engine.exclusive_cpus import cut
+from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
-from nri_policy.engine.placement_notes import confinement_notes, isolation_notes, not_cold
+from nri_policy.engine.placement_notes import shortcomings
 from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
@@ -136,7 +136,17 @@ def _in_a_pool(
     4. None has, and it requests no CPU: it shares the reserved ones, if there is memory (§2).
     5. None has: refused.
     """
-    case = _case(state, container, request, held, notes)
+    affinities = request.steering.affinities
+    cold = held is None or state.layout.memory.is_cold(held.grant.mems)
+    case = _Case(
+        state=state,
+        container=container,
+        request=request,
+        memory=memory_request(container, request, aligned=state.layout.aligned, cold=cold),
+        held=None if held is None or held.grant.sort is not Sort.NORMAL else held,
+        pulls=state.peers.pulls(container, affinities) if affinities else None,
+        notes=notes,
+    )
     if case.held is not None:
         found = _search_near(case, case.held)
         if found.pool is not None:  # 1
@@ -149,26 +159,6 @@ def _in_a_pool(
     if request.preemptible and _has_memory(case, found):  # 4
         return _at_top(state, container, request, DecisionKind.SPILLED, case.findings(found))
     raise _refuse(case, found)  # 5
-
-
-def _case(
-    state: State,
-    container: Container,
-    request: Request,
-    held: Held | None,
-    notes: tuple[str, ...],
-) -> _Case:
-    affinities = request.steering.affinities
-    cold = held is None or state.layout.memory.is_cold(held.grant.mems)
-    return _Case(
-        state=state,
-        container=container,
-        request=request,
-        memory=memory_request(container, request, aligned=state.layout.aligned, cold=cold),
-        held=None if held is None or held.grant.sort is not Sort.NORMAL else held,
-        pulls=state.peers.pulls(container, affinities) if affinities else None,
-        notes=notes,
-    )
 
 
 def _search_near(case: _Case, held: Held) -> Found:
@@ -205,28 +195,28 @@ def _refuse(case: _Case, found: Found) -> PlacementError:
 def _choice(case: _Case, found: Found, pool: int) -> Choice:
     """Return the choice of *pool*, with its CPUs and memory picked."""
     state, request, held, offers = case.state, case.request, case.held, found.offers
-    grant, with_preemptible = cut(
-        state, request, plain_grant(request, pool, EMPTY), held, found.looks
-    )
+    cut = NOTHING_CUT
+    if request.exclusive:
+        cut = cut_cpus(state, request, pool, held, found.looks)
     at_home = held is not None and held.grant.pool == pool
-    offer = None
+    offer, zone = None, EMPTY
     if offers is not None:
-        offer = near_devices(state, request, offers.offer(pool), grant.exclusive)
+        offer = near_devices(state, request, offers.offer(pool), cut.cpus)
         mems = held.grant.mems if held is not None and at_home else EMPTY
-        offer = near_cpus(state, request, offer, grant.exclusive, mems)
-        grant = replace(grant, mems=offer.zone)
-    kind = DecisionKind.PLACED if with_preemptible else DecisionKind.MADE_ROOM
+        offer = near_cpus(state, request, offer, cut.cpus, mems)
+        zone = offer.booking.zone
+    kind = DecisionKind.PLACED if cut.beside else DecisionKind.MADE_ROOM
+    grant = plain_grant(request, pool, zone, exclusive=cut.cpus, isolated=cut.isolated)
     return Choice(
         grant=grant,
         kind=DecisionKind.RESIZED if at_home else kind,
         offer=offer,
-        findings=case.findings(
-            found,
-            *confinement_notes(state.layout, request, found.table, pool),
-            *not_cold(offer),
-            *isolation_notes(state.layout, request, grant),
+        findings=Findings(
+            table=found.table,
+            pulls=case.pulls,
+            notes=(*case.notes, *shortcomings(state.layout, request, grant, offer, found.table)),
         ),
-        room=not with_preemptible,
+        room=not cut.beside,
     )
 
 
@@ -255,15 +245,23 @@ def explain(
     return refusal
 
 
-def plain_grant(request: Request, pool: int, mems: CPUSet) -> Grant:
-    """Return a grant of *request* without exclusive CPUs."""
+def plain_grant(
+    request: Request,
+    pool: int,
+    mems: CPUSet,
+    *,
+    exclusive: CPUSet = EMPTY,
+    isolated: bool = False,
+) -> Grant:
+    """Return a grant of *request* with these *exclusive* CPUs."""
+    shares = request.shares
     return Grant(
         pool=pool,
         sort=request.sort,
-        exclusive=EMPTY,
-        isolated=False,
+        exclusive=exclusive,
+        isolated=isolated,
         shared=request.shared,
-        shares=request.shares,
-        preemptible=request.preemptible,
+        shares=shares,
+        preemptible=shares and request.preemptible,
         mems=mems,
     )

@@ -39,7 +39,7 @@ class Comparison:
     def __init__(
         self, state: State, request: Request, pulls: Pulls | None, offers: Offers | None
     ) -> None:
-        layout = state.layout
+        layout, steering = state.layout, request.steering
         self._state = state
         self._request = request
         self._offers = offers
@@ -48,15 +48,15 @@ class Comparison:
         if pulls is not None and pulls.terms:
             scored = layout.affinity_scorer.scores(state.peers.pools, pulls.terms)
             self._columns.append((Column.AFFINITY, scored))
-        if request.steering.hints:
-            self._columns += _hint_columns(layout, request.steering.hints)
-        if request.steering.zone is not None:  # counts only where it has room
-            self._in_zone = _hint_columns(layout, (*request.steering.hints, request.steering.zone))
+        if steering.hints:
+            self._columns += _hint_columns(layout, steering.hints)
+        if steering.zone is not None:  # counts only where it has room
+            self._in_zone = _hint_columns(layout, (*steering.hints, steering.zone))
         if offers is not None:
             self._compare_memory(offers)
-        if request.steering.strict_hints:
+            self._excluded += spill_order(layout, request, offers)
+        if steering.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
-        self._excluded += spill_order(layout, request, offers)
 
     def search(self, first: int = 0, last: int = -1) -> Found:
         """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
@@ -66,15 +66,14 @@ class Comparison:
         """
         table = self.table(with_preemptible=True)
         pool = table.best(first, last)
-        if not (self._request.exclusive and self._state.supply.has_preemptible()):
-            return self._result(table, pool, (True,))
-        alone = self.table(with_preemptible=False)
-        other = alone.best(first, last)
-        if other is None or pool is None or alone.outranks(other, pool):
-            return self._result(alone, other, (False,))
-        return self._result(table, pool, (True, False) if pool == other else (True,))
-
-    def _result(self, table: Table, pool: int | None, looks: tuple[bool, ...]) -> Found:
+        looks: tuple[bool, ...] = (True,)
+        if self._request.exclusive and self._state.supply.has_preemptible():
+            alone = self.table(with_preemptible=False)
+            other = alone.best(first, last)
+            if other is None or pool is None or alone.outranks(other, pool):
+                table, pool, looks = alone, other, (False,)
+            elif pool == other:
+                looks = True, False
         return Found(table=table, pool=pool, looks=looks, offers=self._offers)
 
     def table(self, *, with_preemptible: bool) -> Table:
@@ -109,15 +108,20 @@ class Comparison:
     def _compare_domains(self, table: Table, *, with_preemptible: bool) -> None:
         """Fill in criterion 12, and leave out the pools that have too few exclusive CPUs."""
         supply, layout, request = self._state.supply, self._state.layout, self._request
-        cpus, isolated = supply.free_cpus(), supply.free_isolated_cpus()
-        if request.steering.strict_hints:
-            bounds = layout.topology_hints.bounds(request.steering.hints).cpus
-            cpus, isolated = cpus & bounds, isolated & bounds
-        slack = supply.slack(layout.tree.top.id, 0, False, with_preemptible)
-        wished = request.steering.isolated is not Isolation.NO
-        touch, whole = layout.picker.domains.touch, request.steering.full_cores is FullCores.REQUIRE
+        steering, touch, cpus = request.steering, layout.picker.domains.touch, supply.free_cpus()
+        bounds = None
+        if steering.strict_hints:
+            bounds = layout.topology_hints.bounds(steering.hints).cpus
+            cpus &= bounds
+        slack = supply.slack(len(layout.tree.pools) - 1, 0, False, with_preemptible)
+        wished, whole = (
+            steering.isolated is not Isolation.NO,
+            steering.full_cores is FullCores.REQUIRE,
+        )
         touch(table, request.exclusive, cpus, slack, not wished, whole_cores=whole)
-        if wished:
+        if wished and layout.capacity.isolated:
+            isolated = supply.free_isolated_cpus()
+            isolated = isolated if bounds is None else isolated & bounds
             touch(table, request.exclusive, isolated, None, True, whole_cores=whole)
 
     def _compare_memory(self, offers: Offers) -> None:

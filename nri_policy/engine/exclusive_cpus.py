@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
+from msgspec import Struct
 
-from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.grant import Held
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import State
@@ -19,47 +19,56 @@ from nri_policy.settings import FullCores
 from nri_policy.workload.request import Isolation, Request
 
 
-def cut(
-    state: State, request: Request, grant: Grant, held: Held | None, looks: tuple[bool, ...]
-) -> tuple[Grant, bool]:
-    """Return *grant*, on a pool that can hold the request, with its exclusive CPUs picked.
+class Cut(Struct, frozen=True):
+    """Exclusive CPUs picked for one request."""
 
-    And whether what is kept for preemptible containers was left to them. Of two *looks* at it the
-    one without is taken where the CPUs touch fewer packages, then NUMA nodes, then L3 domains (§2).
+    cpus: CPUSet
+    isolated: bool  # whether they are kernel-isolated ones
+    beside: bool = True  # whether what is kept for preemptible containers was left to them
+
+
+NOTHING_CUT = Cut(EMPTY, False)
+
+
+def cut_cpus(
+    state: State, request: Request, pool_id: int, held: Held | None, looks: tuple[bool, ...]
+) -> Cut:
+    """Return the exclusive CPUs of a request for some, in a pool that can hold it.
+
+    Of two *looks* at it the one without preemptible containers is taken where the CPUs touch fewer
+    packages, then NUMA nodes, then L3 domains (§2).
     """
     layout = state.layout
-    if not request.exclusive:
-        return grant, True
+    pool = layout.tree.pools[pool_id]
     if held is not None and held.covers(request):
         own = held.grant.exclusive
         if request.exclusive < len(own):
-            pool = layout.tree.pools[grant.pool]
             free = state.supply.free_cpus() & pool.cpus
             classes = [own & each for each in layout.classes.order(request.steering.priority)]
             rest = own - CPUSet.union(classes)
             own = take(layout, request, pool, own | free, (*classes, rest), None)
-        return replace(grant, exclusive=own, isolated=held.grant.isolated), True
+        return Cut(own, held.grant.isolated)
     with_preemptible, *again = looks
-    picked = _pick(state, request, grant, held, with_preemptible=with_preemptible)
+    picked = _pick(state, request, pool, held, with_preemptible=with_preemptible)
     touched = layout.picker.domains.touched
-    if again and (domains := touched(picked.exclusive)) != (1, 1, 1):
-        other = _pick(state, request, grant, held, with_preemptible=False)
-        if touched(other.exclusive) < domains:
-            return other, False
-    return picked, with_preemptible
+    if again and (domains := touched(picked.cpus)) != (1, 1, 1):
+        other = _pick(state, request, pool, held, with_preemptible=False)
+        if touched(other.cpus) < domains:
+            return other
+    return picked
 
 
 def _pick(
-    state: State, request: Request, grant: Grant, held: Held | None, *, with_preemptible: bool
-) -> Grant:
-    """Return *grant* with exclusive CPUs: as many as possible that were held, and others."""
+    state: State, request: Request, pool: Pool, held: Held | None, *, with_preemptible: bool
+) -> Cut:
+    """Return exclusive CPUs of *pool*: as many as possible that were held, and others."""
     layout, supply, steering = state.layout, state.supply, request.steering
-    pool = layout.tree.pools[grant.pool]
+    shares = request.shares
     candidates, slack = supply.free_isolated_cpus() & pool.cpus, None
     isolated = steering.isolated is not Isolation.NO and len(candidates) >= request.exclusive
     if not isolated:
         candidates = supply.free_cpus() & pool.cpus
-        slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
+        slack = supply.slack(pool.id, request.shared, shares, with_preemptible)
     if steering.strict_hints:
         candidates &= layout.topology_hints.bounds(steering.hints).cpus
     classes = layout.classes.order(steering.priority)
@@ -76,10 +85,10 @@ def _pick(
         places = layout.topology_hints.localities(steering.hints)
         exclusive = pick_near(layout.picker, request.exclusive, candidates, places, classes, slack)
         if exclusive is None and slack is not None:  # used up by the attempt
-            slack = supply.slack(grant.pool, request.shared, request.shares, with_preemptible)
+            slack = supply.slack(pool.id, request.shared, shares, with_preemptible)
     if exclusive is None:
         exclusive = take(layout, request, pool, candidates, classes, slack)
-    return replace(grant, exclusive=exclusive, isolated=isolated)
+    return Cut(exclusive, isolated, with_preemptible)
 
 
 def take(  # noqa: PLR0913, PLR0917 - for whom, where, and from what

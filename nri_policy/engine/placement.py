@@ -183,11 +183,11 @@ def _book_grant(
     state: State, container: Container, request: Request, held: Held | None, choice: Choice
 ) -> Choice:
     """Book the grant of *choice*; preemptible containers in its way are moved."""
-    covered = held is not None and held.covers(request)
-    wrong = None if covered else find_failing(state, request, choice.grant)
-    if wrong is not None:
-        refusal = _misfit(state, request, choice.grant, wrong)
-        raise explain(state, container, choice.findings, refusal)
+    if request.steering.strict_hints and not (held is not None and held.covers(request)):
+        wrong = find_failing(state, request, choice.grant)
+        if wrong is not None:
+            refusal = _misfit(state, request, choice.grant, wrong)
+            raise explain(state, container, choice.findings, refusal)
     book(state, container, request, choice)
     if choice.room:
         make_room(state, f"{container.full_name} took its CPUs")
@@ -216,25 +216,19 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
 
 def book(state: State, container: Container, request: Request, choice: Choice) -> None:
     """Book the grant of *choice* with its explanation."""
+    findings, grant = choice.findings, choice.grant
+    notes = findings.uses + findings.notes
+    if request.steering.zone is not None and not (grant.tenant or container.claims):
+        notes += zone_note(state, request, grant, findings.table)
     explanation = Explanation(
         container=container.full_name,
         kind=choice.kind,
         request=request,
         tree=state.layout.tree,
-        pool=choice.grant.pool,
-        scores=choice.findings.scores,
-        pulls=choice.findings.pulls,
-        notes=(
-            *choice.findings.uses,
-            *choice.findings.notes,
-            *(
-                ()
-                if choice.grant.tenant or container.claims
-                else zone_note(state, request, choice.grant, choice.findings.table)
-            ),
-        ),
+        pool=grant.pool,
+        scores=findings.scores,
+        pulls=findings.pulls,
+        notes=notes,
     )
-    placed = Placed(
-        container=container, request=request, grant=choice.grant, explanation=explanation
-    )
+    placed = Placed(container=container, request=request, grant=grant, explanation=explanation)
     state.put(placed, choice.offer)

@@ -12,20 +12,29 @@ from nri_policy.pools.tree import PoolTree
 from nri_policy.workload.request import Isolation, Request
 
 
-def not_cold(offer: Offer | None) -> tuple[str, ...]:
-    """Return why a wished cold start has no effect."""
-    refused = "" if offer is None else offer.booking.home.cold_refused
-    return (refused,) if refused else ()
+def shortcomings(
+    layout: Layout, request: Request, grant: Grant, offer: Offer | None, table: Table
+) -> list[str]:
+    """Return what a container gets less of than it asked for in the pool of *grant*.
+
+    That was chosen from *table*, with the *offer* of memory.
+    """
+    notes: list[str] = []
+    if may_be_confined(request):
+        notes += _confinement_notes(layout, request, table, grant.pool)
+    if offer is not None and (refused := offer.booking.home.cold_refused):
+        notes.append(refused)
+    if request.exclusive and layout.capacity.isolated and not grant.isolated:
+        notes.append(_why_not_isolated(layout, request, grant))
+    return notes
 
 
-def isolation_notes(layout: Layout, request: Request, grant: Grant) -> tuple[str, ...]:
+def _why_not_isolated(layout: Layout, request: Request, grant: Grant) -> str:
     """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
-    if not request.exclusive or grant.isolated or not layout.capacity.isolated:
-        return ()
     if request.steering.isolated is Isolation.NO:
-        return (f"its CPUs are not isolated because {request.steering.because}",)
+        return f"its CPUs are not isolated because {request.steering.because}"
     name = layout.tree.pools[grant.pool].name
-    return (f"its CPUs are not isolated: {name} has too few of them left",)
+    return f"its CPUs are not isolated: {name} has too few of them left"
 
 
 def may_be_confined(request: Request) -> bool:
@@ -43,7 +52,9 @@ def confinement(request: Request, table: Table, tree: PoolTree, pool: int) -> in
     return short - width_cost(tree, tree.pools[pool], request.cpu_limit)
 
 
-def confinement_notes(layout: Layout, request: Request, table: Table, pool: int) -> tuple[str, ...]:
+def _confinement_notes(
+    layout: Layout, request: Request, table: Table, pool: int
+) -> tuple[str, ...]:
     """Return a note if a Burstable container cannot reach its limit in *pool* (§4)."""
     short = confinement(request, table, layout.tree, pool)
     if request.cpu_limit is None or not short:

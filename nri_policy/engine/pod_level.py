@@ -20,13 +20,11 @@ from nri_policy.workload.request import Request
 
 def learn_from_others(state: State, container: Container) -> Container:
     """Return *container*, of a pod with resources as a whole if it or another of it shows that."""
-    others = [state.placed[each].container for each in state.of_pod(container.pod.id)]
-    shown = others and (
-        any(each.pod_level for each in others) or _fills_room(state, container, others)
-    )
-    if shown or shows_pod_level(container):
-        return replace(container, pod_level=True)
-    return container
+    shown = shows_pod_level(container)
+    if not shown and (ids := state.of_pod(container.pod.id)):
+        others = [state.placed[each].container for each in ids]
+        shown = any(each.pod_level for each in others) or _fills_room(state, container, others)
+    return replace(container, pod_level=True) if shown else container
 
 
 def _fills_room(state: State, container: Container, others: Iterable[Container]) -> bool:

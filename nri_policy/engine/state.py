@@ -162,20 +162,21 @@ class State:
     def _index(self, placed: Placed) -> None:
         """Note what follows from a grant, besides what the supply and the peers know of it."""
         container, grant, request = placed.container, placed.grant, placed.request
+        container_id, pod_id = container.id, container.pod.id
         if grant.sort is Sort.RESERVED:
             self.reserved_milli += grant.shared
         if grant.shares:
-            self.sharing[grant.pool][container.id] = self._mems_of_sharer(placed)
+            self.sharing[grant.pool][container_id] = self._mems_of_sharer(placed)
             stays = grant.exclusive or not grant.shared or not request.movable or container.claims
             if not (stays or (request.steering.strict_hints and request.steering.hints)):
-                mover = grant.shared, container.created, container.id, grant.pool
-                self.movers[container.id] = mover
+                mover = grant.shared, container.created, container_id, grant.pool
+                self.movers[container_id] = mover
         if grant.home is not None:
-            self.away[container.id] = None
+            self.away[container_id] = None
         if _shares_memory(placed):
-            self.pod_memory[container.pod.id][container.id] = None
-        self._names[container.full_name] = container.id
-        self._pods[container.pod.id][container.id] = None
+            self.pod_memory[pod_id][container_id] = None
+        self._names[container.full_name] = container_id
+        self._pods[pod_id][container_id] = None
 
     def movers_in_order(self) -> list[tuple[int, int, str, int]]:
         """Return who may be booked farther up, in the order in which they are moved (§2)."""

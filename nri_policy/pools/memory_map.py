@@ -15,7 +15,7 @@ filled. Containers on the reserved CPUs book like all others: the reservation is
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
@@ -46,6 +46,18 @@ class Home(Struct, frozen=True, kw_only=True):
     cold_refused: str = ""  # why a wished cold start has no effect
 
 
+class Columns(Struct, frozen=True):
+    """What §4 compares the pools by, by id; higher is better."""
+
+    kind: array[float]  # criterion 5: whether the zone is exactly of the requested kinds
+    tightness: array[float]  # criterion 8: minus the nodes in the zone
+    # criterion 6: whether the limit fits; None where the request has no limit to grow to
+    burst: array[float] | None = None
+    # criterion 10: whether all others' zones stay; None where nobody is disturbed anywhere
+    undisturbed: array[float] | None = None
+    none: Sequence[int] = ()  # pools that offer nothing
+
+
 class Homes:
     """The homes of all pools for requests that want the same, and what they say of the pools.
 
@@ -58,10 +70,11 @@ class Homes:
         for pool, home in enumerate(self._each):
             self.pools.setdefault(home, []).append(pool)
         self.least = min(-1 if home.refused else home.holds for home in self.pools)
-        # the values of every pool, by id
-        self.exact = array("d", (home.has == home.kinds for home in self._each))
-        self.tightness = array("d", (-len(home.zone) for home in self._each))
-        self.capacity = array("d", (home.capacity for home in self._each))
+        self.capacity = array("d", (home.capacity for home in self._each))  # by pool
+        self.columns = Columns(
+            array("d", (home.has == home.kinds for home in self._each)),
+            array("d", (-len(home.zone) for home in self._each)),
+        )
 
     def __getitem__(self, pool: int) -> Home:
         return self._each[pool]

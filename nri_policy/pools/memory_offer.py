@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_bytes
 from nri_policy.pools.memory_flow import Flow
-from nri_policy.pools.memory_map import Home, Kinds, MemoryMap
+from nri_policy.pools.memory_map import Columns, Home, Kinds, MemoryMap
 
 
 class Rank(IntEnum):
@@ -151,16 +151,6 @@ class Criteria(NamedTuple):
     undisturbed: int  # criterion 10: whether nobody else's zone has to be widened
 
 
-class Columns(NamedTuple):
-    """The Criteria of all pools, by id."""
-
-    kind: array[float]
-    burst: array[float] | None  # None where the request has no limit to grow to
-    tightness: array[float]
-    undisturbed: array[float] | None  # None where nobody is disturbed anywhere
-    none: Sequence[int]  # pools that offer nothing
-
-
 class Offers:
     """What every pool offers one request; pools that start with the same nodes share the work.
 
@@ -199,14 +189,13 @@ class Offers:
 
     def columns(self) -> Columns:
         """Return the criteria of all pools, which mostly have what they start with."""
-        homes, request, held = self._homes, self._request, self._held
-        kind, tightness, none = homes.exact, homes.tightness, list[int]()
-        burst = None
+        homes, request, held, burst = self._homes, self._request, self._held, None
         if (limit := request.limit or request.amount) != request.amount:
             burst = array("d", (capacity >= limit for capacity in homes.capacity))
         others = self._others()
-        if others or held:
-            kind, tightness = kind[:], tightness[:]
+        if burst is None and not others and not held:
+            return homes.columns
+        kind, tightness, none = homes.columns.kind[:], homes.columns.tightness[:], []
         if held:
             has = self._map.kinds_of(held)
             for home, pools in homes.pools.items():
@@ -223,7 +212,7 @@ class Offers:
             for pool in pools:
                 kind[pool], tightness[pool] = criteria.kind, criteria.tightness
                 undisturbed[pool] = criteria.undisturbed  # type: ignore[index]
-        return Columns(kind, burst, tightness, undisturbed, none)
+        return Columns(kind, tightness, burst, undisturbed, none)
 
     def _others(self) -> list[Home]:
         """Return the homes that may not be offered as they are, with what is held."""

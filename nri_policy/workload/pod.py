@@ -19,6 +19,7 @@ from nri_policy.workload.requirements import Requirements
 
 #: What the kernel takes: shares (more count as so many), µs of a period, µs of quota in one.
 MOST_SHARES = 1 << 18
+SHARES = range(1, MOST_SHARES + 1)
 PERIODS = range(1000, 1_000_001)
 QUOTAS = range(1000, 1 << 44)
 
@@ -62,7 +63,7 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
         A runtime passes a negative amount on as one just below 2^64.
         """
         for name, value, accepted in (
-            ("shares", self.cpu_shares, range(1, MOST_SHARES + 1)),
+            ("shares", self.cpu_shares, SHARES),
             ("period", self.cpu_period, PERIODS),
             ("quota", max(0, self.cpu_quota), QUOTAS),  # less than 0 is no limit, as 0
         ):

@@ -12,7 +12,7 @@ from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER, Pr
 from nri_policy.workload.annotation_values import (
     read_boolean,
 )
-from nri_policy.workload.annotations import DOMAIN, AnnotationError, Found, find, is_ours, named
+from nri_policy.workload.annotations import DOMAIN, AnnotationError, Found, any_ours, find, named
 from nri_policy.workload.requirements import requirements
 
 _FEW = 64  # annotations that are gone through faster than all of our keys are looked up
@@ -27,7 +27,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
 
     Raises AnnotationError for the values in force that are not accepted, all of them.
     """
-    if len(annotations) <= _FEW and not any(is_ours(key) for key in annotations):
+    if not any_ours(annotations):
         return _NONE
     found = _find(annotations, container)
     values, wrong, unsupported = dict[str, Any](), list[AnnotationError](), tuple[str, ...]()

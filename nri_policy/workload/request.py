@@ -10,7 +10,6 @@ from enum import IntEnum, StrEnum
 
 from msgspec import Struct
 
-from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import ExclusiveQuota, FullCores, Level, PodRooms, Priority, Settings
@@ -175,7 +174,7 @@ def request_of(
             priority=settings.default_cpu_priority
             if preferences.cpu_priority is None
             else preferences.cpu_priority,
-            hints=hints_of(container.hints, preferences),
+            hints=hints_of(container.hints, preferences) if container.hints else (),
             strict_hints=preferences.strict_hints,
             pick_by_hints=preferences.pick_by_hints,
             affinities=affinities,
@@ -211,17 +210,14 @@ def _sort(container: Container, preferences: Preferences, settings: Settings) ->
     namespace = container.pod.namespace
     if namespace == "kube-system":
         return Sort.RESERVED, "its namespace is kube-system"
-    if _any(settings.reserved_pool_namespaces, namespace):
-        return Sort.RESERVED, f"its namespace {namespace} is among reservedPoolNamespaces"
+    for glob in settings.reserved_pool_namespaces:
+        if glob.matches(namespace):
+            return Sort.RESERVED, f"its namespace {namespace} is among reservedPoolNamespaces"
     return ordinary
 
 
 def _because_annotated(key: str) -> str:
     return f"its annotation {key} asks for that"
-
-
-def _any(globs: tuple[Glob, ...], text: str) -> bool:
-    return any(glob.matches(text) for glob in globs)
 
 
 def _exclusive(
