@@ -121,7 +121,7 @@ class Status:
         """Log what the daemon starts with, and what is odd about it."""
         layout = self._node.view.layout
         log_notices(layout.settings)
-        for note in (*layout.machine.notes, *layout.tree.notes):
+        for note in layout.notes:
             log.info("hardware", extra={"note": note})
         log.info(
             "started",

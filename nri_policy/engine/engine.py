@@ -192,7 +192,7 @@ class Engine:
         decision = place_and_announce(
             new,
             change.candidates,
-            [*new.layout.shortages],
+            [*new.layout.shortages, *new.layout.capacity.notes],
             change.cause,
             forced=change.forced,
             missing=None if change.forced else old.memory.missing,

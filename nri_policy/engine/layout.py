@@ -65,6 +65,11 @@ class Layout(Struct, frozen=True, kw_only=True):
         return self.picker.first_threads(cpus) if hide_hyperthreads else cpus
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is odd about it, for people."""
+        return (*self.machine.notes, *self.tree.notes, *self.capacity.notes)
+
+    @property
     def aligned(self) -> bool:
         """Whether Guaranteed containers with exclusive CPUs are to be within a NUMA node."""
         return self.settings.alignment is Alignment.NUMA

@@ -149,9 +149,14 @@ def shortage(
         lack = Lack.ISOLATED_CPU
     else:
         lack = Lack.ALIGNED_CPU if too_coarse else Lack.CPU
-    available = request.milli - table.missing(closest)
+    nothing_left = layout.capacity.notes
     return PlacementError(
-        lack, request, pool=pools[closest].name, available=available, aligned=bool(too_coarse)
+        lack,
+        request,
+        pool=pools[closest].name,
+        available=request.milli - table.missing(closest),
+        aligned=bool(too_coarse),
+        detail=f"no room for {_wish_of(request)}: {nothing_left[0]}" if nothing_left else "",
     )
 
 

@@ -33,6 +33,14 @@ class Capacity(Struct, frozen=True, kw_only=True):
         """All CPUs that the engine may use."""
         return self.reserved | self.isolated | self.sharable
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That pods have no CPU to share, where that is so: allowed, but hardly meant."""
+        if self.sharable:
+            return ()
+        other = f" but the isolated {self.isolated}" if self.isolated else ""
+        return (f"no CPU{other} is left for pods: reservedResources.cpu takes {self.reserved}",)
+
 
 class Earlier(Struct, frozen=True, kw_only=True):
     """What was in use before a change of the machine or the settings, or before a restart."""

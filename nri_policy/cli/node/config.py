@@ -177,7 +177,7 @@ def _machine(layout: Layout) -> NodeCapacity:
         isolated=capacity.isolated,
         sharable=capacity.sharable,
         pools=len(layout.tree.pools),
-        notes=(*layout.machine.notes, *layout.tree.notes),
+        notes=layout.notes,
     )
 
 

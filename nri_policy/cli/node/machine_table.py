@@ -51,7 +51,7 @@ def machine_tables(
         yield _section("Caches", _caches(machine.caches))
     if len(machine.distances.nodes) > 1:
         yield _section("Distances", _distances(machine))
-    if notes := [*machine.notes, *tree.notes]:
+    if notes := [*machine.notes, *tree.notes, *capacity.notes]:
         yield _section("Notes", _notes(notes))
 
 

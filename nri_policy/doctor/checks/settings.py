@@ -39,6 +39,12 @@ def check(facts: Facts) -> Iterator[Finding]:
         remedy = f"change {facts.settings.origin}; `nri-policy topology` shows the CPUs"
         yield Finding("settings", Verdict.ERROR, str(error), remedy)
         return
-    pools = counted(len(layout.tree.pools), "pool")
-    found = f"{facts.settings.origin} fits this machine: {pools}, CPUs {layout.capacity.reserved}"
-    yield Finding("settings", Verdict.OK, f"{found} reserved")
+    notes = layout.capacity.notes
+    for note in notes:
+        remedy = "reserve fewer CPUs: only BestEffort and system containers would start"
+        yield Finding("settings", Verdict.WARNING, note, remedy)
+    if not notes:
+        pools = counted(len(layout.tree.pools), "pool")
+        reserved = f"CPUs {layout.capacity.reserved} reserved"
+        found = f"{facts.settings.origin} fits this machine: {pools}, {reserved}"
+        yield Finding("settings", Verdict.OK, found)

@@ -92,6 +92,12 @@ async def test_status_tells_the_runtime_and_what_is_used(tmp_path: Path) -> None
     assert (str(status.exclusive_cpus), str(status.shared_cpus)) == ("4-5", "1-3,6-15")
 
 
+async def test_status_notes_that_every_cpu_is_reserved(tmp_path: Path) -> None:
+    async with asked(tmp_path, reservedResources={"cpu": "cpuset:0-15"}) as (_, stub):
+        notices = (await status_of(stub)).notices
+    assert "no CPU is left for pods: reservedResources.cpu takes 0-15" in notices
+
+
 async def test_before_a_runtime_came_nothing_is_synchronized(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         node.daemon.synchronized.clear()

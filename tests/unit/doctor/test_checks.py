@@ -304,6 +304,8 @@ def test_settings_are_to_be_good_and_to_fit_the_machine(made: Made) -> None:
     assert worst(made.found("settings"), "fits this machine") is Verdict.OK
     made.settings(reservedResources={"cpu": "cpuset:99"})
     assert worst(made.found("settings"), "99 is not in the available CPUs") is Verdict.ERROR
+    made.settings(reservedResources={"cpu": "cpuset:0-15"})
+    assert worst(made.found("settings"), "no CPU is left for pods") is Verdict.WARNING
     made.settings(pinCPUs=True)
     assert worst(made.found("settings"), "did you mean 'pinCPU'") is Verdict.ERROR
     made.settings(cpuClasses=[])

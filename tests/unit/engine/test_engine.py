@@ -219,6 +219,16 @@ def test_a_static_container_is_refused_in_plain_words_if_no_sharable_cpu_is_left
     assert message == "no pool has room for a share of a CPU: socket #0 comes closest, 1 CPU short"
 
 
+def test_where_every_cpu_is_reserved_a_refusal_says_so_and_new_settings_warn() -> None:
+    every: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0-15"}}
+    cause = "no CPU is left for pods: reservedResources.cpu takes 0-15"
+    driver = EngineDriver(**every)
+    assert driver.refuse(nodes.container(500)) == f"no room for 500m of shared CPU: {cause}"
+    assert driver.refuse(nodes.container(2000)) == f"no room for 2 exclusive CPUs: {cause}"
+    driver = EngineDriver()
+    assert driver.handle(Reconfigured(settings=nodes.settings(**every))).warnings == (cause,)
+
+
 def test_requests_of_nothing_never_stand_in_the_way() -> None:
     """However many guests there are, and wherever, every CPU can become someone's own."""
     driver = EngineDriver()

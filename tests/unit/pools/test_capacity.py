@@ -61,6 +61,14 @@ def test_available_cpus_are_parted_in_three(
 ) -> None:
     found = capacity(spec, available, reserved)
     assert (str(found.reserved), str(found.isolated), str(found.sharable)) == parts
+    assert bool(found.notes) is not bool(found.sharable)
+
+
+def test_settings_that_leave_pods_no_cpu_to_share_are_noted() -> None:
+    takes = "is left for pods: reservedResources.cpu takes"
+    assert capacity(nodes.SMALL, None, "cpuset:0-15").notes == (f"no CPU {takes} 0-15",)
+    few = capacity(ISOLATED, "cpuset:0-5", "cpuset:0-3")
+    assert few.notes == (f"no CPU but the isolated 4-5 {takes} 0-3",)
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,8 @@ def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None
         check("spec: {reservedResources: {cpu: 9}}", "--synthetic", "core:2", "-o", "json").stdout
     )
     assert [each["path"] for each in document["errors"]] == ["spec.reservedResources.cpu"]
+    every = check("spec: {reservedResources: {cpu: cpuset:0-1}}", "--synthetic", "core:2 pu:1")
+    assert "note: no CPU is left for pods: reservedResources.cpu takes 0-1\n" in every.stdout
 
 
 def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> None:
