@@ -26,9 +26,10 @@ from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.numa_node import unknown_policy
+from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.objects.workload import add_priority_classes, read_groups
 from nri_policy.cluster.offline import engine_of, pods_elsewhere
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
@@ -298,12 +299,12 @@ def service_option(command: _Command) -> _Command:
 
 
 @contextmanager
-def document_errors() -> Iterator[None]:
-    """Make a DocumentError within the context the program's: one line, with its path."""
+def document_errors(file: str = "") -> Iterator[None]:
+    """Make a DocumentError within the context the program's: one line, with its *file* and path."""
     try:
         yield
     except DocumentError as error:
-        raise Failure(str(error), Exit.USAGE) from error
+        raise Failure(f"{file}: {error}" if file else str(error), Exit.USAGE) from error
     except RecursionError:
         raise Failure("a document is nested too deep", Exit.USAGE) from None
 
@@ -340,14 +341,14 @@ def documents_of(paths: Iterable[Path]) -> list[Object]:
 
 def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
     """Return the groups in files; raises Failure, which names the file."""
-    groups = []
-    for path in paths:
-        with document_errors():
-            documents = [*read_documents(text_of(path), name_of(path))]
-        try:
-            groups += read_groups(documents)
-        except DocumentError as error:
-            raise Failure(f"{name_of(path)}: {error}", Exit.USAGE) from error
+    files = [(name_of(path), documents_of([path])) for path in paths]
+    classes, groups = PriorityClasses(), list[PlacementGroup]()
+    for name, documents in files:
+        with document_errors(name):
+            add_priority_classes(documents, classes)
+    for name, documents in files:
+        with document_errors(name):
+            groups += read_groups(documents, classes)
     return require(groups, paths)
 
 

@@ -70,10 +70,16 @@ def _notes_of_zones(
 
 
 def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
-    """Yield what of a group's pod sets does not decide where they go, though it is asked for.
+    """Yield what of a group does not decide where it goes, though it is asked for.
 
-    That is what only kube-scheduler can judge, labels and resources that no node has.
+    That is what only kube-scheduler can judge, labels and resources that no node has, a
+    PriorityClass that is not known.
     """
+    if group.unknown_class:
+        yield (
+            f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is in"
+            " no file of -f, so priority 0 counts"
+        )
     for each in requested(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
         if each.count and each.template.constraints:

@@ -99,6 +99,7 @@ class PlacementGroup(Struct, frozen=True):
     priority: int = 0
     status: GroupStatus = GroupStatus()
     created: str = ""  # in RFC 3339
+    unknown_class: str = ""  # a PriorityClass of its pods that nobody has given a value
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):

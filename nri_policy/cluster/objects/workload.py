@@ -11,12 +11,13 @@
 | PodGroup of Kubernetes | its gang's `minCount`, or as many pods as name it, if these are more |
 
 A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
-PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone.
+PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone. A
+group's priority is the highest of its pods'; a PlacementGroup says its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -44,6 +45,7 @@ from nri_policy.cluster.objects.membership import (
 )
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, read_pod, read_template, template_of
+from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.objects.request import units
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.fields import mistyped, mistyped_workload
@@ -103,49 +105,76 @@ class _LeaderWorkerSet(Struct):
 _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is not None}
 _SETS = ("JobSet", "LeaderWorkerSet")
 _POD_GROUP = "PodGroup"
-CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")  # beside pods that name them
+CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
+_NO_GROUPS = (_POD_GROUP, *CLAIMS, PRIORITY_CLASS)  # beside pods that name them
 _KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
 
 
-def read_groups(documents: Iterable[object]) -> list[PlacementGroup]:
+def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) -> None:
+    """Let *classes* know those in *documents*; raises DocumentError."""
+    for value, place in _each(documents, ""):
+        if value.get("kind") == PRIORITY_CLASS:
+            classes.add(value, place)
+
+
+def read_groups(
+    documents: Sequence[object], classes: PriorityClasses | None = None
+) -> list[PlacementGroup]:
     """Return the groups in *documents*, in their order; raises DocumentError.
 
     Every pod set has the request that its template's annotations make, unless it has one itself.
-    No request breaks a rule.
+    No request breaks a rule. Priorities are by *classes*, those in the documents if it is None.
     """
+    if classes is None:
+        classes = PriorityClasses()
+        add_priority_classes(documents, classes)
     groups: dict[Key, PlacementGroup] = {}
     sizes: dict[Key, tuple[int, str]] = {}  # of groups made of pods
+    made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
     found = [*_each(documents, "")]
     pod_groups = _pod_groups(found)
     for value, place in found:
         if value.get("kind") == "Pod":
             _check_fields(value, place)
-            _add_pod(groups, sizes, pod_groups, value, place)
-            continue
-        for group in _groups_of(value, place):
-            try:
-                units(group)
-            except DocumentError as error:
-                if value.get("kind") == placement.KIND:
-                    raise error.below(place) from None
-                raise DocumentError(join(place, "spec"), error.text) from None
-            key = (group.namespace, group.name)
-            if key in groups:
-                raise DocumentError(
-                    join(place, "metadata.name"), f"{quoted(group.name)} names two groups"
-                )
-            groups[key] = group
+            keys = [_add_pod(groups, sizes, pod_groups, value, place)]
+        else:
+            keys = _add_groups(groups, value, place)
+        for key in keys if value.get("kind") != placement.KIND else ():
+            made_of.setdefault(key, []).append((value, place))
     for key, (size, place) in sizes.items():
         groups[key] = _fill_up(groups[key], size, place)
+    for key, given in made_of.items():
+        priority, unknown = classes.highest(given)
+        groups[key] = msgspec.structs.replace(groups[key], priority=priority, unknown_class=unknown)
     return [*groups.values()]
+
+
+def _add_groups(groups: dict[Key, PlacementGroup], value: Object, path: str) -> list[Key]:
+    """Add the groups that an object other than a pod stands for; return which these are."""
+    keys = []
+    for group in _groups_of(value, path):
+        try:
+            units(group)
+        except DocumentError as error:
+            if value.get("kind") == placement.KIND:
+                raise error.below(path) from None
+            raise DocumentError(join(path, "spec"), error.text) from None
+        key = (group.namespace, group.name)
+        if key in groups:
+            raise DocumentError(
+                join(path, "metadata.name"), f"{quoted(group.name)} names two groups"
+            )
+        groups[key] = group
+        keys.append(key)
+    return keys
 
 
 def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
     """Return the groups that an object other than a pod stands for."""
     _refuse(mistyped_workload(value), path)
     kind = _kind(value, path, _KINDS)
-    if kind == _POD_GROUP or kind in CLAIMS:
-        return []  # its pods are the group; what pods claim is said of them
+    if kind in _NO_GROUPS:
+        return []
     if kind == placement.KIND:
         return [_placement_group(value, path)]
     if kind == "JobSet":
@@ -298,8 +327,11 @@ def _add_pod(
     pod_groups: Mapping[Key, PodGroup],
     value: object,
     path: str,
-) -> None:
-    """Put one more pod into its group, into the pod set that it names or that is like it."""
+) -> Key:
+    """Put one more pod into its group, into the pod set that it names or that is like it.
+
+    Return which group that is.
+    """
     pod = read_pod(value, path)
     place = join(path, "metadata")
     given = {**pod.labels, **pod.annotations}
@@ -329,6 +361,7 @@ def _add_pod(
         if size is None and pod_group is not None and pod_group.least is not None:
             size = max(there, pod_group.least)
         sizes[key] = (there if size is None else size, place)
+    return key
 
 
 def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
