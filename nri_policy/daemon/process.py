@@ -115,7 +115,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
-            "settings": partial(watch, file, reload.set, sleep=Clock().tick),
+            "settings": partial(watch, file, reload.set, Clock()),
             "deadlines": daemon.meet_deadlines,
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,

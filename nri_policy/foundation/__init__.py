@@ -9,7 +9,7 @@ Others import from these modules:
 | `cpuset` | the one set type for CPU ids and memory node ids, used everywhere |
 | `garbage` | pauses of Python's garbage collection, where much is made and nothing of it dropped |
 | `glob` | shell globs with the rules of Go's path/filepath.Match, which users of the peer rely on |
-| `inotify` | what the kernel tells of writes to files |
+| `inotify` | what the kernel tells of changes of files and folders |
 | `mismatch` | what is wrong with a document that does not fit its type, in plain words |
 | `refusal` | the base of the errors that the engine answers an event with |
 | `singleton` | one instance of the plugin a node: two would fail every creation of a container |

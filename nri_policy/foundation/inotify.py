@@ -1,4 +1,4 @@
-"""Inotify: the kernel tells that files were written to (inotify(7)), whoever did so.
+"""Inotify: the kernel tells that files and folders were changed (inotify(7)), whoever did so.
 
 Through any mount, from any namespace: the kernel has one inode for them all. It tells nothing where
 a file changes without a write, as on a network file system whose server changes it. One user may
@@ -12,24 +12,35 @@ import ctypes
 import errno
 import os
 import struct
+from collections import deque
 from collections.abc import Callable, Collection
 from typing import Self
 
-_MODIFY = 0x2
-_OVERFLOW = 0x4000  # events were lost
-_EVENT = struct.Struct("iIII")  # watch, mask, cookie, bytes of a name: none for a file
+WRITES = 0x2  # IN_MODIFY: of a file, or of those in a folder
+# and IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF
+ENTRIES = WRITES | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+_IGNORED = 0x8000  # IN_IGNORED: the watch has ended, as its file is gone, or by ourselves
+_EVENT = struct.Struct("iIII")  # watch, mask, cookie, bytes of a name in a folder
 _SIZE = 256 * _EVENT.size
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
+# File systems that only this machine changes (statfs(2)): ext, XFS, Btrfs, tmpfs, ramfs, overlay,
+# F2FS, ZFS
+_LOCAL = {
+    *(0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x858458F6, 0x794C7630, 0xF2F52010, 0x2FC12FC1),
+}
+_STATFS_SIZE = 256  # bytes: more than the kernel's struct has
 
 
 class Inotify:
-    """Watches of files, for a `with`; *changed* is called on the running loop after a write."""
+    """Watches for a `with`; *changed* is called on the running loop after one of the *events*."""
 
-    def __init__(self, changed: Callable[[], None]) -> None:
+    def __init__(self, changed: Callable[[], None], events: int = WRITES) -> None:
         """Make an instance; OSError where there can be no more."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._changed = changed
+        self._events = events
         self._watches: dict[str, int] = {}  # by path
+        self._ended: deque[int] = deque()  # watches that the kernel has no more
         self._loop = asyncio.get_running_loop()
         self._fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._loop.add_reader(self._fd, self._read)
@@ -46,12 +57,14 @@ class Inotify:
 
         Raises OSError where one cannot be watched.
         """
+        ended = {self._ended.popleft() for _ in range(len(self._ended))}
+        self._watches = {path: at for path, at in self._watches.items() if at not in ended}
         for path in self._watches.keys() - paths:
             self._libc.inotify_rm_watch(self._fd, self._watches.pop(path))
         for path in paths:
             if path in self._watches:
                 continue
-            added = self._libc.inotify_add_watch(self._fd, os.fsencode(path), _MODIFY)
+            added = self._libc.inotify_add_watch(self._fd, os.fsencode(path), self._events)
             try:
                 self._watches[path] = self._checked(added)
             except OSError as error:
@@ -59,8 +72,15 @@ class Inotify:
                     raise
 
     def _read(self) -> None:
-        events = _EVENT.iter_unpack(os.read(self._fd, _SIZE))
-        if any(mask & (_MODIFY | _OVERFLOW) for _, mask, _, _ in events):
+        events, at, changed = os.read(self._fd, _SIZE), 0, False
+        while at < len(events):
+            watch, mask, _, named = _EVENT.unpack_from(events, at)
+            at += _EVENT.size + named
+            if mask & _IGNORED:
+                self._ended.append(watch)
+            else:
+                changed = True
+        if changed:
             self._changed()
 
     def _checked(self, result: int) -> int:
@@ -68,3 +88,16 @@ class Inotify:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         return result
+
+
+def is_local(path: str) -> bool:
+    """Return whether only this machine changes what is at *path*, so that all of it is told.
+
+    Raises OSError.
+    """
+    buffer = ctypes.create_string_buffer(_STATFS_SIZE)
+    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    (kind,) = struct.unpack_from("l", buffer)
+    return kind in _LOCAL

@@ -27,6 +27,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nri_policy.cluster.numa.extender import BadRequestError, error_result
+from nri_policy.foundation.clock import Clock
 from nri_policy.settings.sources.file import WatchedFile, watch
 
 log = logging.getLogger(__name__)
@@ -110,17 +111,13 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._listen = listen
 
-    async def follow_certificate(
-        self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    async def follow_certificate(self, clock: Clock) -> None:
         """Use what is on disk for new connections, whenever it is renewed.
 
         Clients' certificates of the authority that was there before are taken, too.
         """
         files = (self._listen.certificate, self._listen.key, self._listen.client_ca)
-        looks = (
-            watch(WatchedFile(path), self._renew, sleep=sleep) for path in files if path is not None
-        )
+        looks = (watch(WatchedFile(path), self._renew, clock) for path in files if path is not None)
         await asyncio.gather(*looks)
 
     def _renew(self) -> None:

@@ -32,6 +32,7 @@ from nri_policy.cluster.service.sources import OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.cluster.view import Cluster
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.settings.sources.file import watch
@@ -163,7 +164,7 @@ class Service:
                 group.create_task(self.watch.run())
                 group.create_task(self.settings.write(self._client, self._leads))
                 if self._file is not None:
-                    group.create_task(watch(self._file, self.settings.reload))
+                    group.create_task(watch(self._file, self.settings.reload, Clock()))
                 if self.lease is not None:
                     group.create_task(self.lease.run())
                 if self.writer is not None:
@@ -327,7 +328,7 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     loop.add_signal_handler(signal.SIGHUP, service.settings.reload)
     following = asyncio.create_task(service.run())
     following.add_done_callback(lambda _: setattr(http, "should_exit", True))
-    renewing = asyncio.create_task(http.follow_certificate())
+    renewing = asyncio.create_task(http.follow_certificate(Clock()))
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
             host, port, *_ = listener.getsockname()

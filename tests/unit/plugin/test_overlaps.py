@@ -15,8 +15,7 @@ from nri_policy.kube.events import Event
 from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support.daemon import Served, pod, served
-from tests.support.patience import HANGS
-from tests.unit.nri.peer import SleepingClock
+from tests.support.turned_time import Time
 
 
 class Counting:
@@ -77,29 +76,6 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
         await overlaps.look()
         assert [each.reason for each in events] == ["ExclusiveCPUsShared"]
         assert guest.cpus == decided
-
-
-class Time:
-    """A clock that a test turns: each sleep waits for the test, which sees for how long it is."""
-
-    def __init__(self) -> None:
-        self.reading = 100.0
-        self.clock = SleepingClock(now=lambda: self.reading, sleep=self._sleep)
-        self._asked: asyncio.Queue[tuple[float, asyncio.Event]] = asyncio.Queue()
-
-    async def _sleep(self, seconds: float) -> None:
-        slept = asyncio.Event()
-        self._asked.put_nowait((seconds, slept))
-        await slept.wait()
-
-    async def next_sleep(self, *, over: bool = True) -> float:
-        """Return how long the next sleep is, which is *over* then, or goes on."""
-        async with asyncio.timeout(HANGS):
-            seconds, slept = await self._asked.get()
-        if over:
-            self.reading += seconds
-            slept.set()
-        return round(seconds, 3)
 
 
 @asynccontextmanager

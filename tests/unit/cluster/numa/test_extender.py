@@ -26,6 +26,7 @@ from nri_policy.kube.connection import access
 from tests.support.certificates import write_certificates
 from tests.support.cluster_api import ClusterAPI
 from tests.support.patience import HANGS
+from tests.unit.nri.peer import SleepingClock
 
 Object = dict[str, Any]
 ZONES = "noderesourcetopologies"
@@ -622,7 +623,7 @@ async def following_certificates(listen: Listen) -> AsyncIterator[tuple[int, asy
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         answering = asyncio.create_task(http.serve([listener]))
-        following = asyncio.create_task(http.follow_certificate(sleep=look))
+        following = asyncio.create_task(http.follow_certificate(SleepingClock(sleep=look)))
         yield listener.getsockname()[1], looks
         following.cancel()
         http.should_exit = True
