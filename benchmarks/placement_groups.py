@@ -89,7 +89,7 @@ def place(jobs: int, pods: int) -> Clock:
     """Take Jobs and their pods in, place them, and let them go; writes are done at once."""
     nodes = Cluster()
     zones = LiveZones(cluster.SETTINGS.extender, nodes.view, time.monotonic)
-    controller = Controller(cluster.SETTINGS, nodes.view, time.monotonic, zones.fork)
+    controller = Controller(cluster.SETTINGS, nodes.view, time.monotonic, zones)
     nodes.follow(zones, controller)
     for node in cluster.nodes(NODES):
         nodes.set_node(node)

@@ -21,13 +21,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa import fit as numa_fit
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import hosts_of, named_group, places_by_pod_set, read_group
 from nri_policy.cluster.objects.kueue import assigned_group, group_of
@@ -97,13 +99,14 @@ def cluster_of(snapshot: ClusterSnapshot) -> Cluster:
 
 def engine_of(
     snapshot: ClusterSnapshot, settings: ClusterSettings, cluster: Cluster | None = None
-) -> Engine:
+) -> AlignedEngine:
     """Return an engine that has been told of all that is in *snapshot*.
 
     It reads *cluster*, which is `cluster_of` it, where nodes are to change.
     """
     view = (cluster or cluster_of(snapshot)).view
-    engine = Engine(with_topologies(settings, snapshot.topologies), view)
+    settings = with_topologies(settings, snapshot.topologies)
+    engine = AlignedEngine(settings, view, cache(partial(live_zones, snapshot, settings)))
     for pod in snapshot.pods:
         named = assigned_group(pod)
         if named is None:

@@ -14,15 +14,15 @@ from nri_policy.cluster.engine.explanation import explain
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.spread_assignment import by_node
 from nri_policy.cluster.groups.moves import plan_moves
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.answers import try_groups
-from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.native._packing import pack
 from tests.property.seeds import seeds
-from tests.property.test_trees import SETTINGS, Events, groups, room, template, trees
+from tests.property.test_trees import Events, engine_in, groups, room, template, trees
 
 STEPS = 40
 SPREAD = ["zone", "rack"]
@@ -49,12 +49,11 @@ def asked(name: str) -> list[PlacementGroup]:
     return [*made, *(msgspec.structs.replace(each, name=name) for each in groups())]
 
 
-def place_twice(engine: Engine, group: PlacementGroup) -> object:
-    zones = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
-    return try_groups(engine.fork(), [group, group], zones.fork)
+def place_twice(engine: AlignedEngine, group: PlacementGroup) -> object:
+    return try_groups(engine.fork(), [group, group])
 
 
-def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
+def tries(engine: AlignedEngine, events: Events) -> list[Callable[[], object]]:
     """Everything that only tries."""
     made: list[Callable[[], object]] = []
     for group in (msgspec.structs.replace(each, priority=9) for each in asked("urgent")):
@@ -206,7 +205,7 @@ def test_an_emptied_cluster_is_as_one_of_the_same_nodes_with_nothing_on_them(see
         for found, names in ((emptied, engine.nodes.keys()), (engine.without_usage(some), some)):
             zones = [each.without_usage() for name, each in events.zones.items() if name in names]
             nodes = [engine.nodes[name] for name in sorted(names)]
-            anew = Engine(SETTINGS, Cluster(nodes, zones).view)
+            anew = engine_in(Cluster(nodes, zones))
             for one, other in zip(trees(found), trees(anew), strict=True):
                 assert room(one) == room(other)
             for group in asked("any"):

@@ -9,12 +9,15 @@ import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.objects.zone import NodeZones, Zone
 from nri_policy.cluster.view import Cluster
+from nri_policy.foundation.units import BILLIONTHS
 from tests.property.seeds import seeds
 
 STEPS = 120
@@ -34,7 +37,7 @@ class Events:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.cluster = Cluster()
-        self.engine = Engine(SETTINGS, self.cluster.view)
+        self.engine = engine_in(self.cluster)
         self.cluster.follow(self.engine)
         self.zones: dict[str, NodeZones] = {}
         self.pods: dict[str, Pod] = {}
@@ -70,7 +73,11 @@ class Events:
         return ClusterNode(
             name=name,
             labels={"zone": f"z{rack // 2}", "rack": f"r{rack}", HOSTNAME: name},
-            allocatable={"cpu": self.random.choice([4000, 8000]), "pods": 20},
+            allocatable={
+                "cpu": self.random.choice([4000, 8000]),
+                "memory": 100,
+                "pods": 20,
+            },
             ready=self.random.random() < 0.8,
             taints=self.random.choice(TAINTS),
         )
@@ -78,13 +85,15 @@ class Events:
     def report(self, name: str) -> NodeZones:
         zones = [Zone(name="s0", type="socket", parent="", costs={}, total={}, free={})]
         for number in range(2 if self.random.random() < 0.95 else 1):
-            amount = {"cpu": 1000 * self.random.randint(0, 4)}
-            zone = Zone(f"node-{number}", "Node", "s0", {}, total=amount, free=amount)
-            zones.append(zone)
-        return NodeZones(node=name, zones=(*zones,))
+            total = {"cpu": BILLIONTHS * self.random.randint(0, 4), "memory": BILLIONTHS * 100}
+            free = total | {"cpu": min(total["cpu"], BILLIONTHS * self.random.randint(0, 9))}
+            zones.append(Zone(f"node-{number}", "Node", "s0", {}, total=total, free=free))
+        policy = self.random.choice(["single-numa-node", "none"])
+        attributes = (("topologyManagerPolicy", policy),)
+        return NodeZones(node=name, zones=(*zones,), attributes=attributes)
 
-    def again(self) -> Engine:
-        engine = Engine(SETTINGS, Cluster(self.engine.nodes.values(), self.zones.values()).view)
+    def again(self) -> AlignedEngine:
+        engine = engine_in(Cluster(self.engine.nodes.values(), self.zones.values()))
         for pod in self.pods.values():
             engine.set_pod(pod)
         for group in self.engine.groups.values():
@@ -92,8 +101,15 @@ class Events:
         return engine
 
 
+def engine_in(cluster: Cluster) -> AlignedEngine:
+    zones = LiveZones(SETTINGS.extender, cluster.view, lambda: 0.0)
+    cluster.follow(zones)
+    return AlignedEngine(SETTINGS, cluster.view, lambda: zones)
+
+
 def template(cpu: int) -> Template:
-    container = Container(name="c", requests={"cpu": cpu * 1000}, limits={})
+    amounts = {"cpu": cpu * 1000, "memory": 1}
+    container = Container(name="c", requests=amounts, limits=amounts)
     return Template(spec=PodSpec(containers=(container,)))
 
 

@@ -243,9 +243,9 @@ class Play:
     def begin(self) -> None:
         """Begin anew, from what is there: kinds are listed in any order."""
         self.cluster = Cluster()
-        zones = LiveZones(self.settings.extender, self.cluster.view, lambda: self.now)
-        self.controller = Controller(self.settings, self.cluster.view, lambda: self.now, zones.fork)
-        self.cluster.follow(zones, self.controller)
+        self.zones = LiveZones(self.settings.extender, self.cluster.view, lambda: self.now)
+        self.controller = Controller(self.settings, self.cluster.view, lambda: self.now, self.zones)
+        self.cluster.follow(self.zones, self.controller)
         every = [(kind, name) for kind, items in self.world.objects.items() for name in items]
         self.chance.shuffle(every)
         self.world.changes.clear()
@@ -268,9 +268,8 @@ class Play:
             else:
                 controller.remove_pod_group("default", name)
         elif kind == "pods":
-            controller.set_pod(read_pod(item, "")) if item else controller.remove_pod(
-                "default", name
-            )
+            for each in (self.zones, controller):
+                each.set_pod(read_pod(item, "")) if item else each.remove_pod("default", name)
         elif item is None:
             controller.remove_group("default", name)
         else:

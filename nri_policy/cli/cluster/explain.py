@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import click
@@ -34,7 +33,6 @@ from nri_policy.cluster.engine.explanation import Change, Explanation, PodSetExp
 from nri_policy.cluster.engine.standing import Standing
 from nri_policy.cluster.groups.moves import movable_pods
 from nri_policy.cluster.numa.answers import explain_group, verdict
-from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -67,7 +65,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
 
     Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
     or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit, or if nodes that
-    align pods would refuse some of its pods.
+    align pods would refuse some of its pods at the places that it has.
     """
     require_one(name, asked)
     if service is not None:
@@ -78,7 +76,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         engine, snapshot = source.load()
         with document_errors():
             group = the_group(engine, name, asked)
-            found = explain_group(engine, group, partial(live_zones, snapshot, engine.settings))
+            found = explain_group(engine, group)
         explanation = found
         if found.status.state == "Unplaceable":
             movable, _ = movable_pods(engine, snapshot)
@@ -178,8 +176,7 @@ def _no_room(found: PodSetExplanation) -> Iterator[str]:
             more = count - len(example.leaves)
             yield f"{text}: {', '.join(example.leaves)}{f' and {more} more' if more else ''}"
         else:
-            name = reason.split('"')[1]
-            left = format_amount(name, example.left)
+            left = format_amount(example.resource, example.left)
             yield f"{text}: at most {left} left, on {example.leaves[0]}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import click
@@ -29,7 +28,6 @@ from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import DomainPods, TriedGroup
 from nri_policy.cluster.numa.answers import try_groups
-from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted, some
@@ -54,11 +52,10 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 ) -> None:
     """Show where groups of pods would go, or why they would not.
 
-    Several are placed one after another; each sees those before it. Hosts count as a whole, and
-    their NUMA zones for groups that name zones. Where nodes that align pods would refuse some,
-    hosts get as many pods as their zones take; if that leaves no place, it is said how many would
-    be refused. "cluster fit" looks at the zones of every node for one pod. Nothing is
-    changed in any cluster. Exits with 1 if one of them does not fit, or would be refused.
+    Several are placed one after another; each sees those before it. Nodes that align pods to one
+    NUMA node get as many pods as their zones take; other hosts count as a whole, unless a group
+    names zones. "cluster fit" looks at the zones of every node for one pod. Nothing is changed in
+    any cluster. Exits with 1 if one of them does not fit.
     """
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
@@ -66,9 +63,8 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         tried = service.ask("place", require(documents_of(asked), asked), list[TriedGroup])
     else:
         engine, snapshot = source.load()
-        fork_of = partial(live_zones, snapshot, engine.settings)
         with document_errors():
-            tried = try_groups(engine, groups_of(asked), fork_of, snapshot.failures)
+            tried = try_groups(engine, groups_of(asked), snapshot.failures)
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)
     notes = dict.fromkeys(note for each in tried for note in each.notes)
@@ -77,7 +73,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         print_drawing(drawn(tried, hosts=hosts), *[Text(text)] * bool(text))
     elif form in ("json", "yaml"):
         print_document(tried, form)
-    context.exit(0 if all(map(_fits, tried)) else Exit.NO)
+    context.exit(0 if all(each.status.state == "Placed" for each in tried) else Exit.NO)
 
 
 def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> None:
@@ -89,11 +85,9 @@ def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> No
         print_page(document(cluster, legend))
         return
     unplaced = sum(not each.parts for each in tried)
-    refused = sum(bool(each.refused) for each in tried)
     parts = Parts(
         problems=[
             *[f"{counted(unplaced, 'group')} of {len(tried)} cannot be placed"] * bool(unplaced),
-            *[f"hosts would refuse pods of {counted(refused, 'group')}"] * bool(refused),
         ],
         groups=group_lines(cluster, groups),
         cluster=cluster,
@@ -119,8 +113,6 @@ def drawn(tried: Sequence[TriedGroup], *, hosts: bool = False) -> Table:
                     table.add_row(_name(each), part.pod_set, place, host, str(pods))
             else:
                 table.add_row(_name(each), part.pod_set, where(each, part))
-        for pod_set, pods in each.refused.items():
-            table.add_row(_name(each), pod_set, f"but refused there: {counted(pods, 'pod')}")
     return table
 
 
@@ -139,10 +131,6 @@ def _place(tried: TriedGroup, part: DomainPods) -> str:
         f"{level.rpartition('/')[2]} {value or '-'}"
         for level, value in zip(tried.levels, part.values, strict=True)
     )
-
-
-def _fits(tried: TriedGroup) -> bool:
-    return tried.status.state == "Placed" and not tried.refused
 
 
 def _name(tried: TriedGroup) -> str:

@@ -21,7 +21,6 @@ from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.groups.moves import MOST_MOVES, MovePlan, plan_moves
-from nri_policy.cluster.numa.answers import verdict
 from nri_policy.cluster.objects.movable import MOVABLE
 from nri_policy.foundation.wording import counted
 
@@ -51,10 +50,9 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show which pods would have to move so that a group fits.
 
     Pods with the annotation placement.nri/movable: "true" may move if a node elsewhere has room for
-    them, and as far as PodDisruptionBudgets allow. None moves for a node whose NUMA zones could
-    never hold the group's pods; otherwise hosts count as a whole, as for "cluster place". Nothing
+    them, and as far as PodDisruptionBudgets allow. NUMA zones count as for "cluster place". Nothing
     is moved. The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if
-    there is no such plan, or if nodes that align pods would refuse some of the group's pods.
+    there is no such plan.
     """
     require_one(name, asked)
     engine, snapshot = source.load(budgets=True)
@@ -65,14 +63,13 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         print_drawing(*_draw(found, most))
     else:
         print_document(found, form)
-    context.exit(Exit.NO if found.status.state != "Placed" or found.refused else 0)
+    context.exit(Exit.NO if found.status.state != "Placed" else 0)
 
 
 def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
     group = f"{found.namespace}/{found.name}"
-    but = f"; {verdict(found.status, found.refused)}" if found.refused else ""
     if found.moves:
-        yield Text(f"{counted(len(found.moves), 'pod')} to move would let {group} start{but}:")
+        yield Text(f"{counted(len(found.moves), 'pod')} to move would let {group} start:")
         table = Table(box=None, pad_edge=False)
         for head in ("pod", "of", "from", "to"):
             table.add_column(head)
@@ -80,7 +77,7 @@ def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
             table.add_row(f"{each.namespace}/{each.name}", each.owner, each.source, each.to)
         yield table
     elif found.status.state == "Placed":
-        yield Text(f"{group} needs no move{but}" if but else f"{group} fits without any move")
+        yield Text(f"{group} fits without any move")
     else:
         yield Text(f"{group}: no plan with at most {counted(most, 'move')} would let it start")
         yield Text(found.status.message)

@@ -21,6 +21,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import find_group
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -74,7 +75,7 @@ class ClusterSource(Struct, frozen=True):
         given = (self.files, self.synthetic, self.settings, self.kubeconfig, self.levels)
         return any(given)
 
-    def load(self, *, budgets: bool = False) -> tuple[Engine, ClusterSnapshot]:
+    def load(self, *, budgets: bool = False) -> tuple[AlignedEngine, ClusterSnapshot]:
         """Return an engine that knows the cluster, see `read`."""
         snapshot, settings = self.read(budgets=budgets)
         with document_errors():

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from types import MappingProxyType
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from nri_policy.cluster.engine.crowding import (
 )
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
-from nri_policy.cluster.engine.placement import assign, assignment, find_packing
+from nri_policy.cluster.engine.placement import Limits, assign, assignment, find_packing
 from nri_policy.cluster.engine.replacement import replace_failed
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
@@ -39,6 +40,8 @@ from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
@@ -55,7 +58,9 @@ from nri_policy.cluster.objects.spread_preferences import read_preferences
 class Engine(ClusterState):
     """The state of a cluster, and where groups would go in it."""
 
-    _limits: Mapping[str, Mapping[str, int]] = MappingProxyType({})  # see `with_limits`
+    out: frozenset[Key] = frozenset()  # groups that have left this fork
+    _limits: Limits = MappingProxyType({})  # see `with_limits`
+    _freed: Mapping[Key, Sequence[Usage]] = MappingProxyType({})  # what groups leave, if they do
 
     def kind_of(self, pod_set: PodSet) -> Amounts:
         """Return what one pod of a pod set uses."""
@@ -103,7 +108,7 @@ class Engine(ClusterState):
         explain: bool,
     ) -> tuple[GroupStatus, Unit | None]:
         """Place *group* in *steps* in a trial; return the one that found no room, too."""
-        replacing = _is_replaced(group, more)
+        replacing = is_replaced(group, more)
         unit: Unit | None = None
         assignments: dict[str, Assignment] = {}
         placed = self.running_of((group.namespace, group.name))
@@ -170,10 +175,9 @@ class Engine(ClusterState):
     ) -> dict[str, Assignment]:
         """Return the assignments of a unit; *placed* are the group's pods, by node."""
         held = tree.by_leaf(placed)
-        limits = tree.by_leaf(self._limits.get(unit.workers.name, {}))
         request = unit.workers.request
         find = partial(
-            find_packing, tree, unit, self.settings, held=held, limits=limits, implied=implied
+            find_packing, tree, unit, self.settings, held=held, limits=self._limits, implied=implied
         )
         if not is_spread(unit.workers):
             return assign(tree, unit, find())
@@ -264,7 +268,11 @@ class Engine(ClusterState):
         limits = self._limits.get(pod_set.name, {})
         return tree.spread(pod_set, preferences, tolerations, own, failures, within, limits)
 
-    def fork(self) -> Engine:
+    def limits_of(self, pod_set: PodSet) -> Mapping[str, int]:
+        """Return how many new pods of a pod set nodes take at most, whatever they have in all."""
+        return self._limits.get(pod_set.name, {})
+
+    def fork(self) -> Self:
         """Return one to try things in: what comes to it, this one never sees.
 
         It takes in no nodes, zones, pods or settings, and lives while nothing changes here.
@@ -274,7 +282,7 @@ class Engine(ClusterState):
         made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 
-    def without_usage(self, only: Collection[str] | None = None) -> Engine:
+    def without_usage(self, only: Collection[str] | None = None) -> Self:
         """Return one of these nodes, or *only* some of them, with nothing in use.
 
         It lives as long as nodes, what zones have in all, and settings stay as they are.
@@ -288,7 +296,7 @@ class Engine(ClusterState):
         """Whether nothing has changed in what this was made of, but for what it lives through."""
         return self._ledger.is_up_to_date()
 
-    def without_nodes(self, nodes: Collection[str]) -> Engine:
+    def without_nodes(self, nodes: Collection[str]) -> Self:
         """Return a fork in which no pods go to these *nodes*; this one if there are none."""
         if not nodes:
             return self
@@ -296,11 +304,10 @@ class Engine(ClusterState):
         made.close(nodes)
         return made
 
-    def with_limits(self, limits: Mapping[str, Mapping[str, int]]) -> Engine:
+    def with_limits(self, limits: Limits) -> Self:
         """Return one of the same state that places one group by limits, and takes in nothing.
 
-        By pod set and node, *limits* are how many new pods a host takes at most. Pod sets that name
-        zones have none.
+        By pod set and node, *limits* are how many new pods a host takes at most.
         """
         made = copy(self)
         made._limits = limits  # noqa: SLF001 - another engine
@@ -315,17 +322,26 @@ class Engine(ClusterState):
         self._ledger.use(node, kind, times)
         self._ledger.run(node, times)
 
-    def usages_to_free(self, namespace: str, name: str) -> list[Usage]:
-        """Return what becomes free if a group leaves its places, with its pods; for `free`."""
+    def end(self, pod: Pod) -> None:
+        """Have a bound pod of no group end in this fork."""
+        self.occupy(pod.node, self.kind(pod.spec.effective()), -1)
+
+    def take_out(self, groups: Collection[Key]) -> None:
+        """Have just these groups leave their places in this fork, with their pods."""
+        wanted = frozenset(groups)
+        if unknown := wanted - self._freed.keys():
+            self._freed = {**self._freed, **{key: self._usages_to_free(key) for key in unknown}}
+        back, gone = self.out - wanted, wanted - self.out
+        self._ledger.assume([each for key in back for each in self._freed[key]], 1)
+        self._ledger.assume([each for key in gone for each in self._freed[key]], -1)
+        self.out = wanted
+
+    def _usages_to_free(self, key: Key) -> list[Usage]:
         # The report of a zone lacks what runs there: it is free once the pods end.
         return [
             replace(each, reported=0) if each.reported else each
-            for each in self._usages.in_use((namespace, name))
+            for each in self._usages.in_use(key)
         ]
-
-    def free(self, usages: Collection[Usage], times: int = 1) -> None:
-        """Have *usages* free in this fork, or in use again (-1)."""
-        self._ledger.assume(usages, -times)
 
     def tree_of(self, unit: Unit) -> Tree:
         """Return the tree on which *unit* is placed; raises Unplaceable.
@@ -349,23 +365,21 @@ class Engine(ClusterState):
         paths = {name: tree.shape.path_of(node) for name, node in nodes.items()}
         return {name: path for name, path in paths.items() if path is not None}
 
-    def _trial(
-        self, group: PlacementGroup, steps: Sequence[Unit], more: Mapping[str, int]
-    ) -> Engine:
+    def _trial(self, group: PlacementGroup, steps: Sequence[Unit], more: Mapping[str, int]) -> Self:
         """Return where *group* is to be placed: a fork if something is to be counted apart.
 
         One that replaces is counted by the assignments that it is given with, others by none.
         """
         key = (group.namespace, group.name)
         known = self.groups.get(key)
-        own = self._usages.in_use(key)
+        own = [] if key in self.out else self._usages.in_use(key)
         as_given = known is not None and _usage_of(known) == _usage_of(group)
-        replacing = _is_replaced(group, more)
+        replacing = is_replaced(group, more)
         if len(steps) < 2 and (as_given if replacing else not own):
             return self
         made = self.fork()
         if not replacing:
-            made.free(own)
+            made._ledger.assume(own, -1)  # noqa: SLF001 - another engine
         elif not as_given:
             made.set_group(group)
         return made
@@ -378,7 +392,7 @@ class Engine(ClusterState):
                 self._ledger.assume(usages, 1)
 
 
-def _is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:
+def is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:
     """Whether a group keeps what it has, and new pods are placed beside that."""
     return bool(group.status.assignments and (group.status.unhealthy_nodes or more))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from heapq import nsmallest
 
 import msgspec
@@ -15,6 +15,7 @@ from nri_policy.cluster.engine.placement import count
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.standing import Standing, standing, without_reserved
 from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.request import (
@@ -28,6 +29,7 @@ from nri_policy.cluster.objects.request import (
 )
 
 MAX_EXAMPLES = 3  # of leaves that a reason excludes
+IN_ZONES = "NUMA zones"  # the reason of hosts whose zones take no pod
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):
@@ -44,7 +46,8 @@ class Excluded(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Some of the leaves that one reason excludes: if it is a resource, those with most of it."""
 
     leaves: list[str]  # MAX_EXAMPLES at most; zones as HOST/ZONE
-    left: int | None = None  # of the resource, on the first of them
+    resource: str = ""  # that there is too little of, if that is the reason
+    left: int | None = None  # of it, on the first of them
 
 
 class PodSetExplanation(Struct, frozen=True, rename="camel"):
@@ -80,26 +83,22 @@ class Explanation(Struct, frozen=True, rename="camel"):
     pod_sets: list[PodSetExplanation]
     changes: list[Change] = []
     standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
-    refused: dict[str, int] = {}  # pods that nodes would refuse at their places, by pod set
-    notes: list[str] = []  # why
+    refused: dict[str, int] = {}  # pods that nodes refuse at the places that it has, by pod set
+    notes: list[str] = []  # why, and what else people should know of it
     movable: int = 0  # pods that may move: whether that would help is for a plan to find
 
 
-def explain(
-    engine: Engine,
-    group: PlacementGroup,
-    place: Callable[[Engine, PlacementGroup], GroupStatus] = Engine.place,
-) -> Explanation:
+def explain(engine: Engine, group: PlacementGroup) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
     One that has its places keeps them, but for those on failed nodes.
     """
     if group.status.assignments:
-        status = place(engine, group) if group.status.unhealthy_nodes else group.status
+        status = engine.place(group) if group.status.unhealthy_nodes else group.status
         return _explain(engine, group, status, None)
     found = standing(engine, group)
     engine = without_reserved(engine, found)
-    return _explain(engine, group, place(engine, group), found)
+    return _explain(engine, group, engine.place(group), found)
 
 
 def _explain(
@@ -126,10 +125,20 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         tree = engine.tree_of(unit)
         nothing = implied(unit) or only_spread
         wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.settings)
-        counts, kind = count(tree, unit, wanted, engine.settings, {})
+        most = {
+            each.name: engine.limits_of(msgspec.structs.replace(each, count=MAX_COUNT))
+            for each in unit.pod_sets
+        }
+        counts, kind = count(tree, unit, wanted, engine.settings, {}, most)
     except Unplaceable:
         return None
     total, excluded = exclusions(counts, kind)
+    full = {
+        zone
+        for leaf, pods in tree.by_leaf(most[unit.workers.name]).items()
+        if not pods
+        for zone in tree.shape.zones_from(leaf)
+    }
     asked = unit.workers.template.spec.effective()
     number = unit.workers.count // wanted.size
     levels = []
@@ -145,6 +154,8 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
             )
         )
     parts = [counts.of(domain) for domain in tree.shape.domains.of_level(wanted.slice_level)]
+    without = _find_excluded(tree, kind, asked, full) if excluded or full else {}
+    excluded |= {reason: len(found) for reason, found in without.items() if reason == IN_ZONES}
     return PodSetExplanation(
         pod_set=unit.workers.name,
         unit="slices" if wanted.size > 1 else "pods",
@@ -155,32 +166,53 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         excluded=excluded,
         leaf=tree.shape.levels[-1],
         asks={name: amount for name, amount in sorted(asked.items()) if amount},
-        examples=_examples(tree, kind, asked) if excluded else {},
+        examples={reason: _examples(tree, found) for reason, found in without.items()},
     )
 
 
-def _examples(tree: Tree, kind: Filter, pod: Amounts) -> dict[str, Excluded]:
-    """Return leaves that cannot take one pod, by reason, as the message counts them."""
+class _Leaf(Struct, frozen=True, order=True):
+    """A leaf that cannot take one pod; those with most left of what is short are the first."""
+
+    short: int  # what is left of the resource, negative
+    leaf: int
+    resource: str = ""
+
+
+def _find_excluded(
+    tree: Tree, kind: Filter, pod: Amounts, full: Collection[int]
+) -> dict[str, list[_Leaf]]:
+    """Return the leaves that cannot take one pod, by reason, as the message counts them.
+
+    The zones of those that are *full* take none.
+    """
     asked = sorted(with_place(pod).items())
     rows = tree.rows
-    found: dict[str, list[tuple[int, int]]] = {}  # what is left, negative, and the leaf
+    found: dict[str, list[_Leaf]] = {}
     for leaf in range(tree.shape.domains.leaves):
         if not rows.nodes_at(leaf):
             continue
         code = kind.mask.get(leaf)
         if code:
-            found.setdefault(kind.reason(code), []).append((0, leaf))
+            found.setdefault(kind.reason(code), []).append(_Leaf(0, leaf))
             continue
         room = rows.room(leaf)
         name = next((name for name, amount in asked if room[name] < amount), None)
         if name is not None:
-            found.setdefault(f'resource "{name}"', []).append((-max(0, room[name]), leaf))
-    examples = {}
-    for reason, leaves in found.items():
-        first = nsmallest(MAX_EXAMPLES, leaves)
-        left = -first[0][0] if reason.startswith("resource") else None
-        examples[reason] = Excluded(["/".join(tree.shape.values(leaf)) for _, leaf in first], left)
-    return examples
+            short = _Leaf(-max(0, room[name]), leaf, name)
+            found.setdefault(f'resource "{name}"', []).append(short)
+        elif leaf in full:
+            found.setdefault(IN_ZONES, []).append(_Leaf(0, leaf))
+    return found
+
+
+def _examples(tree: Tree, leaves: Collection[_Leaf]) -> Excluded:
+    """Return the first of the leaves that one reason excludes."""
+    first = nsmallest(MAX_EXAMPLES, leaves)
+    return Excluded(
+        ["/".join(tree.shape.values(each.leaf)) for each in first],
+        first[0].resource,
+        -first[0].short if first[0].resource else None,
+    )
 
 
 def _with(group: PlacementGroup, changed: PodSet) -> PlacementGroup:

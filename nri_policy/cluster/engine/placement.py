@@ -17,6 +17,8 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 
+Limits = Mapping[str, Mapping[str, int]]  # of new pods, by pod set and node
+
 
 class Packing(Struct, frozen=True):
     """Where a unit is packed."""
@@ -32,13 +34,13 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     settings: ClusterSettings,
     *,
     held: Mapping[int, int],
-    limits: Mapping[int, int],
+    limits: Limits,
     implied: bool,
 ) -> Packing:
     """Return where *unit* is packed; raises Unplaceable.
 
     *held* are pods of the same group by leaf, which count for its most per host. *limits* are how
-    many workers leaves take at most.
+    many pods of a pod set nodes take at most.
     """
     wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
     counts, kind = count(tree, unit, wanted, settings, held, limits)
@@ -60,7 +62,7 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
     wanted: Plan,
     settings: ClusterSettings,
     held: Mapping[int, int],
-    limits: Mapping[int, int] = MappingProxyType({}),
+    limits: Limits = MappingProxyType({}),
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():
@@ -79,7 +81,8 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
         most=unit.workers.request.max_per_host if unit.workers.request else None,
         held=held,
-        limits=limits,
+        limits=tree.by_leaf(limits.get(unit.workers.name, {})),
+        leader_limits=tree.by_leaf(limits.get(unit.leader.name, {})) if unit.leader else {},
     )
     return tree.counts(demand), kind
 

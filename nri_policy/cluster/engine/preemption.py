@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.usage import Usage
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 
@@ -45,8 +44,6 @@ class _Search:
     def __init__(self, engine: Engine, group: PlacementGroup) -> None:
         self._trial = engine.fork()
         self._group = group
-        self._freed: dict[Key, list[Usage]] = {}
-        self._out: set[Key] = set()
 
     def find(self, order: Sequence[Key]) -> list[Key] | None:
         if self._fits_without():
@@ -82,10 +79,5 @@ class _Search:
         return high
 
     def _fits_without(self, *groups: Key) -> bool:
-        wanted = {*groups}
-        for key in wanted - self._freed.keys():
-            self._freed[key] = self._trial.usages_to_free(*key)
-        self._trial.free([each for key in self._out - wanted for each in self._freed[key]], -1)
-        self._trial.free([each for key in wanted - self._out for each in self._freed[key]])
-        self._out = wanted
+        self._trial.take_out(groups)
         return self._trial.place(self._group, explain=False).state == "Placed"

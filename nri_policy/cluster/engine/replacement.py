@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.message import no_domains
-from nri_policy.cluster.engine.placement import assignment, search
+from nri_policy.cluster.engine.placement import Limits, assignment, search
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
@@ -36,7 +36,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     implied: bool,
     paths: Mapping[str, Path],
     more: Mapping[str, int],
-    limits: Mapping[str, Mapping[str, int]],
+    limits: Limits,
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 

@@ -25,9 +25,11 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Rows, Vector, arrange, index
+from nri_policy.native._domains import Mask, Rows, Vector, arrange, index
 
 MAX_COUNTS = 16  # that are kept; the least recently used go first
+
+_FULL = 1  # the code of leaves that take no leader; nobody reads it
 
 _ANYWHERE = PodSpec()
 
@@ -44,7 +46,8 @@ class Demand(Struct, frozen=True, kw_only=True):
     leader_kind: Filter | None = None
     most: int | None = None  # on a host
     held: Mapping[int, int] = {}  # leaf -> pods there that count for that
-    limits: Mapping[int, int] = {}  # leaf -> pods that it takes at most, where leaves are hosts
+    limits: Mapping[int, int] = {}  # leaf of a host, the first of its zones -> pods, at most
+    leader_limits: Mapping[int, int] = {}  # the same for the leader
 
     def key(self) -> object:
         """Return what is equal for demands without limits that are."""
@@ -306,7 +309,7 @@ class Tree:
 
         With limits nothing is kept: those of the next group are others.
         """
-        if demand.limits:
+        if demand.limits or demand.leader_limits:
             return self.count_once(demand)
         key = demand.key()
         found = self._counts.get(key)
@@ -325,7 +328,7 @@ class Tree:
         """Return new counts, only of the leaves *within*."""
         leaves = range(self.shape.domains.leaves) if within is None else within
         hosts, host_of = self._of_hosts(demand)
-        leader, leader_kind = demand.leader, demand.leader_kind
+        leader = demand.leader
         return Counts(
             self.rows,
             Vector(self.rows, with_place(demand.pod)),
@@ -334,7 +337,7 @@ class Tree:
             slice_level=demand.slice_level,
             inner=demand.inner,
             leader=None if leader is None else Vector(self.rows, with_place(leader)),
-            leader_mask=None if leader_kind is None else leader_kind.mask,
+            leader_mask=self._leader_mask(demand),
             low=leaves.start,
             high=leaves.stop,
             hosts=hosts,
@@ -354,6 +357,21 @@ class Tree:
         for leaf, limit in demand.limits.items():
             found[leaf] = min(found[leaf], limit)
         return found
+
+    def _leader_mask(self, demand: Demand) -> Mask | None:
+        """Return which leaves a leader may use, of those that take it."""
+        if demand.leader_kind is None:
+            return None
+        mask = demand.leader_kind.mask
+        full = [leaf for leaf, limit in demand.leader_limits.items() if limit < 1]
+        if not full or not self.shape.by_host:
+            return mask
+        made = Mask(self.shape.domains.leaves, scored=False)
+        for leaf in range(self.shape.domains.leaves):
+            made.set(leaf, mask.get(leaf))
+        for leaf in full:
+            made.set(leaf, _FULL)
+        return made
 
     def _of_hosts(self, _demand: Demand) -> tuple[Counts | None, list[int] | None]:
         """Return the counts of the hosts that leaves are in, and the host of each leaf."""

@@ -33,8 +33,7 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     status: GroupStatus
     levels: list[str]  # of the values of its parts
     parts: list[DomainPods]
-    refused: dict[str, int] = {}  # pods that nodes would refuse there, by pod set
-    notes: list[str] = []  # why
+    notes: list[str] = []  # what people should know of it
 
 
 def take_in(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from msgspec.structs import replace
+
 from nri_policy.cluster.engine.shape import Path, Shape
 from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
@@ -19,7 +21,7 @@ from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.objects.zone import NodeZones, Zone, zones_of
 from nri_policy.cluster.objects.zone_parts import parts_of, whole
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Rows
+from nri_policy.native._domains import Mask, Rows
 
 
 class ZoneTree(Tree):
@@ -171,13 +173,16 @@ class ZoneTree(Tree):
             self.hosts.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
 
     def _limits(self, demand: Demand) -> list[int] | None:
-        limits = super()._limits(demand)
+        limits = super()._limits(replace(demand, limits={}))  # they are of hosts
         if limits is None and self._parts:
             limits = [MAX_COUNT] * self.shape.domains.leaves
         for leaf, parts in self._parts.items():
             assert limits is not None  # there are parts
             limits[leaf] = min(limits[leaf], whole(parts, demand.pod))
         return limits
+
+    def _leader_mask(self, demand: Demand) -> Mask | None:
+        return super()._leader_mask(replace(demand, leader_limits={}))  # they are of hosts
 
     def _of_hosts(self, demand: Demand) -> tuple[Counts, list[int]]:
         hosts, last = self.hosts, len(self.shape.topology.levels) - 1
@@ -197,6 +202,8 @@ class ZoneTree(Tree):
             leader_kind=leader_kind and hosts.filter_of(leader_kind.spec, leader_kind.tolerations),
             most=demand.most,
             held=held,
+            limits={host_of[leaf]: most for leaf, most in demand.limits.items()},
+            leader_limits={host_of[leaf]: most for leaf, most in demand.leader_limits.items()},
         )
         return hosts.counts(of_hosts), host_of
 

@@ -6,8 +6,8 @@ an attempt is promised in the engine at once, and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Generator, Iterator
+from math import inf
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
-from nri_policy.cluster.numa.alignment import Alignment, ForkOf
+from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
@@ -39,20 +39,20 @@ class Attempts:
         now: Callable[[], float],
         *,
         engine: Engine,
-        fork_of: ForkOf,
+        zones: LiveZones,
         groups: SeenGroups,
         members: Members,
         occupancy: Occupancy,
         changes: PodChanges,
         problems: Problems,
     ) -> None:
-        self.waiting = WaitingGroups(engine, self._find)
+        self.waiting = WaitingGroups(engine)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._now = now
         self._engine = engine
-        self._fork_of = fork_of
-        self._alignment = Alignment(engine, fork_of)
+        self._zones = zones
+        self._freed = 0  # promises that had ended when groups were tried last
         self._groups = groups
         self._members = members
         self._occupancy = occupancy
@@ -60,6 +60,7 @@ class Attempts:
         self._problems = problems
         self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
+        self._left = -inf  # when a pod of a group without places was gone
 
     def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
         """Take in a pod of a group, or of none; *ends*: it was running when it was seen last."""
@@ -69,33 +70,33 @@ class Attempts:
             self._ending[key] = group
         if ends and group is not None and pod.node and pod.phase == "Failed":
             self._crashes.add(group, pod.node)
+        if ends:
+            self._note_end(group)
 
-    def remove_pod(self, key: Key) -> None:
-        """Take in that a pod went."""
-        self._ending.pop(key, None)
+    def remove_pod(self, pod: Pod | None, group: Key | None) -> None:
+        """Take in that a pod went, as far as it was known, of a group or of none."""
+        if pod is not None:
+            self._ending.pop((pod.namespace, pod.name), None)
+            if pod.node:
+                self._note_end(group)
         self.queue.note_change()
+
+    def _note_end(self, group: Key | None) -> None:
+        """Note when pods of groups that have left their places were gone."""
+        known = None if group is None else self._engine.groups.get(group)
+        if known is not None and not known.status.assignments:
+            self._left = self._now()
 
     def hold(self) -> None:
         """See anew for which groups hosts are set aside."""
         self.waiting.hold(self._now(), lambda key: self._groups[key].group)
 
     def begin_step(self) -> None:
-        """See zones and places anew: until the next step only our own decisions change them."""
-        self._alignment = Alignment(self._engine, self._fork_of)
-
-    def _find(
-        self,
-        engine: Engine,
-        group: PlacementGroup,
-        failures: Mapping[str, int] = MappingProxyType({}),
-        more: Mapping[str, int] = MappingProxyType({}),
-    ) -> GroupStatus:
-        return self._alignment.place(engine, group, failures, more)[0]
-
-    def _take_in(self, group: PlacementGroup) -> None:
-        """Count the places of a group as it is now: they are promised from now on, or free."""
-        self._engine.set_group(group)
-        self._alignment.add(group)
+        """See whether places in zones are free by now that were promised to somebody."""
+        self._zones.expire()
+        if self._zones.freed != self._freed:
+            self._freed = self._zones.freed
+            self.queue.note_change()
 
     def place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""
@@ -116,21 +117,26 @@ class Attempts:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
-            self._take_in(placed)
+            self._engine.set_group(placed)
             yield WriteStatus(placed, seen.revision)
             yield Notice(key, "Placed", "")
         else:
             leaving = False
             if self._engine.settings.groups.preemption and not hopeless:
-                if not self._is_somebody_leaving() and not (yield from self._preempt(key, asked)):
+                leaving = self._is_somebody_leaving() or self._waits_for_reports(status)
+                if not leaving and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
-                leaving = self._is_somebody_leaving()
+                leaving = leaving or self._is_somebody_leaving()
             self.queue.note_refusal(key, hopeless=hopeless, holds=leaving)
-            self.statistics.tries["unplaceable" if hopeless else "no room"] += 1
-            state = "Unplaceable" if hopeless else "Waiting"
+            no_room = "no room in zones" if status.conditions else "no room"
+            self.statistics.tries["unplaceable" if hopeless else no_room] += 1
+            status = replace(
+                status,
+                state="Unplaceable" if hopeless else "Waiting",
+                reserved=[*self.waiting.reserved(key)],
+            )
             standing = "" if hopeless else self.waiting.standing(key, asked)
-            reserved = [*self.waiting.reserved(key)]
-            yield from self._problems.tell(seen, state, status.message, standing, reserved)
+            yield from self._problems.tell(seen, status, standing)
 
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
@@ -151,7 +157,7 @@ class Attempts:
                 group.status, assignments=found.assignments, given_back=given_back, message=""
             )
             grown = with_status(group, status)
-            self._take_in(grown)
+            self._engine.set_group(grown)
             yield WriteStatus(grown, seen.revision)
             yield Notice(key, "Placed", "")
             return
@@ -175,15 +181,14 @@ class Attempts:
             return False
         if keys:
             then = self._engine.fork()
-            for key in keys:
-                then.free(then.usages_to_free(*key))
+            then.take_out(keys)
             self.waiting.reserve(own, hosts_named(then.place(group), then))
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(
                 self._groups[key].group, GroupStatus(message=message, evicted="Preempted")
             )
-            self._take_in(lost)
+            self._engine.set_group(lost)
             self._occupancy.recount(key, lost)
             self.statistics.preemptions += 1
             yield WriteStatus(lost, self._groups[key].revision)
@@ -202,6 +207,10 @@ class Attempts:
             for each in self._groups.under_way()
         )
 
+    def _waits_for_reports(self, status: GroupStatus) -> bool:
+        """Whether only zones refuse a group, of which nodes may still report pods that went."""
+        return bool(status.conditions) and self._now() < self._left + REPORT_SECONDS
+
     def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
         """Try to place anew what failed hosts had of a group; the rest stays."""
         group = seen.group
@@ -210,7 +219,7 @@ class Attempts:
             return  # a pod may be on its way to a place that the group would not have any more
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         try:
-            found = self._find(self._engine, with_status(group, degraded))
+            found = self._engine.place(with_status(group, degraded))
         except DocumentError as error:
             found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
@@ -231,7 +240,7 @@ class Attempts:
             status, reason = replace(degraded, message=found.message), "Degraded"
         if status != group.status and not self._groups.is_under_way(key):
             changed = with_status(group, status)
-            self._take_in(changed)
+            self._engine.set_group(changed)
             self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"

@@ -25,7 +25,6 @@ from math import inf
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.attempts import Attempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.members import Members
@@ -45,7 +44,8 @@ from nri_policy.cluster.groups.writes import (
     pod_of,
     with_status,
 )
-from nri_policy.cluster.numa.alignment import ForkOf
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import Condition, GroupStatus, PlacementGroup, disagreement
 from nri_policy.cluster.objects.kueue import GROUP_PREFIX
 from nri_policy.cluster.objects.membership import Job, PodGroup
@@ -70,10 +70,10 @@ class Controller:
         settings: ClusterSettings,
         view: ClusterView,
         now: Callable[[], float],
-        fork_of: ForkOf,
+        zones: LiveZones,
     ) -> None:
-        """Place groups on the nodes of *view*, whose zones come from *fork_of*."""
-        self.engine = Engine(settings, view)
+        """Place groups on the nodes of *view*, and in their *zones*."""
+        self.engine = AlignedEngine(settings, view, lambda: zones)
         self.members = Members()
         self._occupancy = Occupancy(self.engine, self.members)
         self._changes = PodChanges(self.engine, self._occupancy, now)
@@ -85,7 +85,7 @@ class Controller:
         self.attempts = Attempts(
             now,
             engine=self.engine,
-            fork_of=fork_of,
+            zones=zones,
             groups=self.groups,
             members=self.members,
             occupancy=self._occupancy,
@@ -180,9 +180,9 @@ class Controller:
         """Take in that a pod went."""
         key = (namespace, name)
         self._changes.remove(key)
-        self.attempts.remove_pod(key)
         self.problems.forget(key)
-        group = self.members.remove_pod(key)
+        pod, group = self.members.pod(key), self.members.remove_pod(key)
+        self.attempts.remove_pod(pod, group)
         if group is not None:
             self._dirty[group] = None
         self.engine.remove_pod(namespace, name)

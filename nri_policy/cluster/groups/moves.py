@@ -24,11 +24,9 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
-from nri_policy.cluster.numa.alignment import Alignment, Refusals
-from nri_policy.cluster.numa.answers import notes_of
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.numa.answers import notes_of, notes_of_zones
 from nri_policy.cluster.numa.host_fit import host_reason
-from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
@@ -36,7 +34,6 @@ from nri_policy.cluster.objects.movable import is_movable
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.request import Unplaceable, units
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot
-from nri_policy.foundation.wording import counted
 
 MOST_MOVES = 10  # unless somebody asks for another number
 _TRIES = 100  # pods that turn out to have to stay
@@ -62,12 +59,11 @@ class MovePlan(Struct, frozen=True, rename="camel"):
     moves: list[Move]
     movable: int  # pods that could move
     staying: dict[str, int]  # pods that were to be movable, by why they are not
-    refused: dict[str, int] = {}  # pods that nodes would refuse at their places, by pod set
-    notes: list[str] = []  # why, or which nodes were left out for it
+    notes: list[str] = []  # what people should know of the group
 
 
 def plan_moves(
-    engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int = MOST_MOVES
+    engine: AlignedEngine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int = MOST_MOVES
 ) -> MovePlan:
     """Return the fewest moves, *most* at most, that are found after which *group* fits.
 
@@ -76,9 +72,8 @@ def plan_moves(
     if group.status.assignments:
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
     movable, staying = movable_pods(engine, snapshot)
-    search = _Search(engine, group, live_zones(snapshot, engine.settings), most)
+    search = _Search(engine, group, most)
     status, moves = search.find(movable, snapshot.budgets)
-    refusals = search.refusals(status, moves)
     return MovePlan(
         namespace=group.namespace,
         name=group.name,
@@ -86,8 +81,7 @@ def plan_moves(
         moves=moves,
         movable=len(movable),
         staying=dict(sorted(staying.items())),
-        refused=refusals.pods,
-        notes=[*notes_of(engine, group), *refusals.notes],
+        notes=[*notes_of(engine, group), *notes_of_zones(engine, group, status)],
     )
 
 
@@ -132,14 +126,11 @@ class _StaysError(Exception):
 
 
 class _Search:
-    def __init__(self, engine: Engine, group: PlacementGroup, zones: LiveZones, most: int) -> None:
+    def __init__(self, engine: AlignedEngine, group: PlacementGroup, most: int) -> None:
         ahead = standing(engine, group).set_aside.values()
-        self._open = engine.without_nodes({host for hosts in ahead for host in hosts})
-        self._engine = self._open  # for the group: less what could never take its pods
-        self._left_out = ""  # how many these are, and why one of them
+        self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
         self._group = group
-        self._zones = zones
-        self._alignment = Alignment(self._open, zones.fork)
+        self._zones = engine.zones().fork([*engine.nodes])
         self._most = most
         self._units = [unit for unit in units(group) if unit.workers.count]
         self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
@@ -148,10 +139,9 @@ class _Search:
         self, movable: Sequence[Pod], budgets: Sequence[Budget]
     ) -> tuple[GroupStatus, list[Move]]:
         """Return what would come of the group, and the moves for that."""
-        now, _ = self._alignment.place(self._open, self._group)
+        now = self._engine.place(self._group)
         if now.state == "Placed":
             return now, []
-        self._leave_out()
         pods = [*movable]
         for _ in range(_TRIES):
             try:
@@ -159,30 +149,6 @@ class _Search:
             except _StaysError as stays:
                 pods.remove(stays.pod)
         return now, []
-
-    def refusals(self, status: GroupStatus, moves: Sequence[Move]) -> Refusals:
-        """Return what nodes would refuse of what was found, or which were left out for it."""
-        if not status.assignments:
-            return Refusals({}, [self._left_out] if self._left_out else [])
-        # what moves is in the zones still, so that they count as empty then
-        group = replace(self._group, status=status) if moves else self._group
-        return self._alignment.check(group, status)
-
-    def _leave_out(self) -> None:
-        """Keep the group off nodes that refuse the pods of all its pod sets even if empty."""
-        nodes = self._open.view.nodes
-        refused = dict.fromkeys(nodes, "")
-        for unit in reversed(self._units):
-            for pod_set in reversed(unit.pod_sets):
-                left = (nodes[name] for name in refused)
-                refused = self._alignment.refused_when_empty(left, pod_set.template.spec)
-        if refused:
-            first, why = next(iter(refused.items()))
-            self._left_out = (
-                f"no pod is to move for {counted(len(refused), 'node')}, which would refuse the"
-                f" group's pods even when empty, aligning pods to one NUMA node ({first}: {why})"
-            )
-            self._engine = self._open.without_nodes(refused)
 
     def _enough(
         self, pods: Sequence[Pod], budgets: Sequence[Budget]
@@ -192,9 +158,8 @@ class _Search:
             if self._fits_without(chosen):
                 needed = self._needed(chosen)
                 _check_budgets(needed, budgets)
-                status = self._without(needed).place(self._group)
-                trial = self._open.fork()
-                self._take_out(trial, needed)
+                trial = self._without(needed)
+                status = trial.place(self._group)
                 return status, self._places(trial, status, needed)
         return None
 
@@ -210,15 +175,12 @@ class _Search:
     def _fits_without(self, pods: Sequence[Pod]) -> bool:
         return bool(self._without(pods).place(self._group).assignments)
 
-    def _without(self, pods: Iterable[Pod]) -> Engine:
+    def _without(self, pods: Iterable[Pod]) -> AlignedEngine:
         """Return a fork in which these are out of the cluster."""
         trial = self._engine.fork()
-        self._take_out(trial, pods)
-        return trial
-
-    def _take_out(self, trial: Engine, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            trial.occupy(pod.node, trial.kind(pod.spec.effective()), -1)
+            trial.end(pod)
+        return trial
 
     def _choices(self, pods: Sequence[Pod]) -> Iterator[list[Pod]]:
         """Yield what to try, fewest pods first: each a choice with most room in a domain."""
@@ -255,8 +217,9 @@ class _Search:
         trial = self._engine.fork()
         for number in range(max((len(own) for own in on_node.values()), default=-1) + 1):
             if number:
-                gone = (own[number - 1] for own in on_node.values() if len(own) >= number)
-                self._take_out(trial, gone)
+                for own in on_node.values():
+                    if len(own) >= number:
+                        trial.end(own[number - 1])
             rooms = [Room(trial, unit) for unit in self._units]
             for node, own in on_node.items():
                 if number <= len(own):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
 from nri_policy.cluster.groups.writes import Notice, Write, WriteStatus, with_status
+from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.metadata import Key
 
 
@@ -21,28 +22,26 @@ class Problems:
     def tell(
         self,
         seen: SeenGroup,
-        state: str,
-        message: str,
+        found: GroupStatus,
         standing: str = "",
-        reserved: Sequence[str] = (),
     ) -> Iterator[Write]:
         """Yield the status that says why a group waits, and an Event, unless they are said.
 
-        The status has its *standing*, too, which changes often, and which hosts are *reserved*.
+        It is what was *found*, and the group's *standing*, which changes often.
         """
         group = seen.group
         key = (group.namespace, group.name)
         status = replace(
             group.status,
-            state=state,
-            message="; ".join(each for each in (standing, message) if each),
-            reserved=[*reserved],
-            conditions=[],
+            state=found.state,
+            message="; ".join(each for each in (standing, found.message) if each),
+            reserved=found.reserved,
+            conditions=found.conditions,
         )
         if status != group.status and not self._groups.is_under_way(key):
             yield WriteStatus(with_status(group, status), seen.revision)
-        if self.say(key, message):
-            yield Notice(key, state, message)
+        if self.say(key, found.message):
+            yield Notice(key, found.state, found.message)
 
     def say(self, key: Key, problem: str) -> bool:
         """Note what a group lacks; return whether that is news."""

@@ -149,7 +149,7 @@ class Progress:
             if resized is not None:
                 yield WriteSpec(resized, seen.revision, resized=True)
             elif members or group.status.state != "Unplaceable":  # else it says why they had to go
-                yield from self._problems.tell(seen, "Waiting", str(problem))
+                yield from self._problems.tell(seen, GroupStatus(message=str(problem)))
         else:
             if members:
                 self._put(key, group, members)

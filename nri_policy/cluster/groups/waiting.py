@@ -29,18 +29,14 @@ from nri_policy.foundation.wording import counted
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
 MAX_SHAPES = 1000  # of which it is known whether they fit into an empty cluster
 
-# where a group is placed, with failures and more pods: as `Engine.place` does it
-Place = Callable[[Engine, PlacementGroup, Mapping[str, int], Mapping[str, int]], GroupStatus]
-
 
 class WaitingGroups:
     """The queue of groups, and the hosts that are set aside for some of them."""
 
-    def __init__(self, engine: Engine, place: Place = Engine.place) -> None:
-        """Place groups in *engine*, which may know nodes already, or in forks of it by *place*."""
+    def __init__(self, engine: Engine) -> None:
+        """Place groups in *engine*, which may know nodes already."""
         self.queue: Queue[Key] = Queue()
         self._engine = engine
-        self._place = place
         self._reservations = Reservations(engine)
         self._empty = self._reservations.empty
         self._hosts: dict[Key, tuple[str, ...]] = {}  # by holder
@@ -139,7 +135,7 @@ class WaitingGroups:
         aside = self._aside(key)
         engine = self._without(aside)
         if more or failures or _is_spread(group):
-            found = self._place(engine, group, failures, more)
+            found = engine.place(group, failures, more)
             if not found.assignments and _counts_others(group):
                 self._counting.add(key)
             return self._seen(key, found)
@@ -149,7 +145,7 @@ class WaitingGroups:
         refused = self._refused.get(shape)
         if refused is not None:
             return refused
-        found = self._place(engine, group, failures, more)
+        found = engine.place(group, failures, more)
         if not found.assignments:
             self._refused[shape] = found
         return self._seen(key, found)

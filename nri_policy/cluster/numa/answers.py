@@ -15,58 +15,69 @@ from nri_policy.cluster.engine.explanation import Explanation, explain
 from nri_policy.cluster.engine.message import by_reason, left_out_text
 from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
-from nri_policy.cluster.numa.alignment import Alignment, ForkOf, Refusals
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.objects.annotations import SLICE_LEVEL, SLICE_SIZE
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.objects.numa_node import NODE_TYPE
 from nri_policy.cluster.objects.request import requested
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.objects.spread_preferences import read_preferences
-from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import counted, did_you_mean, quoted
+
+_HINT = (
+    f'ask for whole zones ({SLICE_LEVEL}: {ZONE_LEVEL}{NODE_TYPE}, {SLICE_SIZE}: "1"), or see'
+    ' "cluster fit"'
+)
 
 
 def try_groups(
-    engine: Engine,
+    engine: AlignedEngine,
     groups: Iterable[PlacementGroup],
-    fork_of: ForkOf,
     failures: Mapping[str, int] = MappingProxyType({}),
 ) -> list[TriedGroup]:
     """Place *groups* one after another: *engine*, a fork, takes in each. Raises DocumentError.
 
-    *failures* are recent ones of their pods, by node. Zones come from *fork_of*.
+    *failures* are recent ones of their pods, by node.
     """
-    alignment = Alignment(engine, fork_of)
     tried = []
     for group in groups:
-        using = without_reserved(engine, standing(engine, group))
-        status, refusals = alignment.place(using, group, failures)
-        found = take_in(engine, group, status)
-        alignment.add(replace(group, status=status))
-        notes = [*notes_of(engine, group), *_notes_of_zones(alignment, group, status, refusals)]
+        status = without_reserved(engine, standing(engine, group)).place(group, failures)
+        notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
         if status.state != "Placed":
             notes += _left_out(engine, group)
-        tried.append(replace(found, refused=refusals.pods, notes=notes))
+        tried.append(replace(take_in(engine, group, status), notes=notes))
     return tried
 
 
-def explain_group(engine: Engine, group: PlacementGroup, fork_of: ForkOf) -> Explanation:
-    """Return why *group* fits or not; nothing changes. Raises DocumentError.
-
-    Zones come from *fork_of*.
-    """
-    alignment = Alignment(engine, fork_of)
-    found = explain(engine, group, lambda using, asked: alignment.place(using, asked)[0])
-    refusals = alignment.check(group, found.status)
-    notes = [*notes_of(engine, group), *_notes_of_zones(alignment, group, found.status, refusals)]
+def explain_group(engine: AlignedEngine, group: PlacementGroup) -> Explanation:
+    """Return why *group* fits or not; nothing changes. Raises DocumentError."""
+    found = explain(engine, group)
+    refusals = engine.check(group)  # of a group that has no places: nothing
+    notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
+    notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
     notes += _left_out(engine, group)
     return replace(found, refused=refusals.pods, notes=notes)
 
 
-def _notes_of_zones(
-    alignment: Alignment, group: PlacementGroup, status: GroupStatus, refusals: Refusals
+def notes_of_zones(
+    engine: AlignedEngine, group: PlacementGroup, status: GroupStatus
 ) -> Iterator[str]:
-    """Yield what nodes refuse where a group is, or would refuse of one without places."""
-    yield from refusals.notes
-    if not status.assignments:
-        yield from alignment.too_small(group)
+    """Yield what zones that are too small mean for a group that has no places, and what helps."""
+    name = f"{group.namespace}/{group.name}"
+    if status.conditions:
+        yield f"{name}: {_HINT}"
+    elif not status.assignments:
+        nodes = engine.nodes
+        for each in group.pod_sets:
+            refused = engine.too_small(each.template.spec) if each.count else {}
+            if refused:
+                node, why = next(iter(refused.items()))
+                yield (
+                    f"{name}, pod set {each.name}: {len(refused)} of {counted(len(nodes), 'node')}"
+                    f" would refuse its pods even when empty, as they align pods to one NUMA node"
+                    f" ({node}: {why})"
+                )
 
 
 def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
@@ -123,5 +134,5 @@ def verdict(status: GroupStatus, refused: Mapping[str, int]) -> str:
     if not left:
         return status.message or "it fits"
     if left == pods:
-        return "its hosts have room, but would refuse all of its pods"
-    return f"{pods - left} of {pods} pods fit; their hosts would refuse the others"
+        return "it has its places, but their hosts would refuse all of its pods"
+    return f"it has its places, but their hosts would refuse {left} of {pods} pods"

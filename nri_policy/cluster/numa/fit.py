@@ -63,7 +63,7 @@ class NumaFit:
         self._nodes: list[NumaNode | None] = []
         self._free: list[int] = []
         self._generations = array("Q")  # by slot: the generation of its last change
-        self._generation = 0
+        self.generation = 0  # counts the changes of nodes
         self._answers: OrderedDict[NumaRequest, Answer] = OrderedDict()
         self._known_resources = 0
         self.configure(settings)
@@ -82,9 +82,9 @@ class NumaFit:
             if slot == len(self._nodes):
                 self._nodes.append(None)
                 self._generations.append(0)
-        self._generation += 1
+        self.generation += 1
         self._nodes[slot] = node
-        self._generations[slot] = self._generation
+        self._generations[slot] = self.generation
 
     def remove(self, name: str) -> None:
         """Forget a node, if it is known."""
@@ -109,7 +109,7 @@ class NumaFit:
             if len(self._answers) == MAX_KEPT:
                 self._answers.popitem(last=False)
         self._answers[request] = answer
-        if answer.generation != self._generation:
+        if answer.generation != self.generation:
             missing = bytes(len(self._nodes) - len(answer.verdicts))
             answer.verdicts += missing
             answer.scores += missing
@@ -122,7 +122,7 @@ class NumaFit:
                 self._generations,
                 answer.generation,
             )
-            answer.generation = self._generation
+            answer.generation = self.generation
         return answer
 
     def request(self, pod: Pod) -> NumaRequest:

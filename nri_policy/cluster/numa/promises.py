@@ -23,11 +23,13 @@ another one, which are promised to others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from nri_policy.cluster.numa.fit import NumaFit, common_zone, reason
-from nri_policy.cluster.objects.document import CPU
+from nri_policy.cluster.numa.freed_zones import Held, without_pods
+from nri_policy.cluster.objects.document import CPU, Amounts
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_node import zone_id, zone_name
@@ -165,18 +167,47 @@ class LiveZones:
         """Return what the filter says of a pod on a node."""
         return self.fits.ask(request).verdicts[self.fits.slots[node]]
 
-    def fork(self, nodes: Collection[str]) -> LiveZones:
-        """Return one of these *nodes* to try things in: what comes to it, this one never sees."""
+    def fork(
+        self, nodes: Collection[str], ended: Mapping[str, Sequence[Pod]] = MappingProxyType({})
+    ) -> LiveZones:
+        """Return one of these *nodes* to try things in: what comes to it, this one never sees.
+
+        Pods that are *ended*, by node, have nothing in it any more.
+        """
         view = self.view
         zones = {name: view.zones[name] for name in nodes if name in view.zones}
         own = ClusterView({name: view.nodes[name] for name in nodes}, zones, view.stale)
-        made = LiveZones(self.fits.settings, own, self._now)
+        made = LiveZones(self.fits.settings, ClusterView(), self._now)
+        made.view, made.fits.reader = own, self.fits.reader
         for name in nodes:
-            for promise in self._promised.get(name, {}).values():
-                made.promises[promise.pod] = promise
-                made._promised.setdefault(name, {})[promise.pod] = promise
-            made._put(name)
+            gone = {(pod.namespace, pod.name): pod for pod in ended.get(name, ())}
+            for key, promise in self._promised.get(name, {}).items():
+                if key not in gone:
+                    made.promises[key] = promise
+                    made._promised.setdefault(name, {})[key] = promise
+            made._reported[name] = self._reported[name]
+            counted = [pod for key, pod in gone.items() if key not in self.promises]
+            if counted and name in zones:
+                held = [each for pod in counted for each in self.held(name, pod)]
+                zones[name] = without_pods(zones[name], held)
+                made._read(name)
+            else:
+                made._put(name)
         return made
+
+    @property
+    def generation(self) -> int:
+        """What counts the changes of what zones have left."""
+        return self.fits.generation
+
+    @property
+    def freed(self) -> int:
+        """How many promises have ended whose pods have not come to their places."""
+        return self.ended.total() - self.ended["reported"]
+
+    def promised_on(self, node: str) -> Collection[Promise]:
+        """Return what is promised of a node."""
+        return self._promised.get(node, {}).values()
 
     def bind(self, pod: Pod, node: str) -> str | None:
         """Promise *pod* its place where it is about to be bound; return the zone's name, if one.
@@ -322,26 +353,40 @@ class LiveZones:
 
     def _takes(self, name: str, request: NumaRequest, zone: int | None) -> list[Take]:
         """Return what a pod that was sent to *zone*, or to none, takes in all or by container."""
+        find = self.fits.reader.resources.find
+        takes: list[Take] = []
+        for own, shared in self._amounts(name, request):
+            if own:
+                takes.append((zone, {find(resource): amount for resource, amount in own.items()}))
+            if shared:
+                takes.append((self._whole(name) if zone is None else zone, {find(CPU): shared}))
+        return takes
+
+    def held(self, name: str, pod: Pod) -> tuple[Held, ...]:
+        """Return what a pod has that a node's report counts."""
+        zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
+        return tuple(
+            Held(zone, tuple((own | ({CPU: shared} if shared else {})).items()))
+            for own, shared in self._amounts(name, self.fits.request(pod))
+            if own or shared
+        )
+
+    def _amounts(self, name: str, request: NumaRequest) -> Iterator[tuple[Amounts, int]]:
+        """Yield what a pod has on a node, in all or by container: its own, and shared CPU."""
         node = self._reported.get(name)
         if node is not None and node.by_pod:
             steps = request.steps[:1]
         else:
             steps = tuple(each for each in request.steps if each.verdict in (CONTAINER, SIDECAR))
-        find = self.fits.reader.resources.find
         shares = self._shares(name, request)
-        takes: list[Take] = []
         for step in steps:
             asked = {resource: amount for resource, amount in step.amounts if amount}
             own = {
-                find(resource): amount
+                resource: amount
                 for resource, amount in asked.items()
                 if request.qos == GUARANTEED or not is_shared(resource)
             }
-            if own:
-                takes.append((zone, own))
-            if shares and CPU in asked:
-                takes.append((self._whole(name) if zone is None else zone, {find(CPU): asked[CPU]}))
-        return takes
+            yield own, asked.get(CPU, 0) if shares else 0
 
     def _whole(self, name: str) -> int | frozenset[int]:
         """Return the NUMA nodes of the widest zone of a node, or its only one."""

@@ -6,7 +6,7 @@ What kube-scheduler decides before it asks about zones counts here as well, for 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -46,25 +46,21 @@ def node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings) ->
     return rows_of(zones, pod, used)
 
 
-def live_zones(
-    snapshot: ClusterSnapshot, settings: ClusterSettings, only: Collection[str] | None = None
-) -> LiveZones:
-    """Return the zones of all nodes or *only* some, as the extender sees them.
+def live_zones(snapshot: ClusterSnapshot, settings: ClusterSettings) -> LiveZones:
+    """Return the zones of all nodes, as the extender sees them.
 
     What bound pods are promised that do not run yet is taken off, as far as their nodes have not
     reported them.
     """
-    chosen = {each.name for each in snapshot.nodes} if only is None else {*only}
-    cluster = Cluster(each for each in snapshot.nodes if each.name in chosen)
+    cluster = Cluster(snapshot.nodes)
     zones = LiveZones(settings.extender, cluster.view, lambda: 0.0)
     cluster.follow(zones)
     for pod in snapshot.pods:
-        if pod.node in chosen:
+        if pod.node in cluster.view.nodes:
             zones.set_pod(pod)
     for report in snapshot.zones:
-        if report.node in chosen:
-            cluster.set_zones(report)
-    for name in snapshot.stale & chosen:
+        cluster.set_zones(report)
+    for name in snapshot.stale:
         cluster.remove_zones(name, stale=True)
     return zones
 

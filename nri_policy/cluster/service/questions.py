@@ -6,7 +6,7 @@ import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import find_group
-from nri_policy.cluster.numa.alignment import ForkOf
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.answers import explain_group, try_groups
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
@@ -15,21 +15,21 @@ from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.foundation.wording import quoted
 
 
-def answer_place(engine: Engine, fork_of: ForkOf, body: bytes) -> bytes:
+def answer_place(engine: AlignedEngine, body: bytes) -> bytes:
     """Return where each of the groups in a list of objects would go, one after another."""
     groups = _groups(read_json(body))
     try:
-        return msgspec.json.encode(try_groups(engine.fork(), groups, fork_of))
+        return msgspec.json.encode(try_groups(engine.fork(), groups))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 
 
-def answer_explain(engine: Engine, fork_of: ForkOf, body: bytes) -> bytes:
+def answer_explain(engine: AlignedEngine, body: bytes) -> bytes:
     """Return the explanation of a group: one in a list of objects, or the name of a known one."""
     given = read_json(body)
     group = _find_known(engine, given) if isinstance(given, str) else _one(_groups(given))
     try:
-        return msgspec.json.encode(explain_group(engine, group, fork_of))
+        return msgspec.json.encode(explain_group(engine, group))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 

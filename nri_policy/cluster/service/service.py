@@ -13,10 +13,10 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.groups.silence import Silence
 from nri_policy.cluster.numa.admission import NumaAdmission
+from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
 from nri_policy.cluster.numa.promises import LiveZones, NoRoomError
 from nri_policy.cluster.numa.service_spread import ServiceSpread
@@ -70,7 +70,7 @@ class Service:
         self.lease = None if lease is None else Lease(client, lease, now)
         self.settings = LiveSettings(settings, file, self._configure)
         self.controller = (
-            Controller(settings, self.cluster.view, now, self.zones.fork) if groups else None
+            Controller(settings, self.cluster.view, now, self.zones) if groups else None
         )
         self.silence = Silence(client, self._leads, now) if readiness else None
         self.admission = NumaAdmission(self.zones) if kueue else None
@@ -132,10 +132,10 @@ class Service:
             return self.verbs.fit(body)
 
         async def of_place(body: bytes) -> bytes:
-            return answer_place(self._engine(), self.zones.fork, body)
+            return answer_place(self._engine(), body)
 
         async def of_explain(body: bytes) -> bytes:
-            return answer_explain(self._engine(), self.zones.fork, body)
+            return answer_explain(self._engine(), body)
 
         return Answers(
             verbs={
@@ -269,7 +269,7 @@ class Service:
             lost.add_metric([kind], seconds)
         yield lost
 
-    def _engine(self) -> Engine:
+    def _engine(self) -> AlignedEngine:
         """Return the engine of groups; raises BadRequestError where there is no answer."""
         if self.controller is None:
             raise BadRequestError("it places no groups: it runs without --groups")

@@ -255,7 +255,11 @@ def test_an_explanation_has_amounts_and_hosts(tmp_path: Path, form: str) -> None
         "podSets"
     ]
     assert found["asks"] == {"cpu": 3000, "memory": 8 << 30}
-    assert found["examples"]['resource "cpu"'] == {"leaves": ["n2", "n1"], "left": 2000}
+    assert found["examples"]['resource "cpu"'] == {
+        "leaves": ["n2", "n1"],
+        "resource": "cpu",
+        "left": 2000,
+    }
 
 
 def test_an_explanation_of_what_fits_names_the_hosts(tmp_path: Path, cluster: str) -> None:

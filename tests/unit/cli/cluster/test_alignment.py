@@ -1,9 +1,8 @@
-"""`cluster place` and `explain` say where nodes that align pods refuse what was placed there."""
+"""`cluster place`, `explain` and `plan` say where nodes that align pods refuse a group's pods."""
 
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from nri_policy.cluster.numa.answers import explain_group
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
@@ -28,11 +26,11 @@ ZONES = "kueue.x-k8s.io/podset-slice-required-topology: zone/Node"
 HINT = f'ask for whole zones ({ZONES}, kueue.x-k8s.io/podset-slice-size: "1"), or see "cluster fit"'
 TOO_SMALL = (
     "the node aligns pods to one NUMA node, and refuses its pods even if it is empty (host-1-1-1:"
-    f" cannot align container: cpu: 12 asked, 8 in an empty zone); {HINT}"
+    " cannot align container: cpu: 12 asked, 8 in an empty zone)"
 )
 FULL = (
     "the node aligns pods to one NUMA node, and refuses its pods while its zones are as full as now"
-    f" (n: cannot align container: cpu: 4 asked, 1 left in node-0, 8 in an empty zone); {HINT}"
+    " (n: cannot align container: cpu: 4 asked, 1 left in node-0, 8 in an empty zone)"
 )
 
 
@@ -63,33 +61,54 @@ def cluster(*free: int, policy: str = "single-numa-node") -> Any:
     return {"kind": "List", "items": items}
 
 
-def notes(tmp_path: Path, of: Any, *where: str) -> tuple[list[str], list[str]]:
-    """What `place` and `explain` note of a group in JSON."""
+def told(tmp_path: Path, of: Any, *where: str) -> tuple[Any, list[str]]:
+    """The status and the notes of a group in JSON, which all commands say, and their exit codes."""
     file = write(tmp_path / "asked.yaml", of)
-    placed = json.loads(run("place", "-f", file, *where, "-o", "json")[1])
-    explained = json.loads(run("explain", "-f", file, *where, "-o", "json")[1])
-    return placed[0]["notes"], explained["notes"]
+    answers = []
+    for command in ("place", "explain", "plan"):
+        code, text = run(command, "-f", file, *where, "-o", "json")
+        found = json.loads(text)
+        found = found[0] if isinstance(found, list) else found
+        assert code == (found["status"]["state"] == "Unplaceable")
+        answers.append((found["status"], found["notes"]))
+    assert answers[0] == answers[1] == answers[2]
+    return answers[0]
 
 
-def test_zones_that_are_too_small_are_noted_in_every_form(tmp_path: Path) -> None:
+def refusals(tmp_path: Path, of: Any, *where: str) -> list[str]:
+    """Why zones refuse a group, by its conditions; a note says what helps."""
+    status, notes = told(tmp_path, of, *where)
+    found = [each["message"] for each in status.get("conditions", ())]
+    assert notes == [f"default/{of['metadata']['name']}: {HINT}"] * bool(found)
+    assert all(each in status["message"] for each in found)
+    return found
+
+
+def fits(tmp_path: Path, of: Any, items: Any) -> bool:
+    """Whether zones leave a place for a group in a cluster of these objects."""
+    where = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    return not refusals(tmp_path, of, "--cluster", where)
+
+
+def test_zones_that_are_too_small_are_named_in_every_form(tmp_path: Path) -> None:
     file = write(tmp_path / "asked.yaml", asked("big", 12))
     for command in ("place", "explain"):
-        sentence = f"default/big, pod set main: on 1 of 1 host {TOO_SMALL}"
         code, text = run(command, "-f", file, "--synthetic", LARGE)
         assert code == 1
-        assert f"note: {sentence}" in " ".join(text.split())
+        text = " ".join(text.split())
+        assert f"pod set main: on 1 of 1 host {TOO_SMALL}" in text
+        assert f"note: default/big: {HINT}" in text
         page = run(command, "-f", file, "--synthetic", LARGE, "-o", "html")[1]
-        assert "8 in an empty zone" in page
+        assert "ask for whole zones" in page
 
 
 def test_all_hosts_with_such_zones_count(tmp_path: Path) -> None:
-    found = f"default/g, pod set main: on 4 of 4 hosts {TOO_SMALL}"
-    of = asked_group(8, 12)
-    assert notes(tmp_path, of, "--synthetic", LARGE) == ([found], [found])
+    found = f"pod set main: on 4 of 4 hosts {TOO_SMALL}"
+    assert refusals(tmp_path, asked_group(8, 12), "--synthetic", LARGE) == [found]
 
 
-def test_pods_that_fit_their_zones_have_no_note(tmp_path: Path) -> None:
-    assert notes(tmp_path, asked_group(8, 8), "--synthetic", LARGE) == ([], [])
+def test_pods_that_fit_their_zones_are_placed(tmp_path: Path) -> None:
+    assert refusals(tmp_path, asked_group(8, 8), "--synthetic", LARGE) == []
 
 
 def test_a_group_without_room_is_told_of_zones_that_are_too_small(tmp_path: Path) -> None:
@@ -99,8 +118,9 @@ def test_a_group_without_room_is_told_of_zones_that_are_too_small(tmp_path: Path
         " pods to one NUMA node (host-1-1-1: cannot align container: cpu: 12 asked, 8 in an empty"
         " zone)"
     )
-    assert notes(tmp_path, asked_group(9, 12), "--synthetic", LARGE) == ([found], [found])
-    assert notes(tmp_path, asked_group(17, 8), "--synthetic", LARGE) == ([], [])
+    status, notes = told(tmp_path, asked_group(9, 12), "--synthetic", LARGE)
+    assert (status["conditions"], notes) == ([], [found])
+    assert told(tmp_path, asked_group(17, 8), "--synthetic", LARGE)[1] == []
 
 
 def test_zones_are_not_counted_as_hosts(tmp_path: Path) -> None:
@@ -118,7 +138,7 @@ def test_zones_are_not_counted_as_hosts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("free", "policy", "found"),
     [
-        ((1, 1), "single-numa-node", [f"default/p, pod set main: on 1 of 1 host {FULL}"]),
+        ((1, 1), "single-numa-node", [f"pod set main: on 1 of 1 host {FULL}"]),
         ((1, 4), "single-numa-node", []),
         ((1, 1), "best-effort", []),
     ],
@@ -127,7 +147,7 @@ def test_zones_that_are_full_now_are_told_from_small_ones(
     tmp_path: Path, free: tuple[int, ...], policy: str, found: list[str]
 ) -> None:
     where = write(tmp_path / "cluster.json", cluster(*free, policy=policy))
-    assert notes(tmp_path, asked("p", 4), "--cluster", where) == (found, found)
+    assert refusals(tmp_path, asked("p", 4), "--cluster", where) == found
 
 
 @pytest.mark.parametrize(("cpu", "number"), [(4, 0), (12, 1)])
@@ -140,98 +160,77 @@ def test_what_a_group_itself_fills_is_not_held_against_it(
     assert len(found["notes"]) == number
 
 
-def test_the_service_notes_it_as_well() -> None:
+def test_the_service_says_it_as_well() -> None:
     report = zones("n", 1, 1)
     snapshot = read_snapshot({"nodes": [labelled("n")], "zones": [report]})
     engine = engine_of(snapshot, read_settings(None))
-    fork_of = LiveZones(engine.settings.extender, engine.view, lambda: 0.0).fork
     body = json.dumps([asked("p", 4)]).encode()
-    found = [f"default/p, pod set main: on 1 of 1 host {FULL}"]
-    (placed,) = json.loads(answer_place(engine, fork_of, body))
-    explained = json.loads(answer_explain(engine, fork_of, body))
-    for told in (placed, explained):
-        assert (told["notes"], told["refused"]) == (found, {"main": 1})
-
-
-def refused(tmp_path: Path, of: Any, items: Any) -> Any:
-    """What the commands count as refused, which all say the same, and by their exit codes."""
-    where = ("--cluster", write(tmp_path / "cluster.json", {"kind": "List", "items": items}))
-    file = write(tmp_path / "asked.yaml", of)
-    told = []
-    for command in ("place", "explain", "plan"):
-        code, text = run(command, "-f", file, *where, "-o", "json")
-        found = json.loads(text)
-        found = found[0] if isinstance(found, list) else found
-        assert found["status"]["state"] == "Placed"
-        assert code == bool(found["refused"])
-        told.append(found["refused"])
-    assert told[0] == told[1] == told[2]
-    return told[0]
+    (placed,) = json.loads(answer_place(engine, body))
+    explained = json.loads(answer_explain(engine, body))
+    for each in (placed, explained):
+        assert each["notes"] == [f"default/p: {HINT}"]
+        [condition] = each["status"]["conditions"]
+        assert condition["message"] == f"pod set main: on 1 of 1 host {FULL}"
 
 
 @pytest.mark.parametrize(
     ("free", "count", "found"),
-    [((1, 8), 2, {"main": 1}), ((8, 8), 2, {}), ((8, 8), 3, {"main": 1}), ((1, 1), 2, {"main": 2})],
+    [((1, 8), 2, False), ((8, 8), 2, True), ((8, 8), 3, False), ((1, 1), 2, False)],
 )
 def test_pods_of_a_group_on_one_host_are_checked_together(
-    tmp_path: Path, free: tuple[int, ...], count: int, found: Any
+    tmp_path: Path, free: tuple[int, ...], count: int, found: bool
 ) -> None:
     """Each of two pods alone would fit into the only zone that is free."""
     items = cluster(*free)["items"]
     items[0]["status"]["allocatable"]["cpu"] = 32
-    assert refused(tmp_path, asked_group(count, 5), items) == found
+    assert fits(tmp_path, asked_group(count, 5), items) == found
 
 
-def test_the_headline_says_what_nodes_would_refuse(tmp_path: Path) -> None:
+def test_the_headline_says_what_nodes_refuse(tmp_path: Path) -> None:
     where = write(tmp_path / "cluster.json", cluster(1, 8))
-    first, note = [
-        " ".join(part.split()) for part in explained(tmp_path, 2, 5, where).split("note: ", 1)
-    ]
-    assert first == "default/g: 1 of 2 pods fit; their hosts would refuse the others"
-    assert note.startswith(
-        "default/g, pod set main: on 1 of 1 host the node aligns pods to one NUMA node, and refuses"
-        " 1 of 2 of its pods while its zones are as full as now (n: cannot align container: 1 of 2"
-        f" fit together); {HINT}"
+    assert explained(tmp_path, 2, 5, where).startswith(
+        'default/g: topology "default" allows to fit only 1 out of 2 pod(s); pod set main: on 1 of'
+        " 1 host the node aligns pods to one NUMA node, and refuses 1 of 2 of its pods while its"
+        f" zones are as full as now (n: cannot align container: 1 of 2 fit together) note:"
+        f" default/g: {HINT}"
     )
-    text = explained(tmp_path, 1, 12, where)
-    assert text.startswith("default/g: its hosts have room, but would refuse all of its pods\n")
-    assert explained(tmp_path, 1, 8, where).startswith("default/g: it fits\n")
+    assert "no room for one pod: 1 of 1 host: NUMA zones: n" in explained(tmp_path, 1, 12, where)
+    assert explained(tmp_path, 1, 8, where).startswith("default/g: it fits ")
 
 
 def explained(tmp_path: Path, count: int, cpu: int, where: str) -> str:
     file = write(tmp_path / "asked.yaml", asked_group(count, cpu))
-    return run("explain", "-f", file, "--cluster", where)[1]
+    return " ".join(run("explain", "-f", file, "--cluster", where)[1].split())
 
 
-def test_a_table_of_places_counts_what_is_refused(tmp_path: Path) -> None:
-    where = write(tmp_path / "cluster.json", cluster(1, 8))
-    file = write(tmp_path / "asked.yaml", asked_group(2, 5))
-    rows = [
-        " ".join(line.split())
-        for line in run("place", "-f", file, "--cluster", where)[1].splitlines()
-    ]
-    assert rows[1:3] == [
-        "default/g main zone z: 2 pods on 1 host",
-        "default/g main but refused there: 1 pod",
-    ]
-    page = run("place", "-f", file, "--cluster", where, "-o", "html")[1]
-    assert "hosts would refuse pods of 1 group" in page
-    text = run("plan", "-f", file, "--cluster", where)[1]
-    assert text.startswith(
-        "default/g needs no move; 1 of 2 pods fit; their hosts would refuse the others\n"
-    )
+@pytest.mark.parametrize(
+    ("cpu", "count", "found"),
+    [
+        (12, 1, "it has its places, but their hosts would refuse all of its pods"),
+        (5, 3, "it has its places, but their hosts would refuse 1 of 3 pods"),
+        (5, 2, "it fits"),
+    ],
+)
+def test_a_group_that_has_its_places_is_told_what_nodes_refuse_there(
+    tmp_path: Path, cpu: int, count: int, found: str
+) -> None:
+    where = write(tmp_path / "cluster.json", cluster(1, 1))
+    file = write(tmp_path / "asked.yaml", asked_group(count, cpu, status=on("n", count)))
+    code, text = run("explain", "-f", file, "--cluster", where)
+    assert text.startswith(f"default/g: {found}\n")
+    assert code == (found != "it fits")
 
 
 def test_groups_that_are_placed_before_take_zones(tmp_path: Path) -> None:
     where = write(tmp_path / "cluster.json", cluster(1, 8))
     file = write(tmp_path / "asked.yaml", asked("one", 5), asked("two", 5))
     found = json.loads(run("place", "-f", file, "--cluster", where, "-o", "json")[1])
-    assert [each["refused"] for each in found] == [{}, {"main": 1}]
+    assert [each["status"]["state"] for each in found] == ["Placed", "Unplaceable"]
 
 
-@pytest.mark.parametrize(("there", "found"), [(False, {"main": 1}), (True, {})])
+@pytest.mark.parametrize("there", [False, True])
 def test_places_of_other_groups_count_until_their_pods_are_there(
-    tmp_path: Path, there: bool, found: Any
+    tmp_path: Path, there: bool
 ) -> None:
     """A pod that runs is in what its node reports."""
     other = asked_group(1, 5, status=on("n", 1))
@@ -241,7 +240,7 @@ def test_places_of_other_groups_count_until_their_pods_are_there(
         one = asked("o-0", 5, at="n")
         one["metadata"]["labels"] = {"placement.nri/group": "other"}
         items.append(one | {"status": {"phase": "Running"}})
-    assert refused(tmp_path, asked_group(1, 5), items) == found
+    assert fits(tmp_path, asked_group(1, 5), items) == there
 
 
 def test_large_pods_are_tried_before_small_ones(tmp_path: Path) -> None:
@@ -251,7 +250,7 @@ def test_large_pods_are_tried_before_small_ones(tmp_path: Path) -> None:
         for name, count, cpu in (("a-small", 2, 2), ("b-large", 1, 8))
     ]
     items = cluster(8, 8)["items"]
-    assert refused(tmp_path, {"kind": "PlacementGroup"} | group(*sets), items) == {}
+    assert fits(tmp_path, {"kind": "PlacementGroup"} | group(*sets), items)
 
 
 def test_a_place_that_is_promised_to_a_pod_on_its_way_counts_once() -> None:
@@ -261,11 +260,12 @@ def test_a_place_that_is_promised_to_a_pod_on_its_way_counts_once() -> None:
     engine = engine_of(snapshot, read_settings(None))
     engine.set_group(other)
     live = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
+    engine.zones = lambda: live
     mine = read_group(group(asked_pods(1, 5), name="mine"))
-    assert explain_group(engine, mine, live.fork).refused == {}
+    assert engine.place(mine).assignments
     chosen = read_pod(pod("other-0", 5), "")
     assert live.choose(chosen, live.fits.request(chosen), ["n"]) == "n"
-    assert explain_group(engine, mine, live.fork).refused == {}
+    assert engine.place(mine).assignments
 
 
 def test_equal_nodes_differ_by_what_is_promised_there() -> None:
@@ -280,16 +280,17 @@ def test_equal_nodes_differ_by_what_is_promised_there() -> None:
     engine = engine_of(snapshot, read_settings(None))
     live = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
     spread = {"spreadOver": ["kubernetes.io/hostname"]}
+    engine.zones = lambda: live
     mine = read_group(group(asked_pods(2, 5) | {"request": spread}, name="mine"))
-    assert explain_group(engine, mine, live.fork).refused == {}
+    assert engine.place(mine).assignments
     chosen = read_pod(pod("other", 5), "")
     assert live.choose(chosen, live.fits.request(chosen), ["n"]) == "n"
-    assert explain_group(engine, mine, live.fork).refused == {"main": 1}
+    assert not engine.place(mine).assignments
 
 
 def test_bound_pods_that_are_not_reported_take_zones(tmp_path: Path) -> None:
     items = [*cluster(1, 8)["items"], asked("bound", 5, at="n")]
-    assert refused(tmp_path, asked_group(1, 5), items) == {"main": 1}
+    assert not fits(tmp_path, asked_group(1, 5), items)
 
 
 def test_only_new_places_of_a_group_are_checked_as_zones_are_now(tmp_path: Path) -> None:
@@ -306,10 +307,8 @@ def test_only_new_places_of_a_group_are_checked_as_zones_are_now(tmp_path: Path)
     where = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
     file = write(tmp_path / "asked.yaml", of)
     found = json.loads(run("explain", "-f", file, "--cluster", where, "-o", "json")[1])
-    assert (found["status"]["assignments"][0]["domains"], found["refused"]) == (
-        [{"values": ["m"], "count": 1}],
-        {"main": 1},
-    )
+    assert found["status"]["state"] == "Unplaceable"
+    assert "refuses its pods while its zones are as full as now (m: " in found["status"]["message"]
 
 
 def test_pods_have_the_zones_that_their_group_names(tmp_path: Path) -> None:
@@ -323,7 +322,7 @@ def test_pods_have_the_zones_that_their_group_names(tmp_path: Path) -> None:
     levels = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
     using = {"topologies": [{"name": "default", "levels": levels, "belowHost": ["Node"]}]}
     items = [labelled("n"), report, {"kind": "ClusterPlacement", "spec": using}]
-    assert refused(tmp_path, {"kind": "PlacementGroup"} | group(*sets), items) == {}
+    assert fits(tmp_path, {"kind": "PlacementGroup"} | group(*sets), items)
 
 
 def test_reports_that_cannot_be_trusted_refuse() -> None:
@@ -333,18 +332,15 @@ def test_reports_that_cannot_be_trusted_refuse() -> None:
         {"nodes": [labelled("n")], "zones": [zones("n", 8, 8)], "stale": ["n"]}
     )
     asked_for = read_groups([asked("p", 4)])[0]
-    found = explain_group(
-        engine_of(snapshot, using), asked_for, partial(live_zones, snapshot, using)
-    )
-    assert found.refused == {"main": 1}
-    assert "(n: invalid node topology data)" in found.notes[0]
+    found = explain_group(engine_of(snapshot, using), asked_for)
+    assert "(n: invalid node topology data)" in found.status.message
 
 
 def test_hosts_are_found_by_their_hostnames(tmp_path: Path) -> None:
     here = labelled("n")
     here["metadata"]["labels"]["kubernetes.io/hostname"] = "other-name"
     items = [here, *cluster(1, 8)["items"][1:]]
-    assert refused(tmp_path, asked_group(2, 5), items) == {"main": 1}
+    assert not fits(tmp_path, asked_group(2, 5), items)
 
 
 def on(host: str, count: int) -> Any:

@@ -109,7 +109,7 @@ def test_it_says_what_zones_keep_the_group_from(tmp_path: Path) -> None:
     code, text = run("plan", "-f", asked, "--synthetic", zones)
     assert code == 1
     assert " ".join(text.split()).endswith(
-        "note: no pod is to move for 4 nodes, which would refuse the group's pods even when empty,"
-        " aligning pods to one NUMA node (host-1-1-1: cannot align container: cpu: 12 asked,"
+        "note: default/big, pod set main: 4 of 4 nodes would refuse its pods even when empty, as"
+        " they align pods to one NUMA node (host-1-1-1: cannot align container: cpu: 12 asked,"
         " 8 in an empty zone)"
     )

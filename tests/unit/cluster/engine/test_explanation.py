@@ -127,4 +127,4 @@ def test_examples_are_of_hosts_that_take_part_and_lack_no_more_than_all() -> Non
     others = engine.without_nodes({"closed"})
     (found,) = explain(others, read_group(group(pod_set(1)))).pod_sets
     assert found.excluded == {'resource "cpu"': 1}
-    assert found.examples == {'resource "cpu"': Excluded(["full"], 0)}
+    assert found.examples == {'resource "cpu"': Excluded(["full"], "cpu", 0)}

@@ -27,13 +27,13 @@ def ending(phase: str) -> Pod:
 def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
     using, view = read_settings(settings("rack", HOSTNAME)), Cluster().view
     zones = LiveZones(using.extender, view, lambda: 0.0)
-    controller = Controller(using, view, lambda: 0.0, zones.fork)
+    controller = Controller(using, view, lambda: 0.0, zones)
     controller.engine.set_group(read_group(group(pod_set(1))))
     attempts = controller.attempts
     attempts.see_pod(ending("Running"), KEY, ends=False)
     assert attempts._is_somebody_leaving()
     if gone:
-        attempts.remove_pod(("default", "p"))
+        attempts.remove_pod(ending("Running"), KEY)
     else:
         attempts.see_pod(ending("Failed"), KEY, ends=True)
     assert not attempts._is_somebody_leaving()

@@ -287,22 +287,23 @@ def test_it_is_said_where_that_leaves_no_plan() -> None:
     found = plan(*crowd, asked=guaranteed(1, 4), zones=small)
     assert (found.status.state, found.moves) == ("Unplaceable", [])
     [note] = found.notes
-    assert note.startswith(
-        "no pod is to move for 4 nodes, which would refuse the group's pods even when"
-    )
+    assert note.startswith("default/g, pod set main: 4 of 4 nodes would refuse its pods even when")
     assert "(a1: cannot align container: cpu: 4 asked, 2 in an empty zone)" in note
 
 
-def test_zones_that_a_pod_fills_before_it_moves_are_no_reason() -> None:
-    found = plan(
-        *CROWD, pod("t", "b2", 1, movable="false"), asked=guaranteed(1, 4), zones=[aligned("a1", 4)]
-    )
-    assert (moves(found), found.notes) == ({"p": "b2"}, [])
+@pytest.mark.parametrize(("free", "found"), [(3, {"p": "a2"}), (2, {})])
+def test_what_a_pod_has_in_a_zone_is_free_once_it_moves(free: int, found: Any) -> None:
+    """It has one CPU to itself there; what else is in use stays."""
+    alone = pod("p", "a1")
+    resources = {"limits": {"cpu": 1, "memory": 1}}
+    alone["spec"]["containers"][0]["resources"] = resources
+    crowd = [alone, *(pod(name, name, 1, movable="false") for name in ("a2", "b1", "b2"))]
+    plan_ = plan(*crowd, asked=guaranteed(1, 4), zones=[aligned("a1", 4, free=free)])
+    assert moves(plan_) == found
 
 
-def test_a_group_that_fits_but_in_no_zone_has_a_note() -> None:
+def test_a_group_that_fits_but_in_no_zone_has_no_plan() -> None:
     zones = [aligned(each, 2, 2, free=2) for each in ("a1", "a2", "b1", "b2")]
     found = plan(asked=guaranteed(2, 4), zones=zones)
-    assert (found.status.state, found.moves) == ("Placed", [])
-    [note] = found.notes
-    assert "on 2 of 2 hosts the node aligns pods to one NUMA node, and refuses its" in note
+    assert (found.status.state, found.moves) == ("Unplaceable", [])
+    assert "on 2 of 2 hosts the node aligns pods to one NUMA node" in found.status.message

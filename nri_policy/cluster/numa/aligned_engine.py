@@ -1,0 +1,317 @@
+"""The engine of a cluster with nodes that align pods to one NUMA node: groups go where zones hold.
+
+Hosts are counted by what they have in all, unless requests name zones. The extender and the kubelet
+also look into the zones of a node that aligns pods. So what they would refuse is found after a
+placement by totals, which most groups keep. If something would be refused, the group is placed
+again, with a limit for each host: as many pods of a pod set as its zones take, each pod set by
+itself. What its pod sets refuse each other on a host lowers the limits there, and it is placed
+once more. A group that no placement is left for is refused, and told what zones lack.
+
+Whoever asks where groups would go, or what would make them fit, asks this engine, or a fork of it:
+zones count as they are, without the pods of groups that are out and of pods that have ended there,
+or with nothing in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Self
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine, is_replaced
+from nri_policy.cluster.numa.host_zones import (
+    ByHost,
+    HostZones,
+    Kinds,
+    PodsOnHost,
+    Refused,
+    without,
+)
+from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.zone_refusal import Refusals, describe, refusal
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.numa_node import NODE_TYPE, zone_id
+from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
+from nri_policy.cluster.objects.pod import Pod, PodSpec
+from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
+from nri_policy.cluster.view import ClusterView
+
+MAX_TRIES = 10  # to place a group whose pod sets are in each other's way
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
+
+
+class AlignedEngine(Engine):
+    """An engine that counts the zones of nodes that align pods."""
+
+    def __init__(
+        self, settings: ClusterSettings, view: ClusterView, zones: Callable[[], LiveZones]
+    ) -> None:
+        """Place groups on the nodes of *view*, whose *zones* are asked for when they matter."""
+        super().__init__(settings, view)
+        self.zones = zones
+        self._kinds = Kinds()
+        self._hosts: HostZones | None = None  # see `host_zones`
+        self._hosts_of: object = None  # what these are of: a state, or those of the origin
+        self._empty: tuple[int, HostZones] | None = None  # with the generation that they are of
+        self._emptied: HostZones | None = None  # of one with nothing in use
+        self._origin: AlignedEngine | None = None  # of a fork
+        self._other_groups: dict[Key, PlacementGroup | None] = {}  # in a fork; None: it went
+        self._ended: list[Pod] = []  # in a fork
+
+    def place(
+        self,
+        group: PlacementGroup,
+        failures: Mapping[str, int] = _NOTHING,
+        more: Mapping[str, int] = _NOTHING,
+        *,
+        explain: bool = True,
+    ) -> GroupStatus:
+        """Return the status of *group* as `Engine.place` does, on hosts whose zones hold its pods.
+
+        One that is refused for zones has the condition `ZONES_REFUSE`.
+        """
+        status = self._place_by_totals(group, failures, more, explain=explain)
+        if not status.assignments or not self._may_refuse():
+            return status
+        keeps = is_replaced(group, more)
+        if not keeps and self._has_places(group):
+            made = self.fork()
+            made.take_out([*self.out, _key(group)])
+            return made.place(group, failures, more, explain=explain)
+        before = self._by_host(group) if keeps else {}
+        first = refused = self._find_refused(before, self._by_host(replace(group, status=status)))
+        if not refused:
+            return status
+        limits = {each.name: self.limits_of(each) for each in group.pod_sets}
+        found = status
+        for _ in range(MAX_TRIES):
+            made = self.with_limits(limits)
+            found = made._place_by_totals(group, failures, more, explain=explain)  # noqa: SLF001 - another engine
+            if not found.assignments:
+                break
+            after = self._by_host(replace(group, status=found))
+            refused = self._find_refused(before, after)
+            if not refused:
+                return found
+            self._lower(limits, before, after, refused)
+        hosts, empty = self._by_host(replace(group, status=status)), self.empty_zones()
+        small = {host: empty.refused(host, hosts[host]) for host in first}
+        message = "" if found.assignments else found.message
+        return refusal(message, describe(status, first, small))
+
+    def check(self, group: PlacementGroup) -> Refusals:
+        """Return what nodes refuse of a group's pods at the places that it has.
+
+        What fills zones now may be these pods, so that zones count as empty.
+        """
+        hosts, empty = self._by_host(group), self.empty_zones()
+        found = {
+            host: empty.refused(host, hosts[host])
+            for host in (hosts if self._may_refuse() else ())
+            if host in empty.aligned_hosts()
+        }
+        return describe(group.status, found, found)
+
+    def too_small(self, spec: PodSpec) -> dict[str, str]:
+        """Return the nodes that refuse a pod of *spec* even if they are empty, and why."""
+        pod = PodsOnHost("", self._request(spec), None, 1)
+        empty = self.empty_zones()
+        return {
+            name: refused[""].why
+            for host, names in (empty.aligned_hosts().items() if self._may_refuse() else ())
+            if (refused := empty.refused(host, [pod]))
+            for name in names
+        }
+
+    def limits_of(self, pod_set: PodSet) -> dict[str, int]:
+        """Return how many new pods of a pod set nodes take that may refuse some for their zones."""
+        if not self._may_refuse():
+            return {}
+        pods = PodsOnHost("", self._request(pod_set.template.spec), None, pod_set.count)
+        return self.host_zones().limits(pods)
+
+    def fork(self) -> Self:
+        """Return one to try things in, as `Engine.fork` does."""
+        made = super().fork()
+        made._origin = self._origin or self  # noqa: SLF001 - another engine
+        made._hosts = None  # noqa: SLF001 - another engine
+        made._other_groups, made._ended = {**self._other_groups}, [*self._ended]  # noqa: SLF001 - another engine
+        return made
+
+    def without_usage(self, only: Collection[str] | None = None) -> Self:
+        """Return one with nothing in use, also in zones, as `Engine.without_usage` does."""
+        made = super().without_usage(only)
+        if self._may_refuse():
+            made._emptied = self.empty_zones()  # noqa: SLF001 - another engine
+        return made
+
+    def set_group(self, group: PlacementGroup) -> None:
+        """Take in that a group came or changed; its assignments are in use."""
+        if self._origin is not None:
+            super().set_group(group)
+            self._other_groups[_key(group)] = group
+            self._hosts = None
+            return
+        hosts = self._hosts if self._hosts is not None and self._is_known() else None
+        super().set_group(group)
+        if hosts is not None:
+            hosts.set_places(_key(group), self._open_places(group))
+            self._hosts_of = self._state()
+
+    def remove_group(self, namespace: str, name: str) -> None:
+        """Take in that a group went; its pods that still run count as any others."""
+        super().remove_group(namespace, name)
+        if self._origin is not None:
+            self._other_groups[namespace, name] = None
+            self._hosts = None
+
+    def take_out(self, groups: Collection[Key]) -> None:
+        """Have just these groups leave their places in this fork, with their pods."""
+        super().take_out(groups)
+        self._hosts = None
+
+    def end(self, pod: Pod) -> None:
+        """Have a bound pod of no group end in this fork."""
+        super().end(pod)
+        self._ended.append(pod)
+        self._hosts = None
+
+    def _place_by_totals(
+        self,
+        group: PlacementGroup,
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+        *,
+        explain: bool,
+    ) -> GroupStatus:
+        return super().place(group, failures, more, explain=explain)
+
+    def _may_refuse(self) -> bool:
+        """Whether a node may refuse a pod for its zones, as far as is known without a look."""
+        return bool(self.view.zones or self.view.stale)
+
+    def _has_places(self, group: PlacementGroup) -> bool:
+        known = self.groups.get(_key(group))
+        return known is not None and bool(known.status.assignments) and _key(group) not in self.out
+
+    def host_zones(self) -> HostZones:
+        """Return the zones of hosts as they are in this engine."""
+        if self._emptied is not None:
+            return self._emptied
+        if self._origin is not None:
+            origin = self._origin.host_zones()
+            if self._hosts is None or self._hosts_of is not origin:
+                self._hosts, self._hosts_of = self._fork_of(origin), origin
+        elif self._hosts is None or not self._is_known():
+            self._kinds.tidy()
+            self._hosts, self._hosts_of = (
+                HostZones(self._kinds, self.zones, self.view),
+                self._state(),
+            )
+            for key, group in self.groups.items():
+                if group.status.assignments:
+                    self._hosts.set_places(key, self._open_places(group))
+        return self._hosts
+
+    def _fork_of(self, origin: HostZones) -> HostZones:
+        places: dict[Key, ByHost] = {
+            key: self._open_places(each) if each is not None and key not in self.out else {}
+            for key, each in (dict.fromkeys(self.out) | self._other_groups).items()
+        }
+        ended: dict[str, list[Pod]] = {}
+        members = (pod for key in self.out for pod in self._usages.members.get(key, {}).values())
+        for pod in (*self._ended, *(each for each in members if not each.finished)):
+            ended.setdefault(pod.node, []).append(pod)
+        return origin.fork(places, ended)
+
+    def empty_zones(self) -> HostZones:
+        """Return the zones of hosts with nothing in use."""
+        if self._origin is not None:
+            return self._origin.empty_zones()
+        generation = self._ledger.generation
+        if self._empty is None or self._empty[0] != generation:
+            empty = HostZones(self._kinds, self.zones, self.view, empty=True)
+            self._empty = generation, empty
+        return self._empty[1]
+
+    def _is_known(self) -> bool:
+        return self._hosts_of == self._state()
+
+    def _state(self) -> tuple[int, int]:
+        """Return what changes with what is in use, and with what is promised of zones."""
+        return self._ledger.changes, self.zones().generation
+
+    def _find_refused(self, before: ByHost, after: ByHost) -> dict[str, Mapping[str, Refused]]:
+        """Return by host what is refused of the pods that come there, by pod set."""
+        hosts = self.host_zones()
+        aligned = hosts.aligned_hosts()
+        return {
+            host: refused
+            for host, pods in after.items()
+            if host in aligned
+            and (new := _new_pods(before, host, pods))
+            and (refused := hosts.refused(host, new))
+        }
+
+    def _lower(
+        self,
+        limits: dict[str, dict[str, int]],
+        before: ByHost,
+        after: ByHost,
+        refused: Mapping[str, Mapping[str, Refused]],
+    ) -> None:
+        """Have hosts get no more pods of a pod set than they took beside the others."""
+        for host, found in refused.items():
+            came = Counter[str]()
+            for pods in _new_pods(before, host, after[host]):
+                came[pods.pod_set] += pods.count
+            for pod_set, each in found.items():
+                for name in self.host_zones().aligned_hosts()[host]:
+                    limits[pod_set][name] = came[pod_set] - each.pods
+
+    def _open_places(self, group: PlacementGroup) -> ByHost:
+        """Return the places of a group, by host, without as many as it has pods there."""
+        running = self.running_of(_key(group))
+        found = {}
+        for host, pods in self._by_host(group).items():
+            there = sum(running[node.name] for node in self.view.on_host(host))
+            if left := without(pods, Counter({None: there}), lambda _: None):
+                found[host] = left
+        return found
+
+    def _by_host(self, group: PlacementGroup) -> ByHost:
+        """Return the places of a group, by host."""
+        requests = {each.name: self._request(each.template.spec) for each in group.pod_sets}
+        found: dict[str, list[PodsOnHost]] = {}
+        for each in group.status.assignments:
+            request = requests.get(each.pod_set)
+            if request is None or HOSTNAME not in each.levels:
+                continue
+            at = each.levels.index(HOSTNAME)
+            in_zones = each.levels[-1] == ZONE_LEVEL + NODE_TYPE
+            for place in each.domains:
+                zone = zone_id(place.values[-1]) if in_zones else None
+                pods = PodsOnHost(each.pod_set, request, zone, place.count)
+                found.setdefault(place.values[at], []).append(pods)
+        return found
+
+    def _request(self, spec: PodSpec) -> NumaRequest:
+        return numa_request(spec, strict=self.settings.extender.strict)
+
+
+def _key(group: PlacementGroup) -> Key:
+    return group.namespace, group.name
+
+
+def _new_pods(before: ByHost, host: str, pods: Iterable[PodsOnHost]) -> list[PodsOnHost]:
+    """Return *pods* of a group on a host without those that had their places there *before*."""
+    had = Counter[Hashable]()
+    for each in before.get(host, ()):
+        had[each.pod_set, each.zone] += each.count
+    return without(pods, had, lambda each: (each.pod_set, each.zone))

@@ -1,0 +1,312 @@
+"""How many pods the zones of hosts take, in one state of a cluster; spec cluster.md §8.
+
+Zones are promised to pods one after another, in a fork, as the extender does it. The largest pods
+come first, as small ones would break up the zones that they need; places of groups whose pods are
+not there yet come before all of them.
+
+Hosts that are alike, and have the same in use, take the same pods: that is found out once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import count
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.promises import LiveZones, size_of
+from nri_policy.cluster.numa.shortage import zone_shortage
+from nri_policy.cluster.objects.document import PODS
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.numa_node import aligns_pods, policy_of
+from nri_policy.cluster.objects.numa_request import NumaRequest
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.reported_pods import lists_pods
+from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.view import ClusterView
+from nri_policy.native._numa_fit import FITS
+
+MAX_KINDS = 20_000  # of nodes, and of answers about hosts, that are kept
+
+
+class PodsOnHost(Struct, frozen=True):
+    """Equal pods of a pod set on one host, in one of its zones where that is known."""
+
+    pod_set: str
+    request: NumaRequest
+    zone: int | None
+    count: int
+
+
+class Refused(Struct, frozen=True):
+    """How many pods of a pod set a host refuses, of how many, and why the first of them."""
+
+    pods: int
+    of: int
+    why: str
+
+
+ByHost = Mapping[str, Sequence[PodsOnHost]]  # places of a group
+
+
+class Kinds:
+    """What nodes are like, as numbers, and what was found out about hosts of a kind."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Hashable, int] = {}  # by kind of host, and pods: how many it takes
+        self.refused: dict[Hashable, dict[str, Refused]] = {}  # the same: what it refuses of them
+        self._numbers: dict[Hashable, int] = {}  # by what a node is like
+        self._seen: dict[tuple[str, bool], tuple[ClusterNode, NodeZones, int]] = {}
+
+    def of(self, view: ClusterView, name: str, *, free: bool) -> int:
+        """Return what is equal for nodes that are alike, with what is *free*, or while empty.
+
+        Nodes without a report are like no others.
+        """
+        node, report = view.nodes[name], view.zones.get(name)
+        if report is None:
+            return self._number((name, name in view.stale))
+        seen = self._seen.get((name, free))
+        if seen is not None and seen[0] is node and seen[1] is report:
+            return seen[2]
+        kind = self._number(_kind(node, report, free=free))
+        self._seen[name, free] = node, report, kind
+        return kind
+
+    def _number(self, kind: Hashable) -> int:
+        return self._numbers.setdefault(kind, len(self._numbers))
+
+    def tidy(self) -> None:
+        """Forget all if it has become too much: while no answer is being looked for."""
+        if max(len(self.numbers), len(self.refused), len(self._numbers)) > MAX_KINDS:
+            for each in (self.numbers, self.refused, self._numbers, self._seen):
+                each.clear()
+
+
+class HostZones:
+    """The zones of hosts in one state of the cluster: as it is, without some pods, or empty."""
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        zones: Callable[[], LiveZones],
+        view: ClusterView,
+        *,
+        empty: bool = False,
+    ) -> None:
+        """Read hosts in *view*; what their zones have left is in *zones*, or all if *empty*."""
+        self._kinds = kinds
+        self._zones = zones
+        self._view = view
+        self._empty = empty
+        self._origin: HostZones | None = None
+        self._changed: frozenset[str] = frozenset()  # hosts that differ from the origin's
+        self._ended: Mapping[str, Sequence[Pod]] = {}  # pods that are gone, by node
+        self._places: dict[str, dict[Key, Sequence[PodsOnHost]]] = {}  # by host, of groups
+        self._hosts: dict[Key, Sequence[str]] = {}  # of these groups
+        self._numbers: dict[PodsOnHost, dict[str, int]] = {}  # by host
+        self._aligned: dict[str, list[str]] | None = None  # see `aligned_hosts`
+        self._keys = count()  # of the pods that are tried
+
+    def fork(self, places: Mapping[Key, ByHost], ended: Mapping[str, Sequence[Pod]]) -> HostZones:
+        """Return them with other *places* of groups, and without pods that are *ended*, by node.
+
+        It lives while nothing changes here.
+        """
+        made = HostZones(self._kinds, self._zones, self._view, empty=self._empty)
+        made._origin, made._ended = self, ended
+        nodes = [self._view.nodes[name] for name in ended if name in self._view.nodes]
+        changed = {each.labels.get(HOSTNAME, each.name) for each in nodes}
+        for key, own in places.items():
+            changed |= own.keys() | {*self._hosts.get(key, ())}
+        for host in changed & self._places.keys():
+            on_host = self._places[host].items()
+            made._places[host] = {key: pods for key, pods in on_host if key not in places}
+        for key, own in places.items():
+            made.set_places(key, own)
+        made._changed = frozenset(changed)
+        return made
+
+    def set_places(self, key: Key, places: ByHost) -> None:
+        """Take in where a group has places for pods that are not there yet."""
+        for host in self._hosts.pop(key, ()):
+            del self._places[host][key]
+            self._forget(host)
+        for host, pods in places.items():
+            self._places.setdefault(host, {})[key] = pods
+            self._forget(host)
+        self._hosts[key] = [*places]
+
+    def aligned_hosts(self) -> Mapping[str, Sequence[str]]:
+        """Return the hosts with nodes that may refuse a pod for its zones, and all their nodes."""
+        if self._origin is not None:
+            return self._origin.aligned_hosts()
+        if self._aligned is None:
+            view = self._view
+            names = {name for name, report in view.zones.items() if aligns_pods(report)}
+            nodes = [view.nodes[name] for name in names | view.stale if name in view.nodes]
+            hosts = sorted({each.labels.get(HOSTNAME, each.name) for each in nodes})
+            self._aligned = {host: [each.name for each in view.on_host(host)] for host in hosts}
+        return self._aligned
+
+    def limits(self, pods: PodsOnHost) -> dict[str, int]:
+        """Return by node how many of *pods* hosts take, of those that may refuse some."""
+        return {
+            name: number
+            for host, names in self.aligned_hosts().items()
+            for number in [self.number(host, pods)]
+            for name in names
+        }
+
+    def number(self, host: str, pods: PodsOnHost) -> int:
+        """Return how many of *pods* a host takes that may refuse some."""
+        if self._origin is not None and host not in self._changed:
+            return self._origin.number(host, pods)
+        known = self._numbers.setdefault(pods, {})
+        if host not in known:
+            known[host] = self._count(host, pods)
+        return known[host]
+
+    def refused(self, host: str, pods: Sequence[PodsOnHost]) -> Mapping[str, Refused]:
+        """Return what a host refuses of *pods*, by pod set."""
+        if self._origin is not None and host not in self._changed:
+            return self._origin.refused(host, pods)
+        first = self._first(host)
+        kind = (self._kind(host), *first, None, *pods)
+        found = self._kinds.refused.get(kind)
+        if found is None:
+            names = self.aligned_hosts()[host]
+            zones = self._fork(names)
+            self._book(zones, names, first)
+            found = self._kinds.refused[kind] = self._book(zones, names, pods)
+        return found
+
+    def _count(self, host: str, pods: PodsOnHost) -> int:
+        names = self.aligned_hosts()[host]
+        if not any(self._may_take(name, pods.request) for name in names):
+            return 0
+        most = sum(self._view.nodes[name].allocatable.get(PODS, 0) for name in names)
+        some = replace(pods, pod_set="", count=min(pods.count, most))
+        first = self._first(host)
+        kind = (self._kind(host), *first, None, some)
+        found = self._kinds.numbers.get(kind)
+        if found is None:
+            zones = self._fork(names)
+            self._book(zones, names, first)
+            refused = self._book(zones, names, [some]).get("")
+            found = self._kinds.numbers[kind] = some.count - (refused.pods if refused else 0)
+        return found
+
+    def _forget(self, host: str) -> None:
+        for numbers in self._numbers.values():
+            numbers.pop(host, None)
+
+    def _may_take(self, node: str, request: NumaRequest) -> bool:
+        """Whether a node may take a pod: not, if the live one does not and nothing is gone."""
+        if self._empty or node in self._ended:
+            return True
+        return self._zones().verdict(node, request) == FITS
+
+    def _kind(self, host: str) -> Hashable:
+        """Return what is equal for hosts whose zones have the same left."""
+        names = self.aligned_hosts()[host]
+        alike = [self._kinds.of(self._view, name, free=not self._empty) for name in names]
+        if self._empty:
+            return "empty", *alike
+        zones, used = self._zones(), list[Hashable]()
+        for name in names:
+            ended = {(pod.namespace, pod.name): pod for pod in self._ended.get(name, ())}
+            promised = zones.promised_on(name)
+            used += [(each.request, each.zone) for each in promised if each.pod not in ended]
+            ended = {key: ended[key] for key in ended.keys() - {each.pod for each in promised}}
+            used += [zones.held(name, pod) for _, pod in sorted(ended.items())]
+        return (*alike, None, *used)
+
+    def _first(self, host: str) -> list[PodsOnHost]:
+        """Return the places of groups, for pods to which nothing is promised there yet."""
+        places = [each for every in self._places.get(host, {}).values() for each in every]
+        if not places or self._empty:
+            return []
+        zones = self._zones()
+        promised = Counter[Hashable](
+            each.request
+            for name in self.aligned_hosts()[host]
+            for each in zones.promised_on(name)
+            if not each.bound  # so that its pod's place counts among those of its group
+        )
+        return without(places, promised, lambda each: each.request)
+
+    def _fork(self, names: Sequence[str]) -> LiveZones:
+        """Return the zones of nodes to try pods in."""
+        if not self._empty:
+            return self._zones().fork(names, self._ended)
+        view = self._view
+        zones = {name: view.zones[name].without_usage() for name in names if name in view.zones}
+        own = ClusterView({name: view.nodes[name] for name in names}, zones, view.stale)
+        return LiveZones(self._zones().fits.settings, own, lambda: 0.0)
+
+    def _book(
+        self, zones: LiveZones, nodes: Sequence[str], pods: Sequence[PodsOnHost]
+    ) -> dict[str, Refused]:
+        """Promise *zones* of a host's *nodes* to pods, one by one; return which find none."""
+        refused: dict[str, Refused] = {}
+        for each in sorted(pods, key=lambda own: -size_of(own.request)):
+            kept = 0
+            while kept < each.count and self._keep(zones, nodes, each):
+                kept += 1
+            if kept < each.count:
+                earlier = refused.get(each.pod_set, Refused(0, 0, ""))
+                refused[each.pod_set] = Refused(
+                    pods=earlier.pods + each.count - kept,
+                    of=sum(own.count for own in pods if own.pod_set == each.pod_set),
+                    why=earlier.why or _why(zones, nodes[0], each, kept),
+                )
+        return refused
+
+    def _keep(self, zones: LiveZones, nodes: Iterable[str], pods: PodsOnHost) -> bool:
+        key = ("", str(next(self._keys)))
+        return any(zones.keep(key, name, pods.request, pods.zone) for name in nodes)
+
+
+def without(
+    pods: Iterable[PodsOnHost], others: Counter[Hashable], key: Callable[[PodsOnHost], Hashable]
+) -> list[PodsOnHost]:
+    """Return *pods* without as many as there are of *others*, which are counted by *key*."""
+    left = []
+    for each in pods:
+        less = min(each.count, others[key(each)])
+        others[key(each)] -= less
+        if less < each.count:
+            left.append(replace(each, count=each.count - less))
+    return left
+
+
+def _kind(node: ClusterNode, report: NodeZones, *, free: bool) -> Hashable:
+    """Return what of a node decides which pods it takes with what is *free*, or while empty."""
+    zones = tuple(
+        (
+            each.name,
+            each.type,
+            each.nodes,
+            *each.total.items(),
+            *(each.free.items() if free else ()),
+        )
+        for each in report.zones
+    )
+    return policy_of(report), lists_pods(report), tuple(node.allocatable), zones
+
+
+def _why(zones: LiveZones, node: str, pods: PodsOnHost, kept: int) -> str:
+    """Return why a node refuses one of *pods*, after it took *kept* of them."""
+    text = reason(zones.verdict(node, pods.request))
+    report = zones.view.zones.get(node)
+    if kept:
+        return f"{text}: {kept} of {pods.count} fit together"
+    if report is None:
+        return text
+    by_pod = policy_of(report)[1] == "pod"
+    return f"{text}: {zone_shortage(report, pods.request, by_pod=by_pod)}"

@@ -1,0 +1,67 @@
+"""What nodes that align pods refuse of a group, in words: in its status, and for people who ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from nri_policy.cluster.numa.host_zones import Refused
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.group import Condition, GroupStatus
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.foundation.wording import counted
+
+ZONES_REFUSE = "ZonesRefuse"  # the condition of a group that only zones are in the way of
+_WHEN_EMPTY = "even if it is empty"
+_NOW = "while its zones are as full as now"
+
+_ByHost = Mapping[str, Mapping[str, Refused]]  # by host, and pod set
+
+
+class Refusals(Struct, frozen=True):
+    """What nodes refuse of a group: pods by pod set, and a sentence for each pod set."""
+
+    pods: dict[str, int]
+    texts: list[str]
+    too_small: bool  # empty nodes would refuse as many
+
+
+def describe(status: GroupStatus, refused: _ByHost, small: _ByHost) -> Refusals:
+    """Return what is *refused* at the places in *status*; *small* is what hosts refuse if empty."""
+    by_pod_set: dict[str, dict[str, Refused]] = {}
+    curable = set[str]()  # pod sets of which hosts would take more if they were empty
+    for host, found in refused.items():
+        for name, each in found.items():
+            by_pod_set.setdefault(name, {})[host] = each
+            if name not in small[host] or small[host][name].pods < each.pods:
+                curable.add(name)
+    pods = {name: sum(each.pods for each in found.values()) for name, found in by_pod_set.items()}
+    texts = [
+        _text(each, own, _NOW if each.pod_set in curable else _WHEN_EMPTY)
+        for each in status.assignments
+        if (own := by_pod_set.get(each.pod_set))
+    ]
+    return Refusals(pods, texts, not curable)
+
+
+def refusal(message: str, refusals: Refusals) -> GroupStatus:
+    """Return the status of a group that zones refuse; *message* says what they leave room for."""
+    text = "; ".join(refusals.texts)
+    reason = "ZonesTooSmall" if refusals.too_small else "ZonesFull"
+    condition = Condition(type=ZONES_REFUSE, reason=reason, message=text)
+    message = "; ".join(each for each in (message, text) if each)
+    return GroupStatus(state="Unplaceable", message=message, conditions=[condition])
+
+
+def _text(assignment: Assignment, refused: Mapping[str, Refused], when: str) -> str:
+    """Return that hosts refuse pods of a pod set: *refused*, by host."""
+    at = assignment.levels.index(HOSTNAME)
+    hosts = len({place.values[at] for place in assignment.domains})
+    pods, of = (sum(getattr(one, name) for one in refused.values()) for name in ("pods", "of"))
+    some = "its pods" if pods == of else f"{pods} of {of} of its pods"
+    host, first = next(iter(refused.items()))
+    return (
+        f"pod set {assignment.pod_set}: on {len(refused)} of {counted(hosts, 'host')} the node"
+        f" aligns pods to one NUMA node, and refuses {some} {when} ({host}: {first.why})"
+    )
