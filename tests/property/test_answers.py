@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.trial import TriedGroup
 from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
@@ -18,6 +20,7 @@ from nri_policy.cluster.numa.report import node_fits
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.group import read_group, write_status
 from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of
@@ -277,3 +280,28 @@ def test_groups_placed_one_by_one_take_what_they_take_in_one_go(seed: int) -> No
     status = write_status(msgspec.structs.replace(read_group(first), status=placed.status))
     known = Asked({**document, "groups": [first | {"status": status}]}, settings)
     assert known.place(second) == [after]
+
+
+@seeds(60)
+def test_a_group_that_may_be_anywhere_waits_only_if_hosts_take_too_few_of_its_pods(
+    seed: int,
+) -> None:
+    draw = random.Random(seed)
+    here, one = Asked(cluster(draw), using(draw)), spec(draw)
+    count = draw.randint(1, 6)
+    asked = group({"name": "main", "count": count, "template": {"spec": one}})
+    (placed,) = here.place(asked)
+    engine, zones = here.service()
+    by_totals = Engine(here.using, engine.view)
+    for pod in here.snapshot.pods:
+        by_totals.set_pod(pod)
+    room = Room(by_totals, units(read_group(asked))[0])
+    request = zones.fits.request(read_pod({"metadata": {"name": "p"}, "spec": one}, ""))
+    total = 0
+    for name in engine.nodes:
+        fitting = min(room.pods(name), count)
+        kept = 0
+        while kept < fitting and zones.keep(("", f"{name}-{kept}"), name, request):
+            kept += 1
+        total += kept
+    assert (placed.status.state == "Placed") == (total >= count)

@@ -34,11 +34,12 @@ from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_refusal import Refusals, describe, refusal
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.numa_node import NODE_TYPE, zone_id
 from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
+from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 
 MAX_TRIES = 10  # to place a group whose pod sets are in each other's way
@@ -57,9 +58,10 @@ class AlignedEngine(Engine):
         self.zones = zones
         self._kinds = Kinds()
         self._hosts: HostZones | None = None  # see `host_zones`
-        self._hosts_of: object = None  # what these are of: a state, or those of the origin
-        self._empty: tuple[int, HostZones] | None = None  # with the generation that they are of
-        self._emptied: HostZones | None = None  # of one with nothing in use
+        self._seen = 0  # the generation of zones that these are of
+        self._moved: dict[Key, None] = {}  # groups whose places are to be seen anew
+        self._empty = HostZones(self._kinds, zones, view, empty=True)
+        self._is_emptied = False
         self._origin: AlignedEngine | None = None  # of a fork
         self._other_groups: dict[Key, PlacementGroup | None] = {}  # in a fork; None: it went
         self._ended: list[Pod] = []  # in a fork
@@ -100,7 +102,7 @@ class AlignedEngine(Engine):
             if not refused:
                 return found
             self._lower(limits, before, after, refused)
-        hosts, empty = self._by_host(replace(group, status=status)), self.empty_zones()
+        hosts, empty = self._by_host(replace(group, status=status)), self._empty
         small = {host: empty.refused(host, hosts[host]) for host in first}
         message = "" if found.assignments else found.message
         return refusal(message, describe(status, first, small))
@@ -110,7 +112,7 @@ class AlignedEngine(Engine):
 
         What fills zones now may be these pods, so that zones count as empty.
         """
-        hosts, empty = self._by_host(group), self.empty_zones()
+        hosts, empty = self._by_host(group), self._empty
         found = {
             host: empty.refused(host, hosts[host])
             for host in (hosts if self._may_refuse() else ())
@@ -121,7 +123,7 @@ class AlignedEngine(Engine):
     def too_small(self, spec: PodSpec) -> dict[str, str]:
         """Return the nodes that refuse a pod of *spec* even if they are empty, and why."""
         pod = PodsOnHost("", self._request(spec), None, 1)
-        empty = self.empty_zones()
+        empty = self._empty
         return {
             name: refused[""].why
             for host, names in (empty.aligned_hosts().items() if self._may_refuse() else ())
@@ -147,9 +149,29 @@ class AlignedEngine(Engine):
     def without_usage(self, only: Collection[str] | None = None) -> Self:
         """Return one with nothing in use, also in zones, as `Engine.without_usage` does."""
         made = super().without_usage(only)
-        if self._may_refuse():
-            made._emptied = self.empty_zones()  # noqa: SLF001 - another engine
+        made._is_emptied = True  # noqa: SLF001 - another engine
         return made
+
+    def configure(self, settings: ClusterSettings) -> None:
+        """Go on with other settings, by which pods may ask for something else of zones."""
+        super().configure(settings)
+        self._hosts = None
+
+    def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
+        """Take in that a node changed, came or went."""
+        super().change_node(old, new)
+        self._see({each.labels.get(HOSTNAME, each.name) for each in (old, new) if each})
+
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
+        """Take in what a node's zones have left, or that its report went."""
+        super().change_zones(node, old, new)
+        known = self.nodes.get(node)
+        self._see([node if known is None else known.labels.get(HOSTNAME, node)])
+
+    def _see(self, hosts: Iterable[str]) -> None:
+        for each in (self._empty, *([] if self._hosts is None else [self._hosts])):
+            for host in hosts:
+                each.see(host)
 
     def set_group(self, group: PlacementGroup) -> None:
         """Take in that a group came or changed; its assignments are in use."""
@@ -158,11 +180,8 @@ class AlignedEngine(Engine):
             self._other_groups[_key(group)] = group
             self._hosts = None
             return
-        hosts = self._hosts if self._hosts is not None and self._is_known() else None
         super().set_group(group)
-        if hosts is not None:
-            hosts.set_places(_key(group), self._open_places(group))
-            self._hosts_of = self._state()
+        self._moved[_key(group)] = None
 
     def remove_group(self, namespace: str, name: str) -> None:
         """Take in that a group went; its pods that still run count as any others."""
@@ -170,6 +189,12 @@ class AlignedEngine(Engine):
         if self._origin is not None:
             self._other_groups[namespace, name] = None
             self._hosts = None
+        else:
+            self._moved[namespace, name] = None
+
+    def _change_member(self, key: Key, pod: Pod, times: int) -> None:
+        super()._change_member(key, pod, times)
+        self._moved[key] = None
 
     def take_out(self, groups: Collection[Key]) -> None:
         """Have just these groups leave their places in this fork, with their pods."""
@@ -202,21 +227,26 @@ class AlignedEngine(Engine):
 
     def host_zones(self) -> HostZones:
         """Return the zones of hosts as they are in this engine."""
-        if self._emptied is not None:
-            return self._emptied
+        if self._is_emptied:
+            return self._empty
+        zones = self.zones()
         if self._origin is not None:
             origin = self._origin.host_zones()
-            if self._hosts is None or self._hosts_of is not origin:
-                self._hosts, self._hosts_of = self._fork_of(origin), origin
-        elif self._hosts is None or not self._is_known():
+            if self._hosts is None or self._seen != zones.fits.generation:
+                self._hosts = self._fork_of(origin)
+        else:
             self._kinds.tidy()
-            self._hosts, self._hosts_of = (
-                HostZones(self._kinds, self.zones, self.view),
-                self._state(),
-            )
-            for key, group in self.groups.items():
-                if group.status.assignments:
-                    self._hosts.set_places(key, self._open_places(group))
+            if self._hosts is None:
+                self._hosts = HostZones(self._kinds, self.zones, self.view)
+                self._moved |= dict.fromkeys(self.groups)
+            elif self._seen != zones.fits.generation:
+                for name in zones.fits.changed_since(self._seen):
+                    self._hosts.forget(self.nodes[name].labels.get(HOSTNAME, name))
+            for key in self._moved:
+                group = self.groups.get(key)
+                self._hosts.set_places(key, {} if group is None else self._open_places(group))
+            self._moved.clear()
+        self._seen = zones.fits.generation
         return self._hosts
 
     def _fork_of(self, origin: HostZones) -> HostZones:
@@ -229,23 +259,6 @@ class AlignedEngine(Engine):
         for pod in (*self._ended, *(each for each in members if not each.finished)):
             ended.setdefault(pod.node, []).append(pod)
         return origin.fork(places, ended)
-
-    def empty_zones(self) -> HostZones:
-        """Return the zones of hosts with nothing in use."""
-        if self._origin is not None:
-            return self._origin.empty_zones()
-        generation = self._ledger.generation
-        if self._empty is None or self._empty[0] != generation:
-            empty = HostZones(self._kinds, self.zones, self.view, empty=True)
-            self._empty = generation, empty
-        return self._empty[1]
-
-    def _is_known(self) -> bool:
-        return self._hosts_of == self._state()
-
-    def _state(self) -> tuple[int, int]:
-        """Return what changes with what is in use, and with what is promised of zones."""
-        return self._ledger.changes, self.zones().generation
 
     def _find_refused(self, before: ByHost, after: ByHost) -> dict[str, Mapping[str, Refused]]:
         """Return by host what is refused of the pods that come there, by pod set."""

@@ -93,6 +93,11 @@ class NumaFit:
             self._nodes[slot] = None
             self._free.append(slot)
 
+    def changed_since(self, generation: int) -> list[str]:
+        """Return the nodes that have changed since then, of those that are there."""
+        of_slot = self._generations
+        return [name for name, slot in self.slots.items() if of_slot[slot] > generation]
+
     def get(self, name: str) -> NumaNode | None:
         """Return a node, None for one that is not known."""
         slot = self.slots.get(name)

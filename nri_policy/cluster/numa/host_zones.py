@@ -9,13 +9,14 @@ Hosts that are alike, and have the same in use, take the same pods: that is foun
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.cluster.numa.equal_pods import count_equal
 from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.shortage import zone_shortage
@@ -30,6 +31,7 @@ from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 from nri_policy.native._numa_fit import FITS
 
+MAX_REQUESTS = 8  # of which is known how many pods each host takes
 MAX_KINDS = 20_000  # of nodes, and of answers about hosts, that are kept
 
 
@@ -108,7 +110,7 @@ class HostZones:
         self._ended: Mapping[str, Sequence[Pod]] = {}  # pods that are gone, by node
         self._places: dict[str, dict[Key, Sequence[PodsOnHost]]] = {}  # by host, of groups
         self._hosts: dict[Key, Sequence[str]] = {}  # of these groups
-        self._numbers: dict[PodsOnHost, dict[str, int]] = {}  # by host
+        self._numbers: OrderedDict[PodsOnHost, dict[str, int]] = OrderedDict()  # by host
         self._aligned: dict[str, list[str]] | None = None  # see `aligned_hosts`
         self._keys = count()  # of the pods that are tried
 
@@ -135,20 +137,35 @@ class HostZones:
         """Take in where a group has places for pods that are not there yet."""
         for host in self._hosts.pop(key, ()):
             del self._places[host][key]
-            self._forget(host)
+            self.forget(host)
         for host, pods in places.items():
             self._places.setdefault(host, {})[key] = pods
-            self._forget(host)
-        self._hosts[key] = [*places]
+            self.forget(host)
+        if places:
+            self._hosts[key] = [*places]
 
-    def aligned_hosts(self) -> Mapping[str, Sequence[str]]:
+    def see(self, host: str) -> None:
+        """Take in that the nodes of a host have changed, or what they report."""
+        self.forget(host)
+        nodes = self._view.on_host(host)
+        hosts = self.aligned_hosts()
+        hosts.pop(host, None)
+        if any(_may_refuse(self._view, each.name) for each in nodes):
+            hosts[host] = [each.name for each in nodes]
+
+    def forget(self, host: str) -> None:
+        """Take in that the zones of a host have other amounts left."""
+        for numbers in self._numbers.values():
+            numbers.pop(host, None)
+
+    def aligned_hosts(self) -> dict[str, list[str]]:
         """Return the hosts with nodes that may refuse a pod for its zones, and all their nodes."""
         if self._origin is not None:
             return self._origin.aligned_hosts()
         if self._aligned is None:
             view = self._view
-            names = {name for name, report in view.zones.items() if aligns_pods(report)}
-            nodes = [view.nodes[name] for name in names | view.stale if name in view.nodes]
+            names = [name for name in view.zones.keys() | view.stale if _may_refuse(view, name)]
+            nodes = [view.nodes[name] for name in names if name in view.nodes]
             hosts = sorted({each.labels.get(HOSTNAME, each.name) for each in nodes})
             self._aligned = {host: [each.name for each in view.on_host(host)] for host in hosts}
         return self._aligned
@@ -166,7 +183,11 @@ class HostZones:
         """Return how many of *pods* a host takes that may refuse some."""
         if self._origin is not None and host not in self._changed:
             return self._origin.number(host, pods)
-        known = self._numbers.setdefault(pods, {})
+        known = self._numbers.get(pods)
+        if known is None:
+            if len(self._numbers) == MAX_REQUESTS:
+                self._numbers.popitem(last=False)
+            known = self._numbers[pods] = {}
         if host not in known:
             known[host] = self._count(host, pods)
         return known[host]
@@ -190,8 +211,12 @@ class HostZones:
         if not any(self._may_take(name, pods.request) for name in names):
             return 0
         most = sum(self._view.nodes[name].allocatable.get(PODS, 0) for name in names)
-        some = replace(pods, pod_set="", count=min(pods.count, most))
         first = self._first(host)
+        if len(names) == 1 and not first and self._is_as_reported(names[0]):
+            report = self._view.zones[names[0]]
+            if (number := count_equal(report, pods.request)) is not None:
+                return min(number, pods.count, most)
+        some = replace(pods, pod_set="", count=min(pods.count, most))
         kind = (self._kind(host), *first, None, some)
         found = self._kinds.numbers.get(kind)
         if found is None:
@@ -201,15 +226,16 @@ class HostZones:
             found = self._kinds.numbers[kind] = some.count - (refused.pods if refused else 0)
         return found
 
-    def _forget(self, host: str) -> None:
-        for numbers in self._numbers.values():
-            numbers.pop(host, None)
-
     def _may_take(self, node: str, request: NumaRequest) -> bool:
         """Whether a node may take a pod: not, if the live one does not and nothing is gone."""
         if self._empty or node in self._ended:
             return True
         return self._zones().verdict(node, request) == FITS
+
+    def _is_as_reported(self, node: str) -> bool:
+        if self._empty or node in self._ended or node not in self._view.zones:
+            return False
+        return not self._zones().promised_on(node)
 
     def _kind(self, host: str) -> Hashable:
         """Return what is equal for hosts whose zones have the same left."""
@@ -283,6 +309,12 @@ def without(
         if less < each.count:
             left.append(replace(each, count=each.count - less))
     return left
+
+
+def _may_refuse(view: ClusterView, node: str) -> bool:
+    """Whether a node refuses pods that its zones do not hold, or any whose zones matter."""
+    report = view.zones.get(node)
+    return node in view.stale if report is None else aligns_pods(report)
 
 
 def _kind(node: ClusterNode, report: NodeZones, *, free: bool) -> Hashable:

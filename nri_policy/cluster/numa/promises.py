@@ -196,11 +196,6 @@ class LiveZones:
         return made
 
     @property
-    def generation(self) -> int:
-        """What counts the changes of what zones have left."""
-        return self.fits.generation
-
-    @property
     def freed(self) -> int:
         """How many promises have ended whose pods have not come to their places."""
         return self.ended.total() - self.ended["reported"]

@@ -1,0 +1,51 @@
+"""How many equal pods the zones of a node take, counted at once instead of one after another.
+
+It is what promising zones to them comes to (`LiveZones.keep`): each is in one zone, and takes it
+off the wider zones as well, which keep each other's pods out once they have none left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.numa_node import policy_of, select_zones
+from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest
+from nri_policy.cluster.objects.zone import NodeZones
+
+
+def count_equal(report: NodeZones, request: NumaRequest) -> int | None:
+    """Return how many such pods a node takes that takes one; nothing is promised of it.
+
+    None if that is to be tried: pods that are in several zones, or not alone there, and zones that
+    overlap.
+    """
+    whole, *containers = request.steps
+    by_pod = policy_of(report)[1] == "pod"
+    if request.qos != GUARANTEED or (len(containers) > 1 and not by_pod):
+        return None
+    zones, _ = select_zones(report.zones)
+    listed = {name for zone in zones.values() for name in zone.free}
+    step = whole if by_pod else containers[0]
+    asked = {name: amount for name, amount in step.amounts if amount and name in listed}
+    if not asked:
+        return None
+    found = {
+        frozenset((number,)): _times(zone.free, asked)
+        for number, zone in zones.items()
+        if asked.keys() <= zone.free.keys()
+    }
+    wider = (zone for zone in report.zones if len(zone.nodes) > 1)
+    for zone in sorted(wider, key=lambda each: len(each.nodes)):
+        inner = [ids for ids in found if not ids.isdisjoint(zone.nodes)]
+        if any(not ids <= zone.nodes for ids in inner):
+            return None
+        pods = sum(found.pop(ids) for ids in inner)
+        own = {name: amount for name, amount in asked.items() if name in zone.free}
+        # the first pod there is not kept out: what zones have together counts from then on
+        found[zone.nodes] = min(pods, max(1, _times(zone.free, own))) if own else pods
+    return sum(found.values())
+
+
+def _times(free: Amounts, asked: Mapping[str, int]) -> int:
+    return min(max(0, free[name]) // amount for name, amount in asked.items())
