@@ -116,6 +116,14 @@ def format_bytes(amount: int) -> str:
     return f"{sign}{whole}{f'.{tenth}' if tenth else ''} {_BYTE_UNITS[step]}"
 
 
+def format_quantity(amount: int) -> str:
+    """Return bytes as a quantity, exactly: `32Gi`, `1000000000`."""
+    step = 0
+    while amount and not amount % 1024 ** (step + 1) and step < 6:
+        step += 1
+    return f"{amount // 1024**step}{('', 'Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei')[step]}"
+
+
 def format_time(seconds: float) -> str:
     """Return a moment, in seconds since the epoch, as ISO 8601 has it: `2026-11-21T09:30:00Z`."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -18,8 +18,10 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields, replace
 
+from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.foundation.yamltext import Mark, Marks, SeveralDocumentsError, YAMLTextError, read
+from nri_policy.settings import values
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
@@ -215,7 +217,7 @@ def to_spec(section: Section) -> dict[str, Any]:
     for name, known in _fields(type(section)).items():
         value = getattr(section, known.field.name)
         if value is not None and not (name in section.LATER and value == known.default):
-            spec[name] = _plain(value)
+            spec[name] = known.written(value)
     return spec
 
 
@@ -258,7 +260,7 @@ def _effective(
         else:
             yield EffectiveSetting(
                 field=path,
-                value=_plain(value),
+                value=known.written(value),
                 origin=origin if path in given else "default",
                 is_default=value == known.default,
             )
@@ -277,6 +279,12 @@ class _Known(NamedTuple):
         factory = self.field.default_factory
         return self.field.default if factory is NODEFAULT else factory()
 
+    def written(self, value: object) -> Any:
+        """Return its value as it is written in YAML."""
+        if self.reader is values.memory and isinstance(value, int):
+            return format_quantity(value)
+        return _plain(value)
+
 
 class _Reading(NamedTuple):
     """What is gathered while a document is read."""
@@ -289,33 +297,36 @@ class _Reading(NamedTuple):
     def section(self, kind: type[_Section], given: Any, path: str, **about: Any) -> _Section | None:
         """Return a section with what is *given*, and fields *about* the document.
 
-        What is wrong goes to the problems; then it is None.
+        What is wrong goes to the problems. It is None where that is a value, its own or below.
         """
         if not isinstance(given, dict):
             self.problems.append(Problem(path, f"{quoted(given)} is not a map"))
             return None
-        before, known = len(self.problems), _fields(kind)
+        known = _fields(kind)
         self.problems.extend(_unknown(given, path, known))
         self.notices.extend(
             f"{_join(path, key)}: not supported yet, it has no effect"
             for key in given
             if key in kind.LATER and given[key] is not None
         )
-        values = {}
+        read, wrong = dict[str, Any](), set()
         for name, each in known.items():
             value, place = given.get(name), _join(path, name)
             if value is None and isinstance(each.sections, type) and each.field.required:
                 value = {}  # what is missing in it is told
             if value is not None or each.field.required:
-                values[each.field.name] = self._value(each, value, place)
-        if len(self.problems) > before:
-            return None
-        made = kind(**about, **values)
+                before = len(self.problems)
+                read[each.field.name] = self._value(each, value, place)
+                if read[each.field.name] is None and len(self.problems) > before:
+                    wrong.add(each.field.name)
+        made = kind(**about, **read)
         top = f"{path}." if path else ""
-        self.problems.extend(
-            Problem(f"{top}{name}" if name else path, text) for name, text in made.faults()
-        )
-        return made
+        for attributes, faults in made.checks():
+            if wrong.isdisjoint(attributes):
+                self.problems.extend(
+                    Problem(f"{top}{name}" if name else path, text) for name, text in faults
+                )
+        return None if wrong else made
 
     def _value(self, known: _Known, value: Any, place: str) -> Any:
         if isinstance(known.sections, type):
@@ -329,7 +340,7 @@ class _Reading(NamedTuple):
             self.problems.append(Problem(place, str(error)))
 
     def _sections(self, form: Any, value: Any, place: str) -> Any:
-        """Return one section, or several of them."""
+        """Return one section, or several of them; None where something is wrong with a value."""
         if isinstance(form, type):
             return self.section(form, value, place)
         kind, inner = _several(form)
@@ -339,13 +350,15 @@ class _Reading(NamedTuple):
             self.problems.append(Problem(place, f"{quoted(value)} is not a {noun}{most}"))
             return None
         if isinstance(value, dict):
-            return {
+            named = {
                 str(key): self._sections(inner, each, _join(place, key))
                 for key, each in value.items()
             }
-        return kind(
+            return None if None in named.values() else named
+        listed = kind(
             self._sections(inner, each, _entry(place, number)) for number, each in enumerate(value)
         )
+        return None if None in listed else listed
 
 
 @cache

@@ -6,12 +6,13 @@ it. `LATER` names what is accepted but not supported yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated
 
 from msgspec import field
 
 from nri_policy.foundation.glob import Glob
+from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import values
@@ -19,7 +20,7 @@ from nri_policy.settings.blockio import BlockIO
 from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, together
 from nri_policy.settings.rdt import RDT
 from nri_policy.settings.scheduling import SchedulingClass, unique
-from nri_policy.settings.section import Section
+from nri_policy.settings.section import Fault, Section
 from nri_policy.settings.values import (
     Alignment,
     Audit,
@@ -77,7 +78,7 @@ class Readiness(Section, frozen=True, kw_only=True):
     condition: Flag = False
     while_away: Flag = field(name="whileAway", default=False)  # both written for a dead daemon
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def faults(self) -> Iterator[Fault]:
         """Yield that there is nothing to write."""
         if self.while_away and not (self.taint or self.condition):
             yield "whileAway", "it needs taint or condition: there is nothing to write without them"
@@ -130,7 +131,7 @@ class Instrumentation(Section, frozen=True, kw_only=True):
         name="logExportPeriod", default=None
     )
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def faults(self) -> Iterator[Fault]:
         """Yield what contradicts itself."""
         if self.prometheus_export and self.metrics_exporter not in {None, "prometheus"}:
             yield "metricsExporter", f"{quoted(self.metrics_exporter)} contradicts prometheusExport"
@@ -257,7 +258,31 @@ class Settings(Section, frozen=True, kw_only=True):
     instrumentation: Instrumentation = Instrumentation()
     log: Log = Log()
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
+        """Yield the checks of classes, and of what is reserved."""
+        scheduling = ("scheduling_classes", "class_of_namespace", "class_of_qos")
+        cpu = ("shared_cpu_class", "reserved_cpu_class", "exclusive_cpu_class")
+        yield scheduling, self._scheduling_faults()
+        yield ("cpu_classes", *cpu), self._cpu_class_faults()
+        yield ("available", "reserved"), self._reserved_faults()
+
+    def _reserved_faults(self) -> Iterator[Fault]:
+        """Yield what is reserved beyond what is available, on whatever machine."""
+        reserved, available = self.reserved.cpu, self.available.cpu
+        if isinstance(reserved, Listed) and available is not None and not reserved.excluded:
+            both = reserved.cpus & available.cpus
+            if beyond := both if available.excluded else reserved.cpus - available.cpus:
+                text = f"{beyond} is not in the CPUs of availableResources.cpu"
+                yield "reservedResources.cpu", text
+        most = self.available.memory
+        if most is not None and self.reserved.memory > most:
+            text = (
+                f"{format_quantity(self.reserved.memory)} is more than the {format_quantity(most)}"
+                " of availableResources.memory"
+            )
+            yield "reservedResources.memory", text
+
+    def _scheduling_faults(self) -> Iterator[Fault]:
         """Yield classes that are there twice, and references to such as are not there."""
         scheduling = [each.name for each in self.scheduling_classes]
         yield from unique("schedulingClasses", scheduling)
@@ -267,6 +292,8 @@ class Settings(Section, frozen=True, kw_only=True):
         ):
             for key, name in by_key.items():
                 yield from _absent(f"{path}.{key}", name, scheduling, "schedulingClasses")
+
+    def _cpu_class_faults(self) -> Iterator[Fault]:
         cpu = [each.name for each in self.cpu_classes]
         yield from unique("cpuClasses", cpu)
         yield from together(self.cpu_classes)
@@ -287,6 +314,16 @@ class Settings(Section, frozen=True, kw_only=True):
                 yield f"scheduling class {each.name}: {remark}"
         if self.control.blockio.classes and not self.control.blockio.enable:
             yield "control.blockio.enable is false: its classes have no effect"
+        if self.prefer_shared_cpus and self.pod_rooms is PodRooms.GUARANTEED:
+            yield "podRooms: Guaranteed pods get exclusive CPUs, although preferSharedCPUs is true"
+        for setting, pinned, what in (
+            ("pinCPU", self.pin_cpu, "CPUs"),
+            ("pinMemory", self.pin_memory, "memory nodes"),
+        ):
+            if self.audit is Audit.REPAIR and not pinned:
+                yield f"audit: {what} are not repaired, because {setting} is false"
+        if self.dra.enabled and not self.pin_cpu:
+            yield "dra.enabled: no CPUs are published for claims, because pinCPU is false"
 
     @property
     def gives_classes(self) -> bool:
@@ -306,7 +343,7 @@ class Settings(Section, frozen=True, kw_only=True):
                 yield f"{kind} classes that only annotations can ask for: {', '.join(names)}"
 
 
-def _absent(path: str, name: str, known: list[str], where: str) -> Iterator[tuple[str, str]]:
+def _absent(path: str, name: str, known: list[str], where: str) -> Iterator[Fault]:
     """Yield the problem that a class is not among those *known*, if it is not."""
     if name not in known:
         hint = did_you_mean(name, known)

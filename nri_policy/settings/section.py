@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import ClassVar
 
 from msgspec import Struct
+
+Fault = tuple[str, str]  # the path of the field below its section, and what is wrong
 
 
 class Section(Struct, frozen=True, kw_only=True):
@@ -17,6 +19,13 @@ class Section(Struct, frozen=True, kw_only=True):
 
     LATER: ClassVar[frozenset[str]] = frozenset()
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what does not go together: the path of the field below this one, and why."""
+    def checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
+        """Yield the checks that stand alone: which attributes each reads, and what it finds.
+
+        Those whose attributes could all be read are made, whatever is wrong with others.
+        """
+        yield self.__struct_fields__, self.faults()
+
+    def faults(self) -> Iterator[Fault]:
+        """Yield what does not go together, where one check is enough."""
         return iter(())

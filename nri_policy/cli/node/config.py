@@ -27,7 +27,6 @@ from nri_policy.settings import (
     Document,
     EffectiveSetting,
     GivenSettings,
-    Listed,
     Problem,
     Settings,
     SettingsError,
@@ -130,7 +129,6 @@ def _check(given: GivenSettings, source: Source) -> CheckReport:
         settings=effective(settings),
     )
     try:
-        _agree(settings)
         layout = _build_layout(settings, source)
     except CapacityError as error:
         path, _, text = str(error).partition(": ")  # it begins with the field
@@ -148,20 +146,6 @@ def _build_layout(settings: Settings, source: Source) -> Layout | None:
     if source == Source():
         return None
     return layout_of(source.machine(settings.memory_kinds), settings)
-
-
-def _agree(settings: Settings) -> None:
-    """CapacityError where CPUs are reserved that are not available, on whatever machine."""
-    reserved, available = settings.reserved.cpu, settings.available.cpu
-    if not isinstance(reserved, Listed) or available is None or reserved.excluded:
-        return
-    beyond = (
-        reserved.cpus & available.cpus if available.excluded else reserved.cpus - available.cpus
-    )
-    if beyond:
-        raise CapacityError(
-            f"reservedResources.cpu: {beyond} is not in the CPUs of availableResources.cpu"
-        )
 
 
 def _error(problem: Problem) -> ErrorReport:

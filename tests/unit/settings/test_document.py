@@ -53,6 +53,7 @@ from nri_policy.settings import (
     effective,
     from_spec,
     load,
+    to_spec,
 )
 from nri_policy.settings.document import _fields
 from nri_policy.settings.schema import DRA, Control
@@ -191,8 +192,10 @@ status: {nodes: {}}
     assert settings == Settings(
         origin="a file",
         given=settings.given,
-        notices=tuple(
-            f"spec.{field}: not supported yet, it has no effect" for field in ("rebalance",)
+        notices=(
+            "spec.rebalance: not supported yet, it has no effect",
+            "podRooms: Guaranteed pods get exclusive CPUs, although preferSharedCPUs is true",
+            "dra.enabled: no CPUs are published for claims, because pinCPU is false",
         ),
         pin_cpu=False,
         pin_memory=False,
@@ -396,6 +399,57 @@ def test_all_errors_are_reported_together() -> None:
     assert paths == [
         "  pinCPU", "  reservedResources.cpu", "  agent.podResourceAPI", "  log.x", "  log.debug",
     ]  # fmt: skip
+
+
+def test_what_does_not_go_together_is_reported_beside_fields_that_are_wrong() -> None:
+    spec: dict[str, Any] = {
+        "fulCores": "require",
+        "reservedResources": {"cpu": "cpuset:0-3", "memory": "64Gi"},
+        "availableResources": {"cpu": "cpuset:2-15", "memory": "32Gi"},
+        "namespaceSchedulingClasses": {"a": "nosuch"},
+    }
+    beyond = "reservedResources.cpu: 0-1 is not in the CPUs of availableResources.cpu"
+    absent = "namespaceSchedulingClasses.a: 'nosuch' is not one of schedulingClasses (none)"
+    assert problems_of(spec) == [
+        "fulCores: unknown field; did you mean 'fullCores'?",
+        absent,
+        beyond,
+        "reservedResources.memory: 64Gi is more than the 32Gi of availableResources.memory",
+    ]
+    classes = [{"name": "nosuch", "nice": 99}]
+    others = {"schedulingClasses": classes, "sharedPoolCPUClass": "a", "pinCPU": 1}
+    told = " ".join(problems_of(spec | others))
+    assert "schedulingClasses[0].nice: " in told, "so nobody can say which classes there are"
+    assert absent not in told
+    assert "sharedPoolCPUClass: 'a' is not one of cpuClasses (none)" in told
+    assert beyond in told
+    assert beyond not in " ".join(problems_of(spec | {"availableResources": {"cpu": 1}}))
+
+
+def test_settings_that_work_against_each_other_are_noted() -> None:
+    assert from_spec(RESERVED, "here").notices == ()
+    spec = RESERVED | {
+        "pinCPU": False,
+        "audit": "repair",
+        "dra": {"enabled": True},
+        "preferSharedCPUs": True,
+        "podRooms": "guaranteed",
+    }
+    assert from_spec(spec, "here").notices == (
+        "podRooms: Guaranteed pods get exclusive CPUs, although preferSharedCPUs is true",
+        "audit: CPUs are not repaired, because pinCPU is false",
+        "dra.enabled: no CPUs are published for claims, because pinCPU is false",
+    )
+
+
+def test_amounts_of_memory_are_shown_as_they_are_written() -> None:
+    reserved = {"cpu": 1, "memory": "1536Mi"}
+    spec = {"reservedResources": reserved, "availableResources": {"memory": "32Gi"}}
+    settings = from_spec(spec, "here")
+    shown = {each.field: each.value for each in effective(settings)}
+    assert shown["availableResources.memory"] == "32Gi"
+    assert shown["reservedResources.memory"] == "1536Mi"
+    assert from_spec(to_spec(settings), "here").reserved == settings.reserved
 
 
 def test_a_flood_of_unknown_fields_is_cut_short() -> None:
