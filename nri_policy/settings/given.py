@@ -11,7 +11,7 @@ from nri_policy.foundation.wording import printable, some
 from nri_policy.foundation.yamltext import MAX_SIZE, YAMLTextError, read, split
 from nri_policy.settings.document import Problem, SettingsError, load, load_values, place_of
 from nri_policy.settings.schema import Settings
-from nri_policy.settings.wrapped import is_config_map, is_other_object, is_values, texts_of
+from nri_policy.settings.wrapped import is_config_map, is_old, is_other_object, is_values, texts_of
 
 _COMMENTS = re.compile(r"(?:[ \t\r]*(?:#.*)?\n)*[ \t\r]*(?:#.*)?")
 
@@ -82,7 +82,7 @@ def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettin
     document = _read(text)
     if not isinstance(document, dict):
         return GivenSettings(text=text, origin=origin, above=above)
-    if is_config_map(document):
+    if is_config_map(document) and not is_old(document):
         texts = texts_of(document)
         keys = [key for key in texts if key.endswith((".yaml", ".yml"))] or [*texts]
         if len(keys) != 1:

@@ -22,11 +22,17 @@ _BALLOONS = {
 }
 _NO_BALLOONS = "there are no balloons here"
 _REPLACED = "docs/migration.md says what replaces balloons"
+_OLD = (
+    "these are settings in the old form of nri-plugins and CRI Resource Manager: write a"
+    " TopologyAwarePolicy document; docs/migration.md says how the names have changed"
+)
 _CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "enableNRI"}
 
 
 def find_mistake(document: Mapping[str, Any]) -> str | None:
     """Return what *document* is instead of settings, and what to do; None where it is unknown."""
+    if is_old(document):
+        return _OLD
     if is_config_map(document):
         keys = some(texts_of(document)) or "data"
         return f"this is a ConfigMap: save the text of its key {keys} as a file, and use that"
@@ -67,6 +73,12 @@ def is_other_object(document: Mapping[str, Any]) -> bool:
 def is_config_map(document: Mapping[str, Any]) -> bool:
     """Return whether *document* is a ConfigMap."""
     return document.get("kind") == "ConfigMap"
+
+
+def is_old(document: Mapping[str, Any]) -> bool:
+    """Return whether *document* has its settings below `policy`, as a map or as a ConfigMap."""
+    old = texts_of(document) if is_config_map(document) else document
+    return "policy" in old and "kind" not in old
 
 
 def texts_of(config_map: Mapping[str, Any]) -> dict[str, str]:

@@ -46,6 +46,21 @@ def test_a_config_map_with_several_texts_or_none_is_not_guessed_at() -> None:
     assert none == ["data: it has no text; one key with the text of the settings is expected"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: ConfigMap\ndata: {policy: 'Active: topology-aware', logger: 'Debug: policy'}",
+        "kind: ConfigMap\ndata: {fallback.cfg: 'policy: {Active: topology-aware}'}",
+        "policy:\n  Active: topology-aware\n  ReservedResources: {CPU: 750m}\nlogger: {}",
+    ],
+)
+def test_settings_in_the_old_form_are_named_as_such(text: str) -> None:
+    assert problems(text)[1] == [
+        "these are settings in the old form of nri-plugins and CRI Resource Manager: write a"
+        " TopologyAwarePolicy document; docs/migration.md says how the names have changed"
+    ]
+
+
 def test_the_chart_s_own_values_are_good() -> None:
     text = (PROJECT / "configs/helm/nri-policy/values.yaml").read_bytes()
     assert find_settings(text, "values.yaml").load().instrumentation.prometheus_export
