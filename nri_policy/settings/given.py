@@ -8,11 +8,12 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.foundation.wording import printable, some
-from nri_policy.foundation.yamltext import MAX_SIZE, YAMLTextError, read, split
+from nri_policy.foundation.yamltext import MAX_SIZE, Marks, YAMLTextError, read, split
 from nri_policy.settings.document import Problem, SettingsError, load, load_values, place_of
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.wrapped import is_config_map, is_old, is_other_object, is_values, texts_of
 
+_UNINDENTED = re.compile(r"^(---|\.\.\.|%)", re.MULTILINE)
 _COMMENTS = re.compile(r"(?:[ \t\r]*(?:#.*)?\n)*[ \t\r]*(?:#.*)?")
 
 
@@ -69,17 +70,18 @@ def _name_document(text: str, origin: str, above: int) -> Document:
     return Document(text=text, origin=origin, name=name, above=above, other=other)
 
 
-def _read(text: str | bytes) -> Any:
+def _read(text: str | bytes, marks: Marks | None = None) -> Any:
     """Return what is in *text*, None where it cannot be read: to read the settings says why."""
     try:
-        return read(text)
+        return read(text, marks=marks)
     except YAMLTextError:
         return None
 
 
 def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettings:
     """Return where the settings are in *text*. Raises SettingsError where that is not certain."""
-    document = _read(text)
+    marks: Marks = {}
+    document = _read(text, marks)
     if not isinstance(document, dict):
         return GivenSettings(text=text, origin=origin, above=above)
     if is_config_map(document) and not is_old(document):
@@ -89,6 +91,22 @@ def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettin
             found = f"it has {some(keys)}" if keys else "it has no text"
             problem = f"{found}; one key with the text of the settings is expected"
             raise SettingsError(origin, (Problem("data", problem),))
-        return GivenSettings(text=texts[keys[0]], origin=f"{origin}, key {keys[0]}")
+        key, line = keys[0], marks["data", keys[0]].line
+        origin = f"{origin}, key {key}"
+        if block := _block(text, texts[key], line):
+            return GivenSettings(text=block, origin=origin, above=above + line)
+        return GivenSettings(text=texts[key], origin=origin)
     at = "config" if is_values(document) else "spec"
     return GivenSettings(text=text, origin=origin, at=at, above=above)
+
+
+def _block(text: str | bytes, inner: str, above: int) -> str:
+    """Return the *inner* text as it stands in *text* below so many lines, indented.
+
+    Empty where it is written otherwise, such as in quotes, or makes sense only without indentation.
+    """
+    whole = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+    wanted = inner.splitlines()
+    lines = whole.splitlines()[above : above + len(wanted)]
+    as_written = [line.strip() for line in lines] == [line.strip() for line in wanted]
+    return "\n".join(lines) if as_written and not _UNINDENTED.search(inner) else ""

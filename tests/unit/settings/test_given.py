@@ -33,8 +33,27 @@ def test_the_settings_of_a_config_map_are_read_and_its_key_is_named() -> None:
     assert not good.pin_cpu
     assert problems(CONFIG_MAP.replace("VALUE", "maybe")) == (
         "given.yaml, key config.yaml",
-        ["line 3, column 40: spec.pinCPU: 'maybe' is not true or false"],
+        ["line 8, column 44: spec.pinCPU: 'maybe' is not true or false"],
     )
+    _, second = documents_of(f"a: 1\n---\n{CONFIG_MAP}".encode(), "given.yaml")
+    given = find_settings(second.text, second.origin, second.above)
+    assert str(given.problem("pinCPU", "no")) == "line 10, column 44: spec.pinCPU: no"
+
+
+@pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        (CONFIG_MAP.replace("    apiVersion: config", "    ---\n    apiVersion: config"), 4),
+        ("kind: ConfigMap\ndata: {a.yaml: 'kind: x\n\n  spec: {pinCPU: VALUE}'}", 2),
+    ],
+)
+def test_lines_are_those_of_the_key_where_it_is_not_written_as_a_block(
+    block: str, line: int
+) -> None:
+    given = find_settings(block, "given.yaml")
+    mark = given.problem("pinCPU", "no").mark
+    assert mark is not None
+    assert mark.line == line
 
 
 def test_a_config_map_with_several_texts_or_none_is_not_guessed_at() -> None:
@@ -55,10 +74,8 @@ def test_a_config_map_with_several_texts_or_none_is_not_guessed_at() -> None:
     ],
 )
 def test_settings_in_the_old_form_are_named_as_such(text: str) -> None:
-    assert problems(text)[1] == [
-        "these are settings in the old form of nri-plugins and CRI Resource Manager: write a"
-        " TopologyAwarePolicy document; docs/migration.md says how the names have changed"
-    ]
+    (problem,) = problems(text)[1]
+    assert problem.startswith("these are settings in the old form of nri-plugins and CRI Resource")
 
 
 def test_the_chart_s_own_values_are_good() -> None:
