@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from nri_policy.settings import SettingsError, from_spec
 
+PROJECT = Path(__file__).parents[3]
 CPU_CLASS: dict[str, Any] = {"name": "turbo"}
 SCHEDULING_CLASS: dict[str, Any] = {"name": "calm"}
 
@@ -95,7 +100,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "preferSharedCPUs": (True, "yes"),
     "reservedPoolCPUClass": ("turbo", "torbo"),
     "reservedPoolNamespaces[]": ("kube-*", "["),
-    "reservedResources.cpu": ("cpuset:0", "cpuset:x"),
+    "reservedResources.*": ("cpuset:0", "cpuset:x"),
     "schedulingClasses[].deadline": (5_000_000, "soon"),
     "schedulingClasses[].flags[]": ("reset-on-fork", "reset"),
     "schedulingClasses[].ioClass": ("idle", "best-effort"),
@@ -108,7 +113,6 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "schedulingClasses[].runtime": (1_000_000, -1),
     "sharedPoolCPUClass": ("turbo", "torbo"),
     "unlimitedBurstable": ("die", "socket"),
-    "dra.enabled": (False, "no"),  # since then
 }
 # what a field has beside it
 BESIDE: dict[str, dict[str, Any]] = {
@@ -146,6 +150,25 @@ def spec_with(path: str, value: Any) -> dict[str, Any]:
         spec.setdefault("sharedPoolCPUClass", classes[0]["name"])
     spec.setdefault("schedulingClasses", [SCHEDULING_CLASS])
     return spec
+
+
+def only_ours(schema: dict[str, Any], peers: Iterable[str], above: str = "") -> Iterator[str]:
+    """Yield the paths of fields that the peer does not have, nor anything below them."""
+    for name, field in schema.get("properties", {}).items():
+        path = f"{above}{name}"
+        within = [each for each in peers if re.match(rf"{re.escape(path)}\b|{above}\*", each)]
+        if within:
+            yield from only_ours(field, within, f"{path}.")
+        else:
+            yield path
+
+
+def test_the_way_back_names_every_field_that_the_peer_does_not_have() -> None:
+    (crd,) = yaml.safe_load_all((PROJECT / "configs/kubernetes/settings-crd.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    page = (PROJECT / "docs/migration.md").read_text()
+    listed = page.partition("Remove the fields that only nri-policy has:")[2].partition(". (")[0]
+    assert sorted(re.findall("`(.*?)`", listed)) == sorted(only_ours(schema, FIELDS))
 
 
 @pytest.mark.parametrize("path", FIELDS)
