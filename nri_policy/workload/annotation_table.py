@@ -326,21 +326,30 @@ def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
             known, name = _AFTER_DOMAIN, rest
         elif prefix.endswith(f".{DOMAIN}"):
             known, name = _NAMES, prefix.removesuffix(f".{DOMAIN}")
-            addressed = not slash or rest == "pod" or rest.startswith("container.")
-            if name in known and not addressed:
+            if name in known and slash and not _is_scope(rest):
                 yield f"annotation {quoted(key)}: {quoted(rest)} is neither pod nor container.NAME"
         else:
             yield from _elsewhere(key, prefix, rest)
             continue
-        if name not in known:
+        if name.endswith(".balloons"):
+            yield f"annotation {quoted(key)} has no effect: there are no balloons here; remove it"
+        elif name not in known:
             hint = did_you_mean(name, known)
             yield f"annotation {quoted(key)} is unknown: there is no {quoted(name)}{hint}"
 
 
+def _is_scope(rest: str) -> bool:
+    """Return whether *rest*, behind the slash of a key, says for whom an annotation is."""
+    return rest == "pod" or rest.startswith("container.")
+
+
 def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
     """Yield a warning about a key under another domain, or none, if ours may have been meant."""
-    if key in _NAMES:
-        hint = f"; did you mean '{key}.{DOMAIN}'?"
+    name, scope = (prefix, f"/{rest}") if _is_scope(rest) else (key, "")
+    hint = did_you_mean(name, _NAMES) if scope and "." not in name else ""
+    if name in _NAMES:
+        hint = f"; did you mean '{name}.{DOMAIN}{scope}'?"
+    if hint:
         yield f"annotation {quoted(key)} is not ours: it has no domain{hint}"
         return
     if not prefix.startswith(_BEFORE_DOMAIN) and rest not in _AFTER_DOMAIN:

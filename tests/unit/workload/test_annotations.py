@@ -63,3 +63,16 @@ def test_a_known_key_without_a_domain_is_named() -> None:
     (warning,) = warnings({"prefer-shared-cpus": "true"})
     assert warning.endswith(f"it has no domain; did you mean 'prefer-shared-cpus.{DOMAIN}'?")
     assert warnings({"shared-cpus": "true"}) == ()
+    for scope in ("pod", "container.main"):
+        (warning,) = warnings({f"cpu.preserve/{scope}": "true"})
+        assert warning.endswith(f"it has no domain; did you mean 'cpu.preserve.{DOMAIN}/{scope}'?")
+    (warning,) = warnings({"hide-hyperthread/pod": "true"})
+    assert warning.endswith("it has no domain; did you mean 'hide-hyperthreads'?")
+    for other in ("hide-hyperthreads/node", "team/pod", "affinity.io/pod"):
+        assert warnings({other: ""}) == ()
+
+
+def test_an_annotation_of_the_balloons_policy_is_to_be_removed() -> None:
+    for key in (f"balloon.balloons.{DOMAIN}", f"balloon.balloons.{DOMAIN}/pod"):
+        (warning,) = warnings({key: "quad"})
+        assert warning.endswith("has no effect: there are no balloons here; remove it")
