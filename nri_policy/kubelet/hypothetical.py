@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -31,7 +30,7 @@ from nri_policy.workload.requirements import PodRequirements, Requirements
 
 MAX_TEXT = 256 << 10  # characters
 MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
-
+_NAMED = 5  # objects that are wrong
 
 CLAIMS = {"ResourceClaim", "ResourceClaimTemplate"}  # kinds
 _KINDS = ("Pod", "List", *WORKLOADS, "CronJob")
@@ -58,7 +57,7 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
     """Return the pods that the manifests in *text* (YAML or JSON) ask for.
 
     *replicas* of each, or as many as it says where that is 0. Objects of which no pods are known
-    are left out if others create some. ValueError names what is wrong.
+    are left out if others create some. ValueError names what is wrong with each object.
     """
     try:
         objects = [
@@ -67,15 +66,19 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
             for each in _objects(document)
         ]
         allocate = making.allocator([each for each in objects if _is_claim(each)])
-        others, pods = list[Any](), list[tuple[Any, PodManifest, int]]()
+        others, pods, wrong = list[Any](), list[tuple[Any, PodManifest, int]](), list[str]()
         for number, each in enumerate(objects, 1):
             if _is_claim(each):
                 continue
-            with _blamed(number if len(objects) > 1 else None):
+            try:
                 if _is_other(each):
                     others.append(each)
                     continue
                 pods += [(each, pod, replicas or count) for pod, count in _manifests(each)]
+            except ManifestError as error:
+                wrong.append(f"object {number}: {error}" if len(objects) > 1 else str(error))
+        if wrong:
+            _refuse(wrong)
         if others and not pods:
             _refuse_kind(_kind(others[0]))
     except ManifestError as error:
@@ -102,15 +105,9 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
     return Manifests(pods=wanted, notes=notes)
 
 
-@contextmanager
-def _blamed(number: int | None) -> Iterator[None]:
-    """Say in a ManifestError which object it is about: the one of that *number*; None: the only."""
-    try:
-        yield
-    except ManifestError as error:
-        if number is None:
-            raise
-        raise ManifestError(f"object {number}: {error}") from error
+def _refuse(wrong: list[str]) -> NoReturn:
+    more = [f"and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []
+    raise ManifestError("; ".join([*wrong[:_NAMED], *more]))
 
 
 def _kind(document: Any) -> Any:

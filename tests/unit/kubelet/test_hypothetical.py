@@ -189,6 +189,15 @@ def test_of_several_objects_the_one_without_a_name_is_numbered() -> None:
         parse_wanted(documents, 0, MAKING)
 
 
+def test_every_object_that_is_wrong_is_named() -> None:
+    few = [pod("a", "much"), pod("b", "1"), owner("Job", "batch/v2")]
+    wrong = r"^object 1: pod 'a': .*'much'.*; object 3: apiVersion: 'batch/v2' is not batch/v1$"
+    with pytest.raises(ValueError, match=wrong):
+        parse_wanted("\n---\n".join(map(json.dumps, few)), 0, MAKING)
+    with pytest.raises(ValueError, match=r"object 5: .* CronJob; and 2 more$"):
+        parse_wanted("\n---\n".join(map(json.dumps, [{}] * 7)), 0, MAKING)
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "ordinal"),
     [
