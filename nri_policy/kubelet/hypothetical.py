@@ -30,6 +30,7 @@ from nri_policy.workload.requirements import PodRequirements, Requirements
 
 MAX_TEXT = 256 << 10  # characters
 MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
+_GENERATED = "xxxxx"  # what the API server appends to `generateName` is random
 _NAMED = 5  # objects that are wrong
 
 CLAIMS = {"ResourceClaim", "ResourceClaimTemplate"}  # kinds
@@ -152,12 +153,23 @@ def _refuse_kind(kind: Any) -> NoReturn:
 
 
 def _objects(document: Any) -> Iterator[Any]:
-    """Yield a document's object, or all of a List."""
+    """Yield a document's object, or all of a List; with a name, if the API server makes one."""
     if _kind(document) != "List":
-        yield document
+        yield _with_name(document)
         return
     for item in _field(document, "items", list):
         yield from _objects(item)
+
+
+def _with_name(document: Any) -> Any:
+    """Return an object that has `generateName` alone with a name such as it would get."""
+    metadata = document.get("metadata") if isinstance(document, Mapping) else None
+    if not isinstance(metadata, Mapping) or metadata.get("name") is not None:
+        return document
+    stem = metadata.get("generateName")
+    if not isinstance(stem, str) or not stem:
+        return document
+    return {**document, "metadata": {**metadata, "name": f"{stem}{_GENERATED}"}}
 
 
 def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:

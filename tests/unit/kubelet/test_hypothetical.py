@@ -198,6 +198,15 @@ def test_every_object_that_is_wrong_is_named() -> None:
         parse_wanted("\n---\n".join(map(json.dumps, [{}] * 7)), 0, MAKING)
 
 
+def test_an_object_whose_name_the_api_server_makes_has_one_here() -> None:
+    job = owner("Job", "batch/v1")
+    job["metadata"] = {"generateName": "j-", "namespace": "prod"}
+    alone = pod("web", "1") | {"metadata": {"generateName": "web-"}}
+    assert counted(job, alone) == {"prod/j-xxxxx": 1, "default/web-xxxxx": 1}
+    with pytest.raises(ValueError, match=r"^object 2: .*metadata\.name: 'J-xxxxx' is not"):
+        counted(alone, pod("web", "1") | {"metadata": {"generateName": "J-"}})
+
+
 @pytest.mark.parametrize(
     ("kind", "spec", "ordinal"),
     [
