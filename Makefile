@@ -6,7 +6,7 @@ HELM := $(VENV)/bin/helm
 ACTIONLINT := $(VENV)/bin/actionlint
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: help run demo test test-all faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-cluster
+.PHONY: help run demo test test-all faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -112,6 +112,10 @@ test-packages: $(BUILT) ## Debian packages and the image on fresh systems; as ro
 
 test-guest: $(BUILT) ## tests on the kernels of emulated machines
 	$(PY) -m pytest tests/guest
+
+# `make test-cluster` builds the nodes' programs and runs these tests too
+test-node: $(BUILT) ## tests on real nodes, if their programs are built
+	$(PY) -m pytest --numprocesses 3 tests/cluster/test_node*.py
 
 # a real API server, controllers, scheduler and etcd; needs Go, and builds them once (20 minutes)
 test-cluster: $(BUILT) $(HELM) ## tests on a real control plane; needs Go
