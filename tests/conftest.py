@@ -6,6 +6,7 @@ import asyncio
 import gc
 import inspect
 import os
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator
@@ -42,8 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     The constants would change with the other tests of the process, and with an edit anywhere.
     """
-    # images of Python set it, and each process of tests would compile all modules again: 9 s of CPU
+    # images of Python set it, and each process of tests would compile all modules again: 14 s of CPU
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if "TMPDIR" not in os.environ and _memory_has_room_for(config.args):
         tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
     if hypothesis.settings().derandomize:
