@@ -7,14 +7,15 @@ It is told of what differs from what it has. What is returned counts as sent: `S
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-from msgspec.structs import replace
+from itertools import repeat
 
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.quota import NO_QUOTA, quota_of
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import shares_of
+
+_NO_LIMITS: Mapping[str, str] = {}
 
 
 def announce(state: State, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
@@ -33,6 +34,7 @@ def announce(state: State, container_id: str, cause: str, *, with_shares: bool) 
     if before is not None and before[1] and mems and before[1] != mems:
         cause = f"{cause}; its memory was on nodes {before[1]} before"
     state.sent[container_id] = now
+    state.common.pop(grant.pool, None)
     if quota is not None:
         state.quotas[container_id] = quota
     return Placement(
@@ -75,7 +77,8 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placeme
     """Return the updates for the containers that share in a pool with *changed* CPUs.
 
     They go by the ids of pools: the order in which pools came into use is not in the journal.
-    Every creation calls this, so what a pool's sharers have in common is computed once.
+    Every creation calls this, so what a pool's sharers have in common is looked up once, and kept
+    for the events to come.
     """
     placements: list[Placement] = []
     if not changed or not state.layout.settings.pin_cpu:
@@ -86,14 +89,18 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placeme
             continue
         cpus = (pools[pool].cpus & free) or state.layout.capacity.reserved
         members = state.sharing[pool]
-        known = _find_common(state, members)
+        known = state.common.get(pool) or _find_common(state, members)
         if known is None:
             placements += _announce_members(state, members, cpus, cause)
-        elif known[0] != cpus:
-            mems = known[1]
-            state.sent.update(dict.fromkeys(members, (cpus, mems)))
-            alike = Placement(container_id="", cpus=cpus, mems=mems, shares=None, cause=cause)
-            placements += [replace(alike, container_id=each) for each in members]
+            continue
+        if known[0] != cpus:
+            known, sent = (cpus, known[1]), state.sent
+            for each in members:
+                sent[each] = known
+            # what they have in common is the same objects
+            alike = map(repeat, (cpus, known[1], None, cause, None, _NO_LIMITS))
+            placements += map(Placement, members, *alike)
+        state.common[pool] = known
     return placements
 
 

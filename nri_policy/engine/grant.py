@@ -71,7 +71,7 @@ class Held(Struct, frozen=True, kw_only=True):
 
 
 # One decision may make hundreds of these. They are in no cycle: the collector need not know them.
-class Placement(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Placement(Struct, frozen=True, omit_defaults=True, gc=False):
     """What the runtime is told of one container; None and an empty set mean: leave alone."""
 
     container_id: str

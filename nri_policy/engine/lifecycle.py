@@ -185,6 +185,7 @@ def resend(state: State, container_ids: tuple[str, ...]) -> Decision:
     placed = [each for each in container_ids if each in state.placed]
     for each in placed:
         del state.sent[each]
+    state.common.clear()
     changes = [
         replace(
             change,

@@ -126,6 +126,7 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
     whole = amounts_with(state, asked, _of_pod(before.container, asked.pod.amounts))
     state.drop(container_id, settle=False)
     del state.sent[container_id]  # what it has now is not certain
+    state.common.clear()
     cpus, mems = resizing.sent
     container = _of_pod(replace(before.container, state=asked.state), whole)
     candidate = Candidate(

@@ -108,6 +108,9 @@ class State:
         # pool id -> containers whose cpuset follows its free CPUs: the nodes that the runtime is to
         # know of those whose cpuset is just these CPUs, None for all others
         self.sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
+        # pool id -> what the runtime has of all of these, if all have, and are to have, the same
+        # memory and CPUs; missing where that has to be looked up
+        self.common: dict[int, tuple[CPUSet, CPUSet]] = {}
         # pod id -> its containers that have a part of its memory booked instead of their own
         self.pod_memory: defaultdict[str, dict[str, None]] = defaultdict(dict)
         # pod id -> its containers
@@ -143,7 +146,7 @@ class State:
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
         self.reserved_milli = 0
         indexes = self.movers, self.away, self.pod_memory, self._names, self.sharing, self._pods
-        for index in indexes:
+        for index in (*indexes, self.common):
             index.clear()
         for placed in self.placed.values():
             self._index(placed)
@@ -167,6 +170,7 @@ class State:
             self.reserved_milli += grant.shared
         if grant.shares:
             self.sharing[grant.pool][container_id] = self._mems_of_sharer(placed)
+            self.common.pop(grant.pool, None)
             stays = grant.exclusive or not grant.shared or not request.movable or container.claims
             if not (stays or (request.steering.strict_hints and request.steering.hints)):
                 mover = grant.shared, container.created, container_id, grant.pool
@@ -276,6 +280,7 @@ class State:
         members = self.sharing.get(placed.grant.pool, {})
         if members.get(container_id) is not None:
             members[container_id] = self.mems(placed)
+        self.common.pop(placed.grant.pool, None)
 
     def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
         """Give a sharer *grant* instead: on another pool, with the same memory booking.
@@ -298,6 +303,7 @@ class State:
         self.enter(placed)
         if grant.shares:
             self.sharing[pool][container.id] = self._mems_of_sharer(placed)
+            self.common.pop(pool, None)
         if container.id in self.movers:
             self.movers[container.id] = *self.movers[container.id][:3], pool
         if grant.home is not None:

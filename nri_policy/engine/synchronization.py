@@ -58,6 +58,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     pods = living_pods(present, event.pods)
     drop_rooms(state, pods)
     candidates, warnings, deadlines, unread = [], [], {}, {}
+    state.common.clear()
     pools = {pool.name: pool.id for pool in state.layout.tree.pools}
     hold_again(state, recall_claims(state, event.held.values()))
     recalled = _recall_all(state, present, event.held)

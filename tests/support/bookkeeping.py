@@ -85,6 +85,12 @@ def check(engine: Engine, runtime: Runtime) -> None:
             key for key, (grant, _) in holders.items() if grant.pool == pool.id and grant.shares
         ]
         assert [*state.members(pool.id)] == sharing, "who shares a pool, in order of placement"
+        if pool.id in state.common:
+            cpus, mems = state.common[pool.id]
+            for each, own in state.sharing.get(pool.id, {}).items():
+                assert state.sent[each] == (cpus, mems)
+                assert own == mems
+                assert each not in {*state.resizing, *state.quotas}
     for container_id, placed in state.placed.items():
         assert state.find(placed.container.full_name) == container_id
         assert container_id in state.of_pod(placed.container.pod.id)
