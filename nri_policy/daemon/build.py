@@ -85,6 +85,7 @@ class Environment(Struct, frozen=True, kw_only=True):
 
     state_dir: Path
     containers_dir: Path | None = None  # what containers are shown; None: below the state folder
+    containers_on_host: bool = True  # whether the runtime has that folder at the same path
     root: Path = Path("/")  # holds the host's /sys and /proc
     cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
@@ -149,7 +150,10 @@ class Daemon:
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self.parts = Parts(
             self.node,
-            Exposure(host.containers_dir or host.state_dir / "containers"),
+            Exposure(
+                host.containers_dir or host.state_dir / "containers",
+                on_host=host.containers_on_host,
+            ),
             self._update_queue,
             sources=replace(
                 host.sources,

@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.mounts import is_shared, mount_point
 from nri_policy.foundation.singleton import succeed
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
@@ -42,6 +43,7 @@ from nri_policy.nrt.publisher import Sink
 from nri_policy.observability.logs import Debug, tell_repeats
 from nri_policy.observability.service_manager import ServiceManager
 from nri_policy.plugin.equipment import HostEquipment
+from nri_policy.plugin.exposure import DESTINATION, FILE
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Reload, Settings, SettingsError
@@ -197,6 +199,9 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
 ) -> AsyncIterator[Daemon]:
     """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
     machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
+    notes = [*_missing_mounts(options)]
+    for note in notes:
+        log.warning("mount-missing", extra={"note": note})
     async with AsyncExitStack() as stack:
         assignments = await stack.enter_async_context(Assignments())
         stock = Stock(assignments)
@@ -211,11 +216,13 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         host = Environment(
             state_dir=options.state_dir,
             containers_dir=options.containers_dir,
+            containers_on_host=is_shared(options.containers_dir, options.host_root),
             root=options.host_root,
             load=source.load,
             report=source.report if isinstance(source, ClusterSettings) else (lambda _: None),
             record=(lambda _: None) if events is None else events.record,
             identity=options.identity,
+            notes=tuple(notes),
             node_name=options.node_name,
             client=client,
             devices=stock.left,
@@ -242,6 +249,21 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             await stack.enter_async_context(running({"slices": partial(slices.run, asked)}))
         daemon.status.announce()
         yield daemon
+
+
+def _missing_mounts(options: Options) -> Iterator[str]:
+    """Yield which folders of the host are not mounted in our container, and what that costs."""
+    if not is_shared(options.containers_dir, options.host_root):
+        yield (
+            f"containers do not see their resources in {DESTINATION}/{FILE}: the host does not have"
+            f" {options.containers_dir} at the same path; mount it, or give --containers-dir"
+        )
+    unmounted = mount_point(options.state_dir) == Path("/")
+    if unmounted and not is_shared(options.state_dir, options.host_root):
+        yield (
+            f"the state ends with this container: the host does not have {options.state_dir};"
+            " mount it, or give --state-dir"
+        )
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ Others import from these modules:
 | `glob` | shell globs with the rules of Go's path/filepath.Match, which users of the peer rely on |
 | `inotify` | what the kernel tells of changes of files and folders |
 | `mismatch` | what is wrong with a document that does not fit its type, in plain words |
+| `mounts` | which file system a path is on, and whether the host of a container has it too |
 | `refusal` | the base of the errors that the engine answers an event with |
 | `singleton` | one instance of the plugin a node: two would fail every creation of a container |
 | `units` | amounts as Kubernetes writes them: CPU and memory quantities, durations, moments |

@@ -38,8 +38,11 @@ class ExposedResources:
     def add(self, container_id: str) -> Mount | None:
         """Return the mount that shows a new container its resources, written a moment later.
 
-        None where that fails: it must not keep the container from running.
+        None where that fails, or the host does not have our folder: it must not keep the container
+        from running.
         """
+        if not self._exposure.on_host:
+            return None
         try:
             mount = self._exposure.make(container_id)
         except (OSError, ValueError) as error:

@@ -34,8 +34,11 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 class Exposure:
     """The folders of all containers, below *folder*, which is made if it is not there."""
 
-    def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
-        """*now* is in seconds, as the times of files are."""
+    def __init__(
+        self, folder: Path, *, on_host: bool = True, now: Callable[[], float] = time.time
+    ) -> None:
+        """*on_host*: the runtime finds *folder* too; *now* is in seconds, as files' times are."""
+        self.on_host = on_host
         self._folder = str(folder)
         self._now = now
 

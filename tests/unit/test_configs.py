@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.cli.node import run
+from nri_policy.daemon.places import CONTAINERS_DIR
 from nri_policy.settings import API_VERSION, KIND
 from tests.support import manifests as rules
 
@@ -51,8 +51,7 @@ def test_the_pod_mounts_volumes_that_it_has_and_sees_the_nodes_files_read_only(p
 def test_files_shown_to_containers_have_the_same_path_on_the_node_and_in_the_pod(pod: Any) -> None:
     (shown,) = (volume for volume in pod["volumes"] if volume["name"] == "containers")
     (mount,) = (m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "containers")
-    (option,) = (o for o in run.command.params if o.name == "containers_dir")
-    assert shown["hostPath"]["path"] == mount["mountPath"] == str(option.default)
+    assert shown["hostPath"]["path"] == mount["mountPath"] == str(CONTAINERS_DIR)
 
 
 def test_the_pod_has_no_capability_and_cannot_gain_one(pod: Any) -> None:

@@ -20,7 +20,7 @@ from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
-from nri_policy.daemon.places import STATE_DIR
+from nri_policy.daemon.places import STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
 from nri_policy.report import JournalChange, JournalRecord, format_cpus
@@ -66,8 +66,8 @@ class _Moment(click.ParamType[str]):
 @click.option(
     "--journal",
     type=click.Path(exists=True, readable=False, path_type=Path),
-    default=STATE_DIR,
-    show_default=True,
+    default=find_state_dir,
+    show_default=str(STATE_DIR),
     help="State folder of a daemon, running or not, or a copy of its file store/state.db.",
 )
 @form_option

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from nri_policy.daemon.places import CONFIG, NRI_SOCKET, STATE_DIR
+from nri_policy.daemon.places import CONFIG, NRI_SOCKET, STATE_DIR, find_state_dir
 
 PATH = click.Path(path_type=Path)
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -44,8 +44,8 @@ nri_socket_option = click.option(
 state_dir_option = click.option(
     "--state-dir",
     type=PATH,
-    default=STATE_DIR,
-    show_default=True,
+    default=find_state_dir,
+    show_default=str(STATE_DIR),
     help="Folder for what has to survive a restart: the grants and the journal.",
 )
 kubeconfig_option = click.option(

@@ -20,7 +20,12 @@ from nri_policy.cli.node.host_options import (
 )
 from nri_policy.cli.node.peer_options import GoCommand, peer_options
 from nri_policy.daemon.build import IDENTITY
-from nri_policy.daemon.places import CONTAINERS_DIR, CONTROL_SOCKET, SOCKET_VARIABLE
+from nri_policy.daemon.places import (
+    CONTAINERS_DIR,
+    CONTROL_SOCKET,
+    SOCKET_VARIABLE,
+    find_containers_dir,
+)
 from nri_policy.daemon.process import Options, run
 from nri_policy.foundation.singleton import AlreadyRunningError
 from nri_policy.hardware.sysfs import TopologyError
@@ -64,9 +69,10 @@ log = logging.getLogger(__name__)
 @click.option(
     "--containers-dir",
     type=PATH,
-    default=CONTAINERS_DIR,
-    show_default=True,
-    help="Folder for the files that tell containers their resources; in memory, for speed.",
+    default=find_containers_dir,
+    show_default=str(CONTAINERS_DIR),
+    help="Folder for the files that tell containers their resources; in memory, for speed. In a"
+    " pod, the host must have it at the same path.",
 )
 @click.option(
     "--control-socket",

@@ -157,3 +157,17 @@ async def test_after_a_restart_all_see_what_they_have_now(
     await stage.written()
     assert stage.seen(container) == right
     assert not (tmp_path / "gone").exists()
+
+
+async def test_a_folder_that_the_host_does_not_have_is_mounted_nowhere(tmp_path: Path) -> None:
+    """The runtime would refuse every container that was to mount it."""
+    node = Node(Engine(nodes.machine(), nodes.settings()))
+    exposed = ExposedResources(node, Exposure(tmp_path / "containers", on_host=False))
+    guest = nodes.best_effort()
+    async with node.turn:
+        node.handle(Created(container=guest))
+    assert exposed.add(guest.id) is None
+    exposed.update(guest.id)
+    exposed.close()
+    exposed.remove(guest.id)
+    assert not (tmp_path / "containers").exists()
