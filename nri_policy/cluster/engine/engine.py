@@ -48,6 +48,7 @@ from nri_policy.cluster.objects.request import (
     asks,
     implied,
     is_spread,
+    named_levels,
     requested,
     units,
 )
@@ -350,8 +351,7 @@ class Engine(ClusterState):
         """
         request = unit.workers.request or PlacementRequest()
         topology = self._ledger.topology(request.topology)
-        wanted = (request.required, request.preferred, *(each.level for each in request.slices))
-        named = [each for each in wanted if each is not None]
+        named = named_levels(request)
         below = [ZONE_LEVEL + kind for kind in topology.below_host]
         unknown = [each for each in named if each not in topology.levels and each not in below]
         if unknown:

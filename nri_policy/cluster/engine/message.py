@@ -65,9 +65,14 @@ def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
 
 
 def no_domains(tree: Tree, level: str) -> str:
-    """Return why a tree is empty: no node takes part, or none that does has the zones."""
+    """Return why a tree is empty: no node takes part, or none that does has the zones.
+
+    Where nodes take no part because they lack the label of a level, that is the level to name.
+    """
     if not isinstance(tree, ZoneTree) or tree.hosts.is_empty():
-        return f"no topology domains at level: {level}"
+        why_not = {*tree.left_out.values()}
+        lacking = (each for each in tree.shape.levels if f"no label {each}" in why_not)
+        return f"no topology domains at level: {next(lacking, level)}"
     of_hosts = tree.hosts.left_out
     reasons = Counter(why for node, why in tree.left_out.items() if node not in of_hosts)
     return ", ".join(f"{why} on {counted(number, 'node')}" for why, number in reasons.items())

@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.annotations import SLICE_LEVEL, SLICE_SIZE
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.numa_node import NODE_TYPE
-from nri_policy.cluster.objects.request import requested
+from nri_policy.cluster.objects.request import named_levels, requested
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
@@ -112,9 +112,23 @@ def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
 
 
 def _left_out(engine: Engine, group: PlacementGroup) -> list[str]:
-    """Return a sentence for each reason for which nodes take no part in a group's topology."""
-    reasons = by_reason(tree_of_hosts(engine, group).left_out)
-    return [left_out_text(reason, nodes) for reason, nodes in reasons.items()]
+    """Return a sentence for each reason for which nodes take no part in a group's topology.
+
+    It offers to leave out levels whose labels nodes lack, if the group does not name them.
+    """
+    tree = tree_of_hosts(engine, group)
+    topology, reasons = tree.shape.topology, by_reason(tree.left_out)
+    lacking = {each: f"no label {each}" for each in topology.levels}
+    lacking = {each: reason for each, reason in lacking.items() if reason in reasons}
+    others = [each for each in topology.levels if each not in lacking]
+    named = {level for each in requested(group) for level in named_levels(each.request)}
+    is_first = topology.name == engine.settings.topologies[0].name  # which --levels is about
+    can_do_without = bool(others) and is_first and named.isdisjoint(lacking)
+    offer = f"; --levels {','.join(others)} tries without it" if can_do_without else ""
+    return [
+        left_out_text(reason, nodes) + (offer if reason in lacking.values() else "")
+        for reason, nodes in reasons.items()
+    ]
 
 
 def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:

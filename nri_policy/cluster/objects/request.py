@@ -72,6 +72,14 @@ def asks(request: PlacementRequest | None) -> bool:
     )
 
 
+def named_levels(request: PlacementRequest | None) -> list[str]:
+    """Return the levels that a request names."""
+    if request is None:
+        return []
+    levels = (request.required, request.preferred, *(each.level for each in request.slices))
+    return [each for each in levels if each is not None]
+
+
 def is_spread(pod_set: PodSet) -> bool:
     """Return whether a pod set is to be spread."""
     return pod_set.request is not None and bool(pod_set.request.spread_over)

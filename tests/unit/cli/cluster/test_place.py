@@ -93,7 +93,7 @@ def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path
     cluster = write(tmp_path / "cluster.json", *({"kind": "Node"} | each for each in nodes))
     where = ("--cluster", cluster, "--levels", f"example.com/rack,{HOSTNAME}", "-o", "json")
     left = [
-        "1 node left out: no label example.com/rack (b)",
+        f"1 node left out: no label example.com/rack (b); --levels {HOSTNAME} tries without it",
         "1 node left out: not ready (c)",
     ]
     for pods in (4, 8):
@@ -105,6 +105,29 @@ def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path
     for form in ("table", "html"):
         text = run("place", "-f", both, *where[:-1], form)[1]
         assert text.count("1 node left out: not ready (c)") == 1
+
+
+@pytest.mark.parametrize(
+    ("required", "offer"),
+    [
+        ({}, f"; --levels {HOSTNAME} tries without it"),
+        ({"required": HOSTNAME}, f"; --levels {HOSTNAME} tries without it"),
+        ({"required": "topology.kubernetes.io/zone"}, ""),
+    ],
+)
+def test_the_level_whose_label_nodes_lack_is_named_and_offered_to_leave_out(
+    tmp_path: Path, required: dict[str, str], offer: str
+) -> None:
+    cluster = write(tmp_path / "cluster.json", {"kind": "Node"} | node("a", cpu=9))
+    asked = ("-f", write(tmp_path / "job.yaml", job("j", 6, **required)), "--cluster", cluster)
+    zone = "topology.kubernetes.io/zone"  # of the default settings
+    for command in ("place", "explain"):
+        code, text = run(command, *asked, "-o", "json")
+        found = json.loads(text)
+        found = found[0] if command == "place" else found
+        assert (code, found["status"]["message"]) == (1, f"no topology domains at level: {zone}")
+        assert found["notes"] == [f"1 node left out: no label {zone} (a){offer}"]
+        assert run(command, *asked, "--levels", HOSTNAME)[0] == (0 if offer else 1)
 
 
 def test_a_resource_that_no_node_has_is_noted(tmp_path: Path) -> None:
