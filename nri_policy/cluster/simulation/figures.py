@@ -46,6 +46,7 @@ class Figures(Struct, frozen=True, rename="camel"):
     utilisation: dict[str, float]  # share, by resource that the jobs ask for
     moves: int  # pods that were placed anew, because a node failed
     lost: int  # groups that ended because a node failed
+    preempted: int  # times that a group left for one of higher priority
     attempts_without_room: int
     timeline: list[Point]
 
@@ -70,7 +71,7 @@ class Recorder:
             self._capacity.update(node.allocatable)
             host = node.labels.get(HOSTNAME, node.name)
             self._rack[host] = node.labels.get(above[0], "") if above else ""
-        self.moves = self.lost = self.attempts_without_room = 0
+        self.moves = self.lost = self.preempted = self.attempts_without_room = 0
         self._jobs: dict[str, _Job] = {}
         self._used: Counter[str] = Counter()
         self._history: list[tuple[float, dict[str, int], int]] = []  # from then on
@@ -119,6 +120,7 @@ class Recorder:
             utilisation=shares,
             moves=self.moves,
             lost=self.lost,
+            preempted=self.preempted,
             attempts_without_room=self.attempts_without_room,
             timeline=self._timeline(main, now),
         )

@@ -1,7 +1,8 @@
 """Playing what happens in a cluster: groups come and go, nodes fail and recover, time passes.
 
 Groups wait in the service's own queue, with hosts set aside as on a live cluster. A group may end
-some time after it was placed; time goes on from event to event, none of it is waited for.
+some time after it was placed; time goes on from event to event, none of it is waited for. So groups
+that are preempted leave at once, and wait again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.trial import fold
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
@@ -151,6 +153,7 @@ class Simulation:
         self._ending: dict[Key, int] = {}  # the number of the event
         self._number = 0
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
+        self._preempted: dict[Key, Key] = {}  # in the step, by whom
         topology = engine.settings.topologies[0]
         self._recorder = Recorder(engine.nodes.values(), topology.levels)
         for key, group in self._groups.items():
@@ -193,13 +196,16 @@ class Simulation:
             if key in self._groups
         ]
         self._changed.clear()
+        self._preempted.clear()
         return Played(step=step, groups=states, problems=problems, at=self._now)
 
     def submit(self, group: PlacementGroup, seconds: float | None, kind: str) -> None:
         """Take a group that comes now, and ends so many *seconds* after it was placed."""
         key = (group.namespace, group.name)
         self._drop(key)
-        self._groups[key] = group
+        self._number += 1
+        # younger than all that came before, and than all that had a time before the simulation
+        self._groups[key] = msgspec.structs.replace(group, created=f"~{self._number:012}")
         self._recorder.came(_name(key), kind, self._now)
         if seconds is not None:
             self._runs[key] = seconds
@@ -382,6 +388,8 @@ class Simulation:
                 continue
             asked = msgspec.structs.replace(self._groups[key], status=GroupStatus())
             found = self._waiting.place(key, asked)
+            if not found.assignments and self._preempt(key, asked):
+                found = self._waiting.place(key, asked)
             if found.assignments:
                 queue.remove(key)
                 self._set(key, found)
@@ -393,6 +401,21 @@ class Simulation:
             queue.note_refusal(key, hopeless=hopeless)
             self._recorder.note_refusal(_name(key), found.message)
             self._refuse(key, found.message, hopeless=hopeless)
+
+    def _preempt(self, own: Key, group: PlacementGroup) -> bool:
+        """Have others leave so that *group* fits, if the settings say so; return if some do."""
+        if not self._engine.settings.groups.preemption:
+            return False
+        leaving = victims(self._engine, group) or []
+        for each in leaving:
+            key = (each.namespace, each.name)
+            self._ending.pop(key, None)
+            self._set(key, GroupStatus())
+            self._queue_up(key)
+            self._preempted[key] = own
+        self._recorder.preempted += len(leaving)
+        self._waiting.begin_round()
+        return bool(leaving)
 
     def _grow(self, key: Key, more: Counter[str]) -> None:
         """Find places for *more* pods of a group; what it has stays."""
@@ -422,9 +445,10 @@ class Simulation:
 
     def _change(self, key: Key) -> str:
         """Return what became of a group in the step."""
-        if key not in self._changed:
-            return ""
-        before, now = self._changed[key], self._groups[key]
+        if key in self._preempted:
+            return f"preempted by {_name(self._preempted[key])}"
+        now = self._groups[key]
+        before = self._changed.get(key, now)
         if before is None:
             return "new"
         if before.status.state != now.status.state:

@@ -16,13 +16,22 @@ from tests.unit.cluster.written import group, pod_set
 SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
 
 
-def play(folder: Path, *steps: Any, settings: Any = None) -> tuple[int, list[Any]]:
-    """Return the exit code and, of each step, its groups' states and its problems."""
+def play(
+    folder: Path, *steps: Any, settings: Any = None, groups: Any = ()
+) -> tuple[int, list[Any]]:
+    """Return the exit code and, of each step, its groups' states and its problems.
+
+    *settings* are of failures, and *groups* those of groups.
+    """
     (folder / "scenario.yaml").write_text(json.dumps(steps))
     more = []
-    if settings is not None:
+    if settings is not None or groups:
         levels = [RACK, "kubernetes.io/hostname"]
-        spec = {"topologies": [{"levels": levels}], "failure": settings}
+        spec = {
+            "topologies": [{"levels": levels}],
+            "failure": settings or {},
+            "groups": dict(groups),
+        }
         more = [
             "--settings",
             write(
@@ -64,6 +73,51 @@ def test_the_first_by_priority_gets_the_room(tmp_path: Path) -> None:
     )
     _, played = play(tmp_path, {"apply": [low, high]})
     assert [each["state"] for each in played[0]["groups"]] == ["Waiting", "Placed"]
+
+
+def ranked(name: str, pods: int, priority: int) -> Any:
+    made = group(pod_set(pods, {"required": RACK}), name=name, priority=priority)
+    return {"kind": "PlacementGroup", **made}
+
+
+def test_a_group_leaves_for_one_of_higher_priority_if_the_settings_say_so(tmp_path: Path) -> None:
+    """The youngest of the lowest priority, which waits then until there is room again."""
+    full = {"apply": [ranked("c", 8, 1), ranked("b", 8, 1)]}
+    steps = [full, {"apply": [ranked("same", 8, 1), ranked("urgent", 5, 9)]}, {"delete": ["c"]}]
+    code, played = play(tmp_path, *steps, groups={"preemption": True})
+    assert code == 0
+    found = [{each["name"][8:]: each["state"] for each in step["groups"]} for step in played]
+    assert found == [
+        {"c": "Placed", "b": "Placed"},
+        {"c": "Placed", "b": "Waiting", "same": "Waiting", "urgent": "Placed"},
+        {"b": "Waiting", "same": "Placed", "urgent": "Placed"},
+    ]
+    changes = [{each["name"][8:]: each["change"] for each in step["groups"]} for step in played]
+    assert changes[1]["b"] == "preempted by default/urgent"
+    assert changes[2]["b"] in ("", "another message")
+    off = play(tmp_path, *steps, groups={"preemption": False})[1]
+    assert [each["state"] for each in off[1]["groups"]] == ["Placed", "Placed"] + 2 * ["Waiting"]
+
+
+def test_a_job_that_was_preempted_runs_from_its_start(tmp_path: Path) -> None:
+    jobs = [
+        {"apply": [ranked(name, 8, 1)], "at": "0s", "for": "10m"} for name in ("first", "second")
+    ]
+    jobs.append({"apply": [ranked("urgent", 8, 2)], "at": "5m", "for": "1m"})
+    settings = {
+        "apiVersion": "config.nri/v1alpha1",
+        "kind": "ClusterPlacement",
+        "spec": {
+            "topologies": [{"levels": [RACK, "kubernetes.io/hostname"]}],
+            "groups": {"preemption": True},
+        },
+    }
+    (tmp_path / "jobs.yaml").write_text(json.dumps(jobs))
+    using = ("--settings", write(tmp_path / "s.yaml", settings), "--synthetic", SPEC)
+    asked = ("simulate", "--workload", str(tmp_path / "jobs.yaml"), *using)
+    figures = json.loads(run(*asked, "-o", "json")[1])["figures"]
+    assert (figures["preempted"], figures["seconds"]) == (1, 16 * 60)
+    assert "1 group preempted; attempts without room" in run(*asked)[1]
 
 
 def test_pods_of_a_failed_node_are_placed_anew_in_their_rack(tmp_path: Path) -> None:
