@@ -13,6 +13,7 @@ from typing import Any
 from nri_policy.cluster.engine.explanation import Explanation
 from nri_policy.cluster.engine.trial import TriedGroup
 from nri_policy.cluster.groups.moves import MovePlan
+from nri_policy.cluster.numa.report import NodeFit
 from nri_policy.cluster.report.group_rows import GroupRow
 from nri_policy.cluster.report.tree_report import TreeReport
 from nri_policy.cluster.simulation.playback import Report
@@ -42,6 +43,7 @@ SCHEMA = Path("docs/documents.schema.json")
 DOCUMENTS: dict[str, Any] = {
     "audit": AuditReport,
     "cluster explain": Explanation,
+    "cluster fit": list[NodeFit],
     "cluster place": list[TriedGroup],
     "cluster plan": MovePlan,
     "cluster simulate": Report,

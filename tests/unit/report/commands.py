@@ -143,6 +143,7 @@ def _of_a_cluster(folder: Path, form: str) -> Iterator[tuple[str, str]]:
     yield "cluster-place", printed("cluster", "place", *both, *cluster, form=form)
     yield "cluster-place-refused", printed("cluster", "place", *both, *small, form=form)
     yield "cluster-explain", printed("cluster", "explain", *both[:2], *cluster, form=form)
+    yield "cluster-fit", printed("cluster", "fit", *both[:2], *small, form=form)
     crowded = ("--cluster", groups / "crowded.yaml")
     yield "cluster-plan", printed("cluster", "plan", "render", *crowded, form=form)
     failure = groups / "failure.yaml"

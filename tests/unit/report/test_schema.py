@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
+from nri_policy.cli import main
 from nri_policy.report import decode, plain
 from tests.unit.report.commands import GOLDEN
 from tests.unit.report.test_golden import command
@@ -28,6 +31,25 @@ def test_a_printed_document_is_read_into_its_type_and_printed_again(path: Path) 
 def test_every_command_has_a_golden_document() -> None:
     found = {command(path.stem) for path in GOLDEN.iterdir()}
     assert found == DOCUMENTS.keys() - {"doctor"}, "what doctor finds is another host's"
+
+
+def printing(group: click.Group, *above: str) -> Iterator[str]:
+    """Yield the names of the commands that take `-o json`."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from printing(command, *above, name)
+        for option in command.params:
+            if "-o" in option.opts and isinstance(option.type, click.Choice):
+                assert "json" in option.type.choices
+                yield " ".join((*above, name))
+
+
+def test_the_schema_has_every_command_that_prints_json() -> None:
+    assert isinstance(main, click.Group)
+    assert DOCUMENTS.keys() == {*printing(main), "journal"}
 
 
 def test_a_document_of_another_kind_is_an_error_that_names_the_field() -> None:
