@@ -196,7 +196,7 @@ class Engine(ClusterState):
                 asked = msgspec.structs.replace(pod_set, request=request)
                 pods, left = trial._spread(asked, placed, failures, nodes)  # noqa: SLF001 - another engine
                 if left:
-                    raise spread_refusal(pod_set.count, left)
+                    raise spread_refusal(asked, left)
                 out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
         return out
 

@@ -41,7 +41,12 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
             text += f"allows to fit only {fits} out of {wanted} {unit}"
         else:
             text += f"doesn't allow to fit any of {wanted} {unit}"
-    return text + _exclusion_text(levels[-1], counts, kind)
+    return text + limit_text(plan.most) + _exclusion_text(levels[-1], counts, kind)
+
+
+def limit_text(most: int | None) -> str:
+    """Return the end of the text for pods of which *most* may be on a host."""
+    return "" if most is None else f", at most {most} on each host"
 
 
 def _exclusion_text(level: str, counts: Counts, kind: Filter) -> str:

@@ -79,7 +79,7 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
         inner=wanted.inner,
         leader=leader.effective() if leader else None,
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
-        most=unit.workers.request.max_per_host if unit.workers.request else None,
+        most=wanted.most,
         held=held,
         limits=tree.by_leaf(limits.get(unit.workers.name, {})),
         leader_limits=tree.by_leaf(limits.get(unit.leader.name, {})) if unit.leader else {},

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
+from nri_policy.cluster.engine.message import limit_text
 from nri_policy.cluster.engine.placement import Packing
 from nri_policy.cluster.engine.replacement import leaf_kept
 from nri_policy.cluster.engine.tree import Tree
@@ -80,7 +81,7 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
         asked = msgspec.structs.replace(pod_set, count=missing, request=request)
         pods, left = spread(asked, own, within)
         if left:
-            raise spread_refusal(missing, left)
+            raise spread_refusal(asked, left)
         new[pod_set.name] = assignment(pod_set.name, pods, view.nodes)
         whole[pod_set.name] = assignment(pod_set.name, own + Counter(pods), view.nodes)
     return new, whole
@@ -105,6 +106,7 @@ def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNo
     return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
 
 
-def spread_refusal(count: int, left: int) -> Unplaceable:
+def spread_refusal(pod_set: PodSet, left: int) -> Unplaceable:
     """Return the refusal of a pod set of which *left* pods find no place."""
-    return Unplaceable(f"spreading allows to fit only {count - left} out of {count} pod(s)")
+    fits = f"spreading allows to fit only {pod_set.count - left} out of {pod_set.count} pod(s)"
+    return Unplaceable(fits + limit_text(pod_set.request.max_per_host if pod_set.request else None))

@@ -63,6 +63,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     unconstrained: bool = False
     ascending: bool = False  # LeastFree
     balanced: bool = False
+    most: int | None = None  # on a host
 
 
 def asks(request: PlacementRequest | None) -> bool:
@@ -217,6 +218,7 @@ def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterS
         unconstrained=unconstrained,
         ascending=algorithm == "LeastFree" or (algorithm == "Mixed" and unconstrained),
         balanced=balanced and request.required is None and not unconstrained,
+        most=request.max_per_host,
     )
 
 

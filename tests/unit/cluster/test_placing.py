@@ -134,7 +134,7 @@ def test_a_host_takes_no_more_than_max_per_host() -> None:
         "main": {"a1": 2, "a2": 2, "a3": 2}
     }
     assert place(group(pod_set(7, required(maxPerHost=2))))["message"] == (
-        'topology "default" allows to fit only 6 out of 7 pod(s)'
+        'topology "default" allows to fit only 6 out of 7 pod(s), at most 2 on each host'
     )
 
 

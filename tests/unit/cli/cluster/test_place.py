@@ -75,6 +75,7 @@ def test_pods_that_exclude_each_other_go_to_hosts_of_their_own(
     for command in ("place", "explain", "plan"):
         code, text = run(command, "-f", asked(5), "--synthetic", SPEC)
         assert (code, f"can judge {what}" in " ".join(text.split())) == (1, True)
+        assert "out of 5 pod(s), at most 1 on each host" in " ".join(text.split())
 
 
 def test_a_label_to_spread_over_that_no_node_has_is_noted(tmp_path: Path) -> None:

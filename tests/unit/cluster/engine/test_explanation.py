@@ -90,7 +90,8 @@ def test_room_that_is_in_no_whole_slice_is_said_and_a_coarser_slice_would_do() -
 def test_more_pods_on_a_host_would_do() -> None:
     asked = {"spreadOver": ["example.com/rack"], "maxPerHost": 1}
     answer = explained(group(pod_set(15, asked)))
-    assert answer["status"]["message"] == "spreading allows to fit only 6 out of 15 pod(s)"
+    message = "spreading allows to fit only 6 out of 15 pod(s), at most 1 on each host"
+    assert answer["status"]["message"] == message
     assert answer["changes"] == [
         {"podSet": "main", "count": 6},
         {"podSet": "main", "maxPerHost": 3},
