@@ -42,6 +42,15 @@ def access(kubeconfig: Path | None) -> Connect | None:
     return None
 
 
+def describe(kubeconfig: Path) -> str:
+    """Return the server and the context of a *kubeconfig* that has led to a connection."""
+    from lightkube import KubeConfig  # noqa: PLC0415 - see above
+
+    config = KubeConfig.from_file(kubeconfig).get()
+    assert config is not None
+    return f"{config.cluster.server} (context {config.context_name})"
+
+
 def failures() -> tuple[type[Exception], ...]:
     """Return what connecting and asking can fail by.
 

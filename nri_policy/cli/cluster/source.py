@@ -37,7 +37,7 @@ from nri_policy.cluster.simulation import synthetic
 from nri_policy.foundation.garbage import collection_paused
 from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
 from nri_policy.kube.client import Client
-from nri_policy.kube.connection import access
+from nri_policy.kube.connection import access, describe
 from nri_policy.kube.errors import APIError, KubeconfigError
 
 MAX_SIZE = 1 << 30  # bytes of a file; 100,000 pods as kubectl prints them take half of it
@@ -135,8 +135,9 @@ class ClusterSource(Struct, frozen=True):
 
     def _ask(self, *, groups: bool, budgets: bool) -> Files:
         """Return what the live cluster has now."""
+        kubeconfig = self.kubeconfig or usual_kubeconfig()
         try:
-            connect = access(self.kubeconfig or usual_kubeconfig())
+            connect = access(kubeconfig)
             if connect is None:
                 named = os.environ.get("KUBECONFIG")
                 lacking = "KUBECONFIG names no file" if named else "there is no ~/.kube/config"
@@ -148,7 +149,8 @@ class ClusterSource(Struct, frozen=True):
         except KubeconfigError as error:
             raise Failure(str(error), Exit.USAGE) from error
         except APIError as error:
-            raise Failure(f"the cluster: {error}", Exit.UNREACHABLE) from error
+            server = describe(kubeconfig) if kubeconfig else "the cluster"
+            raise Failure(f"{server}: {error}", Exit.UNREACHABLE) from error
 
 
 def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
