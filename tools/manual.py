@@ -19,20 +19,32 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 _EXITS = (
     ("0", "It was done, and the answer is yes."),
     ("1", "The answer is no, or it could not be done."),
-    ("2", "The command makes no sense."),
-    ("3", "The daemon cannot be reached."),
+    ("2", "Wrong usage, or a malformed value or file."),
+    ("3", "The daemon, the cluster or a service cannot be reached."),
     ("78", "The settings are wrong."),
 )
-_FILES = (
+_Entries = tuple[tuple[str, str], ...]
+
+_NODE_FILES: _Entries = (
     ("/etc/nri-policy/config.yaml", "The settings."),
     ("/run/nri-policy/control.sock", "The daemon's socket."),
     ("/run/nri-policy/containers", "What containers are shown of their resources."),
     ("/var/lib/nri-policy", "What the daemon has to remember, with the journal."),
 )
-_ENVIRONMENT = (
+_CLUSTER_FILES: _Entries = (("~/.kube/config", "Where the cluster is, without KUBECONFIG."),)
+_ENVIRONMENT: _Entries = (
     ("NO_COLOR", "Print without colours."),
-    ("FORCE_COLOR", "Print with colours, whatever reads them."),
+    ("FORCE_COLOR", "Print with colours, even into a pipe."),
     ("COLUMNS", "How wide to print."),
+)
+_NODE_ENVIRONMENT: _Entries = (
+    ("NRI_POLICY_CONTROL_SOCKET", "The daemon's socket."),
+    ("NODE_NAME", "The node's name in the cluster."),
+    *_ENVIRONMENT,
+)
+_CLUSTER_ENVIRONMENT: _Entries = (
+    ("KUBECONFIG", "The file that says where the cluster is, as for kubectl(1)."),
+    *_ENVIRONMENT,
 )
 
 
@@ -61,7 +73,7 @@ def pages() -> dict[Path, str]:
     examples = [each for name in _FIRST for each in EXAMPLES[name]]
     found = {
         DOCS / "nri-policy.1": _page(
-            "nri-policy", context, plain, _DESCRIPTION, examples, [*others, *_OTHERS]
+            "nri-policy", context, [*plain, *groups], _DESCRIPTION, examples, [*others, *_OTHERS]
         )
     }
     for group in groups:
@@ -84,6 +96,7 @@ def _page(  # noqa: PLR0913, PLR0917 - the parts of a page
 ) -> str:
     purpose = (context.command.help or "").split("\n\n")[0]
     path = _text(context.command_path)
+    of_a_cluster = context.info_name == "cluster"
     lines = [
         '.\\" Written by tools/manual.py: change the help of the commands instead.',
         f'.TH {_text(name.upper())} 1 "" "nri-policy" "User Commands"',
@@ -98,14 +111,14 @@ def _page(  # noqa: PLR0913, PLR0917 - the parts of a page
         lines += [_text(" ".join(paragraph.split())), ".PP"]
     lines.append(".SH COMMANDS")
     for each in commands:
-        lines += _command(each)
+        lines += _group(each) if isinstance(each.command, click.Group) else _command(each)
     lines.append(".SH EXAMPLES")
     for line, use in examples:
         lines += _entry(line, f"{use[0].upper()}{use[1:]}")
     for title, entries in (
         ("EXIT STATUS", _EXITS),
-        ("FILES", _FILES),
-        ("ENVIRONMENT", _ENVIRONMENT),
+        ("FILES", _CLUSTER_FILES if of_a_cluster else _NODE_FILES),
+        ("ENVIRONMENT", _CLUSTER_ENVIRONMENT if of_a_cluster else _NODE_ENVIRONMENT),
     ):
         lines.append(f".SH {title}")
         for term, text in entries:
@@ -126,6 +139,13 @@ def _commands(context: click.Context) -> Iterator[click.Context]:
 
 def _name(context: click.Context) -> str:
     return context.command_path.partition(" ")[2]
+
+
+def _group(context: click.Context) -> Iterator[str]:
+    """Yield the section of commands that have a page of their own."""
+    purpose = (context.command.help or "").split("\n\n")[0]
+    yield ".SS " + _text(f"{context.command_path} COMMAND [OPTIONS]")
+    yield _text(f"{' '.join(purpose.split())} See nri-policy-{context.info_name}(1).")
 
 
 def _command(context: click.Context) -> Iterator[str]:

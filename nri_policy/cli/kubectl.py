@@ -267,16 +267,19 @@ def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequen
 @main.command("containers", context_settings=_PASSED_ON)
 @_about_a_pod
 def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Show what each container of a pod has; with --node alone, of all pods there."""
+    """Show what each container of a pod has.
+
+    With --node alone, of all pods there.
+    """
     return _ask(cluster, asked, ["containers", *filter(None, [asked.name]), *passed])
 
 
 @main.command("history", context_settings=_PASSED_ON)
 @_about_a_pod
 def history(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Show what happened to a pod's containers; with --node alone, to all there.
+    """Show what happened to a pod's containers.
 
-    With --node, a pod of NAMESPACE/POD may be gone.
+    With --node alone, to all there; with --node, a pod of NAMESPACE/POD may be gone.
     """
     return _ask(cluster, asked, ["history", *filter(None, [asked.name]), *passed])
 

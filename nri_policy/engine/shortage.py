@@ -10,8 +10,8 @@ from nri_policy.engine.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
-from nri_policy.foundation.units import count_cpus, format_bytes, format_cpu
-from nri_policy.foundation.wording import some
+from nri_policy.foundation.units import count_cpus, format_bytes
+from nri_policy.foundation.wording import counted, some
 from nri_policy.pools.memory_offer import Offers, Shortage
 from nri_policy.pools.supply import Table
 from nri_policy.pools.tree import Pool
@@ -84,9 +84,11 @@ class PlacementError(Refused):
                     " memory beside the CPUs that it has left"
                 )
             case Lack.CPU | Lack.ISOLATED_CPU | Lack.ALIGNED_CPU:
+                missing = request.milli - self.available
+                whole = 0 < request.shared < 1000 <= missing
                 return (
                     f"no pool{within} has room for {asked}: {self.pool} comes closest,"
-                    f" {count_cpus(request.milli - self.available)} short"
+                    f" {count_cpus(missing)} short{' (sharing needs one whole CPU)' * whole}"
                 )
         assert_never(self.lack)
 
@@ -102,8 +104,16 @@ def _wish_of(request: Request) -> str:
         sort = "isolated " if request.steering.isolated is Isolation.REQUIRED else ""
         parts.append(f"{request.exclusive} exclusive {sort}CPU{'s' * (request.exclusive > 1)}")
     if request.shared:
-        parts.append(f"{format_cpu(request.shared)} of shared CPU")
+        parts.append(_shared(request.shared))
     return " and ".join(parts) or "a share of a CPU"
+
+
+def _shared(milli: int) -> str:
+    """Return `2 shared CPUs`, `100m of a shared CPU`."""
+    whole, rest = divmod(milli, 1000)
+    if not rest:
+        return counted(whole, "shared CPU")
+    return f"{milli}m of {'shared CPUs' if whole else 'a shared CPU'}"
 
 
 def memory_shortage(request: Request, pool: Pool, short: Shortage) -> PlacementError:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import click
 
 from nri_policy.cli import main
+from nri_policy.daemon.places import SOCKET_VARIABLE
 from tools import manual
 
 
@@ -25,6 +26,24 @@ def test_every_command_is_in_one() -> None:
     page = "".join(manual.pages().values())
     for name in main.list_commands(click.Context(main)):
         assert f"nri-policy {name}".replace("-", "\\-") in page
+
+
+def test_the_first_page_names_the_commands_of_all_pages() -> None:
+    pages = manual.pages()
+    commands = pages[manual.DOCS / "nri-policy.1"].partition(".SH COMMANDS")[2].partition(".SH ")[0]
+    for path in pages.keys() - {manual.DOCS / "nri-policy.1"}:
+        group = path.stem.removeprefix("nri-policy-")
+        assert f"\n.SS nri\\-policy {group} COMMAND" in commands
+
+
+def test_files_and_variables_are_those_of_the_commands_of_a_page() -> None:
+    of_a_node, of_a_cluster = (
+        manual.pages()[manual.DOCS / f"nri-policy{name}.1"] for name in ("", "-cluster")
+    )
+    assert "config.yaml" in of_a_node.partition(".SH FILES")[2]
+    assert SOCKET_VARIABLE in of_a_node.partition(".SH ENVIRONMENT")[2]
+    assert "config.yaml" not in of_a_cluster.partition(".SH FILES")[2]
+    assert "KUBECONFIG" in of_a_cluster.partition(".SH ENVIRONMENT")[2]
 
 
 def test_nothing_of_a_help_is_taken_for_a_command_of_roff() -> None:

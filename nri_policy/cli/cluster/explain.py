@@ -63,9 +63,9 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
 ) -> None:
     """Show how much of a group fits where, and what limits it.
 
-    Also shows what would make it fit; a picture shows it where it would go. The group is in a file,
-    or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit, or if nodes that
-    align pods would refuse some of its pods at the places that it has.
+    Also shows what would make it fit; pictures show the hosts that it would get. The group is in a
+    file, or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit, or if nodes
+    that align pods would refuse some of its pods at the places that it has.
     """
     require_one(name, asked)
     if service is not None:
@@ -229,11 +229,12 @@ def _queued(standing: Standing | None) -> Iterator[str]:
 
 def _change(change: Change) -> str:
     if change.count is not None:
-        return f"if pod set {change.pod_set} had only {counted(change.count, 'pod')}"
+        slices = "" if change.slices is None else f" ({counted(change.slices, 'slice')})"
+        return f"if pod set {change.pod_set} had only {counted(change.count, 'pod')}{slices}"
     if change.level is not None:
-        return f"if pod set {change.pod_set} required one {change.level} only"
+        return f"if pod set {change.pod_set} required only one {change.level}"
     if change.slice_level is not None:
-        return f"if slices of pod set {change.pod_set} required one {change.slice_level} only"
+        return f"if slices of pod set {change.pod_set} required only one {change.slice_level}"
     if change.max_per_host is not None:
         pods = counted(change.max_per_host, "pod")
         return f"if pod set {change.pod_set} allowed {pods} on a host"

@@ -69,7 +69,8 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
     group = f"{found.namespace}/{found.name}"
     if found.moves:
-        yield Text(f"{counted(len(found.moves), 'pod')} to move would let {group} start:")
+        pods = counted(len(found.moves), "pod")
+        yield Text(f"Moving {pods} would let {group} start:")
         table = Table(box=None, pad_edge=False)
         for head in ("pod", "of", "from", "to"):
             table.add_column(head)

@@ -79,8 +79,8 @@ def _lease_name(
 @click.option(
     "--readiness",
     is_flag=True,
-    help="Also mark Nodes whose daemon has been silent for a minute, where its settings want that"
-    " (readiness.whileAway).",
+    help="Also mark Nodes whose daemon has been silent for a minute, if its settings have"
+    " readiness.whileAway.",
 )
 @click.option(
     "--kueue",

@@ -61,7 +61,7 @@ _HEADS = ("kind", "jobs", "placed", "never placed", "mean wait", "p99", "longest
     help='Jobs that do not exist, such as "load:0.8 for:7d; small share:80 pods:1 cpu:4 runs:30m;'
     ' gang share:20 pods:2-16 cpu:32 runs:4h required:rack".',
 )
-@click.option("--seed", default=1, show_default=True, help="Chance of --synthetic-jobs.")
+@click.option("--seed", default=1, show_default=True, help="Random seed of --synthetic-jobs.")
 @click.option(
     "--steps",
     "every",

@@ -41,7 +41,7 @@ _MOST_ROWS = 60
 def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, form: str) -> None:
     """Show a topology's domains, and what is used of each.
 
-    The table goes only as deep as a person can read. Nodes outside the tree are listed with the
+    The table shows as many levels as fit into 60 rows. Nodes outside the tree are listed with the
     reason, most often a missing label.
     """
     engine, _ = source.load()

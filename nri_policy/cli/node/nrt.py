@@ -15,8 +15,8 @@ from nri_policy.foundation.units import format_bytes
 from nri_policy.report import ResourceTopology
 
 _PODS_TO_COME = (
-    "Available: less what pods request whose containers are not created yet, or were refused;"
-    " pools shows what containers have."
+    "Available excludes the requests of pods whose containers are not created yet or were refused;"
+    " `pools` shows what containers have."
 )
 
 

@@ -42,11 +42,11 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table.add_row("version", Text(status.version))
     table.add_row("runtime", Text(status.runtime or "none is connected"))
     if status.memory_bytes:
-        table.add_row("daemon uses", Text(status.usage))
+        table.add_row("daemon's usage", Text(status.usage))
     known = "yes" if status.synchronized else "not yet: waiting for the runtime"
     table.add_row("containers in sync", Text(known))
     table.add_row("settings from", Text(settings.origin, overflow="fold"))
-    table.add_row("sets", Text(" and ".join(pinning_of(settings)) or "nothing: it only decides"))
+    table.add_row("pins", Text(" and ".join(pinning_of(settings)) or "nothing: it only decides"))
     table.add_row("placed", str(status.containers))
     table.add_row("refused", str(status.refused))
     table.add_row("pools", str(status.pools))

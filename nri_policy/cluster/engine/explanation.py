@@ -70,6 +70,7 @@ class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     pod_set: str = ""
     count: int | None = None  # as many pods as fit
+    slices: int | None = None  # the same in slices of several pods
     level: str | None = None  # this level in place of the one that was asked for
     slice_level: str | None = None  # the same for its slices
     max_per_host: int | None = None  # so many pods on a host
@@ -235,7 +236,8 @@ def _fewer(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Chang
             low = middle
         else:
             high = middle
-    return [Change(pod_set=pod_set.name, count=low * size)] if low else []
+    slices = low if size > 1 else None
+    return [Change(pod_set=pod_set.name, count=low * size, slices=slices)] if low else []
 
 
 def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:

@@ -57,8 +57,8 @@ and 2 pools more: --all shows them
 Compared from left to right; the cell in [ ] decided.
   memory nodes (memory_tightness): on how many nodes its memory would be; fewer are better
   depth: level in the tree; deeper is better
-  left (capacity): for exclusive CPUs: CPUs left; more are better, with packing: tight fewer. For
-  shared CPUs: containers there; fewer are better, then more CPU left
+  left (capacity): for exclusive CPUs: CPUs left after this request; more are better (with packing:
+  tight, fewer). For shared CPUs: containers there; fewer are better, then more CPU left
   id: number of the pool; the lower one wins
 Equal in all pools with room: isolated, affinity, near devices, depth by devices, memory kind,
 memory to grow, CPU to grow, CPU priority, others' memory, spread, others."""
@@ -362,7 +362,7 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
         shown = lines(run(control, "status"))
         assert "CPUs exclusive      4-5" in shown
         assert any(
-            re.fullmatch(r"daemon uses +\S+ MiB of memory, .* s of CPU time.*", each)
+            re.fullmatch(r"daemon's usage +\S+ MiB of memory, .* s of CPU time.*", each)
             for each in shown
         )
         pools = json.loads(run(control, "pools", "-o", "json").stdout)
@@ -739,7 +739,7 @@ def test_status_says_where_settings_come_from_and_what_is_set(tmp_path: Path) ->
     def check(control: Path) -> None:
         shown = lines(run(control, "status"))
         assert "settings from       test" in shown
-        assert "sets                CPUs" in shown
+        assert "pins                CPUs" in shown
         assert any("pinMemory is false" in line for line in shown)
 
     beside_a_daemon(tmp_path, check, pinMemory=False)

@@ -225,7 +225,7 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
     assert f"{RACK} 4 0 8 32" in rows
     assert rows[-2:] == [
         "if pod set main had only 8 pods",
-        "if pod set main required one topology.kubernetes.io/zone only",
+        "if pod set main required only one topology.kubernetes.io/zone",
     ]
 
 

@@ -949,10 +949,22 @@ def test_cpu_amounts_that_no_kernel_takes_are_refused(resources: Resources, reas
     assert reason in driver.refuse(replace(nodes.container(1000), resources=resources))
     assert driver.cpus(container) == cpus
     quota = Resources(cpu_shares=262_144, cpu_quota=-5, cpu_period=1000)
-    assert "no pool has room for 256 of shared CPU" in driver.refuse(
+    assert "no pool has room for 256 shared CPUs" in driver.refuse(
         Resized(container_id=container.id, resources=quota)
     )
     assert driver.resize(container, Resources(cpu_quota=2**44 - 1, cpu_period=1_000_000))
+
+
+def test_a_refusal_says_that_sharing_needs_a_whole_cpu_if_that_is_why_more_is_short() -> None:
+    driver = life_of(3000, machine="package:1 core:4")
+    assert driver.refuse(nodes.container(100)) == (
+        "no pool has room for 100m of a shared CPU: socket #0 comes closest, 1 CPU short"
+        " (sharing needs one whole CPU)"
+    )
+    driver = life_of(2500, machine="package:1 core:4")
+    message = driver.refuse(nodes.container(1500, 2500))
+    assert "for 1500m of shared CPUs: " in message
+    assert message.endswith(" short")
 
 
 def test_a_container_that_runs_with_absurd_shares_asks_for_no_more_than_the_kernel_counts() -> None:

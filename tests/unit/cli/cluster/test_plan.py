@@ -12,7 +12,7 @@ from tests.support.cluster_api import ClusterAPI
 from tests.unit.cli.test_cluster_questions import job, run, write
 
 CROWDED = Path(__file__).parents[4] / "configs/groups/crowded.yaml"
-HEAD = ["2 pods to move would let default/render start:"]
+HEAD = ["Moving 2 pods would let default/render start:"]
 ROWS = [
     "pod of from to",
     "default/web-5 ReplicaSet/web b1 a2",

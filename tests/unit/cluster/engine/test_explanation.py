@@ -79,7 +79,7 @@ def test_room_that_is_in_no_whole_slice_is_said_and_a_coarser_slice_would_do() -
     [only] = answer["podSets"]
     assert (only["unit"], only["wanted"], only["inNoSlice"]) == ("slices", 5, 6)
     assert answer["changes"] == [
-        {"podSet": "main", "count": 12},
+        {"podSet": "main", "count": 12, "slices": 4},
         {"podSet": "main", "sliceLevel": "example.com/zone"},
     ]
     answer = explained(group(pod_set(3, {"required": "example.com/rack", "slices": slices}, cpu=2)))
