@@ -28,8 +28,8 @@ test: $(BUILT) ## format, lint, types and all tests: the gate
 
 # and on the runtimes, kernels and control planes that take long to build: once, for all clones
 # (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
-test-all: $(BUILT) ## all tests on everything there is to build: hours the first time
-	@echo "test-all: build what is missing (hours, once), then make test on every runtime, test-guest (on two cores"
+test-all: $(BUILT) ## all tests on everything there is to build: an hour more the first time
+	@echo "test-all: build what is missing (an hour, once), then make test on every runtime, test-guest (on two cores"
 	@echo "test-all: a quarter of an hour), test-cluster and faults; one that fails does not stop the others"
 	$(PY) -m tools.runtimes
 	NRI_POLICY_EVERY_RUNTIME=1 $(MAKE) --keep-going test test-guest test-cluster faults
@@ -118,7 +118,7 @@ test-guest: $(BUILT) ## tests on the kernels of emulated machines
 test-node: $(BUILT) ## tests on real nodes, if their programs are built
 	$(PY) -m pytest --numprocesses 3 tests/cluster/test_node*.py
 
-# a real API server, controllers, scheduler and etcd; needs Go, and builds them once (20 minutes)
+# a real API server, controllers, scheduler and etcd; needs Go, and builds them once (40 minutes)
 test-cluster: $(BUILT) $(HELM) ## tests on a real control plane; needs Go
 	$(PY) -m tools.control_plane
 	$(PY) -m pytest tests/cluster

@@ -175,7 +175,8 @@ def main() -> int:
         print(f"{sys.executable}: needs Python 3.11 or newer", file=sys.stderr)
         return 1
     print(
-        "setting up .venv (the first time takes a few minutes on a busy machine)", file=sys.stderr
+        "setting up .venv: packages, and kernels that changed (the first time some minutes)",
+        file=sys.stderr,
     )
     try:
         CACHE.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The page about the architecture names every room, and files that are there."""
+"""The page about the architecture names every package, and files that are there."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PAGE = (ROOT.parent / "docs/architecture.md").read_text()
 FILE = r"`([a-z_]+/[a-z_/]+\.(?:py|pxd))`"
 
 
-def test_every_room_has_a_row() -> None:
+def test_every_package_has_a_row() -> None:
     rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([a-z_/]+)`", row)}
-    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {"settings/sources"}
-    assert rooms | {"completion"} == named
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {"settings/sources"}
+    assert packages | {"completion"} == named
 
 
 def test_every_file_of_a_recipe_is_there() -> None:
@@ -30,13 +30,15 @@ def test_every_file_of_a_recipe_is_there() -> None:
         assert (ROOT / name).is_file() or (ROOT.parent / name).is_file(), name
 
 
-def test_a_recipe_touches_at_most_three_source_files() -> None:
+def test_a_recipe_touches_at_most_three_source_files_but_for_constraints_of_groups() -> None:
     recipes = PAGE.partition("## Recipes")[2].partition("\n## ")[0]
     touched = {
         name: {file for file in re.findall(FILE, text) if not file.startswith("tests/")}
         for name, text in re.findall(r"(?ms)^\*\*([^*]+)\.\*\*(.*?)(?=^\*\*|\Z)", recipes)
     }
-    assert len(touched) == 8
+    assert len(touched) == 11
+    of_groups = touched.pop("Add a constraint of groups")
+    assert len(of_groups) == 7, "to read it, to keep it in three ways of placing, to explain it"
     assert all(1 <= len(files) <= 3 for files in touched.values()), touched
 
 
