@@ -38,14 +38,14 @@ POD = {"cpu": 4000, "memory": 8 << 30, "x/gpu": 1}
 MIB = 1 << 20
 PAGE = Path(__file__).parent.parent / "docs" / "cluster.md"
 PICTURE = PAGE.with_name("cluster-performance.svg")
-_PLACE = re.compile(r"(?<=<!-- benchmarks/cluster\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
+PLACE = re.compile(r"(?<=<!-- benchmarks/cluster\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _GROUPS = {
     "a group in a required rack": PlacementRequest(required="rack"),
     "a group that prefers one zone": PlacementRequest(preferred="zone"),
     "an unconstrained group": PlacementRequest(unconstrained=True),
 }
 _FIRST, _ANOTHER = ", the first of its shape", ", another of its shape"
-_CHARTS: dict[str, dict[str, str]] = {  # chart -> what is measured -> its curve
+CHARTS: dict[str, dict[str, str]] = {  # chart -> what is measured -> its curve
     f"a group{kind}": dict(
         zip(
             (f"{name}{kind}" for name in _GROUPS),
@@ -335,7 +335,7 @@ class Report:
         return curves.svg(
             [
                 (title, "nodes", {name: self._curve(what) for what, name in chart.items()})
-                for title, chart in _CHARTS.items()
+                for title, chart in CHARTS.items()
             ]
         )
 
@@ -380,7 +380,7 @@ def measure(*, write: bool) -> None:
     print(made.markdown())
     if write:
         page = PAGE.read_text()
-        PAGE.write_text(_PLACE.sub(lambda _: made.markdown(), page))
+        PAGE.write_text(PLACE.sub(lambda _: made.markdown(), page))
         PICTURE.write_text(made.picture())
 
 

@@ -19,11 +19,13 @@ import tarfile
 from collections.abc import Iterator
 from itertools import dropwhile
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import cluster
 from benchmarks.__main__ import NAMES
 from benchmarks.__main__ import main as benchmark
 from nri_policy.cli import main
@@ -306,6 +308,16 @@ def test_every_benchmark_is_named() -> None:
         text = (PROJECT / page).read_text()
         listed = text.partition("what is not on this page:")[2].partition(".\n")[0]
         assert re.findall(r"`(\w+)`", listed) == NAMES, page
+
+
+def test_every_curve_of_the_clusters_picture_is_a_row_of_its_table() -> None:
+    [written] = cluster.PLACE.findall(cluster.PAGE.read_text())
+    rows = re.findall(r"^\| ([^|]+) \|", written, re.MULTILINE)
+    texts = {*ET.parse(cluster.PICTURE).getroot().itertext()}
+    for title, chart in cluster.CHARTS.items():
+        assert f"{title}, µs" in texts
+        assert {*chart} <= {*rows}
+        assert {*chart.values()} <= texts
 
 
 def test_a_benchmark_that_is_none_is_an_error_with_those_that_are() -> None:
