@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     The constants would change with the other tests of the process, and with an edit anywhere.
     """
-    # images of Python set it, and each process of tests would compile all modules again: 14 s of CPU
+    # images of Python set it, and each process of tests would compile all modules: 14 s of CPU
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if "TMPDIR" not in os.environ and _memory_has_room_for(config.args):
