@@ -86,8 +86,9 @@ class ClusterSource(Struct, frozen=True):
     ) -> tuple[ClusterSnapshot, ClusterSettings]:
         """Return the cluster and its settings; raises Failure or UsageError.
 
-        A live one is asked for what is about groups, and for PodDisruptionBudgets, only where they
-        matter. Files without a node are an error where *nodes* matter.
+        Where *groups* do not matter, a live one may forbid to read them; it is asked for
+        PodDisruptionBudgets only where they matter. Files without a node are an error where
+        *nodes* matter.
         """
         if self.synthetic is not None and self.files:
             raise click.UsageError("only one of --cluster and --synthetic")

@@ -41,6 +41,7 @@ from nri_policy.cluster.groups.writes import (
     WriteStatus,
     with_status,
 )
+from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import (
     GroupStatus,
@@ -262,7 +263,7 @@ class Progress:
         status = replace(
             group.status,
             state="Running" if enough and not lacking else "Placed",
-            message=self._message(group, lacking),
+            message=self._message(group, lacking) or ("" if enough else self._unjudged(key)),
             unhealthy_nodes=[],
             conditions=[],
         )
@@ -280,6 +281,12 @@ class Progress:
             of = ", ".join(owner_names(many)) or key[1]
             return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
         return self._lost_label(group)
+
+    def _unjudged(self, key: Key) -> str:
+        """Return what of a group's pods only kube-scheduler can judge, which may keep them."""
+        every = [each.pod.constraints for each in self._members.live(key)]
+        found = tuple(dict.fromkeys(each for one in every for each in one))
+        return describe(found) if found else ""
 
     def _too_many(self, group: PlacementGroup) -> list[Member]:
         """Return the pods of a group if they are more than its places."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from http.client import NOT_FOUND
+from http.client import FORBIDDEN, NOT_FOUND
 
 from nri_policy.cluster.objects.files import Files
 from nri_policy.cluster.service.kueue import WORKLOADS
@@ -24,14 +24,15 @@ _OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [
 async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = False) -> Files:
     """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
 
-    What is about groups, and PodDisruptionBudgets, are asked for only where they matter.
+    Where *groups* do not matter, what is about them may be forbidden. PodDisruptionBudgets are
+    asked for only where they matter.
     """
     given = Files()
     for key, kinds in (
         ("nodes", [NODES]),
         ("pods", [PODS]),
         ("zones", [ZONES]),
-        *(_OF_GROUPS if groups else []),
+        *_OF_GROUPS,
         *([("budgets", [BUDGETS])] if budgets else []),
     ):
         for kind in kinds:
@@ -39,7 +40,10 @@ async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = F
                 given.cluster[key] = (await client.list(kind)).items
                 break
             except APIError as error:
-                if error.code != NOT_FOUND or kind in (NODES, PODS):
+                passed_over = [NOT_FOUND] * (kind not in (NODES, PODS))
+                if (key, kinds) in _OF_GROUPS and not groups:
+                    passed_over.append(FORBIDDEN)
+                if error.code not in passed_over:
                     raise
     try:
         given.settings = await client.get(SETTINGS, SETTINGS_NAME)

@@ -313,3 +313,17 @@ def test_an_error_about_an_object_or_a_request_stops_nothing_else(
     asyncio.run(play())
     failed = [each for each in caplog.records if each.exc_info is not None]
     assert [each.message for each in failed] == ["object-failed", "request-failed"]
+
+
+def test_what_only_kube_scheduler_can_judge_is_said_until_the_pods_run() -> None:
+    play = Play()
+    ports = [{"hostPort": 80, "containerPort": 80}]
+    containers = [{"name": "c", "ports": ports, "resources": {"requests": {"cpu": "1"}}}]
+    play.world.submit("web", 2, 1, "example.com/rack", containers=containers)
+    play.rest(schedule=False)
+    assert play.world.group("job-web").status.message == (
+        "only kube-scheduler can judge a host port; here that means at most one pod on each host"
+    )
+    play.rest()
+    status = play.world.group("job-web").status
+    assert (status.state, status.message) == ("Running", "")

@@ -272,6 +272,26 @@ def test_places_of_groups_are_noted_as_they_do_not_count(files: list[str], tmp_p
     assert "note: not counted: 2 places of groups, whose pods are not there yet\n" in text
 
 
+@pytest.mark.parametrize("code", [0, 403, 404, 500])
+def test_a_live_cluster_is_asked_for_groups_where_it_may_be(
+    files: list[str], tmp_path: Path, code: int
+) -> None:
+    async def asked() -> tuple[int, str]:
+        async with ClusterAPI(tmp_path) as api:
+            await api.put("nodes", node("free"))
+            domains = [{"values": ["free"], "count": 3}]
+            places = [{"podSet": "main", "levels": ["kubernetes.io/hostname"], "domains": domains}]
+            own = objects.group(objects.pod_set(3, cpu=1), status={"assignments": places})
+            own["metadata"]["namespace"] = "default"
+            await api.put("placementgroups", own)
+            api.refuse = lambda _, path: code if "placementgroups" in path else 0
+            return await asyncio.to_thread(run, *files[:2], "--kubeconfig", str(api.kubeconfig))
+
+    found, text = asyncio.run(asked())
+    assert (found == 0) == (code != 500)
+    assert ("note: not counted: 3 places of groups" in text) == (code == 0)
+
+
 def test_settings_count(files: list[str], tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     head = "apiVersion: config.nri/v1alpha1\nkind: ClusterPlacement\n"

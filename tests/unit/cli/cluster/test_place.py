@@ -24,6 +24,15 @@ def test_a_topology_that_there_is_not_is_said(tmp_path: Path, command: str) -> N
     assert (code, "there is no topology 'nope'; there are: default" in text) == (1, True)
 
 
+@pytest.mark.parametrize("form", ["svg", "html"])
+def test_nothing_is_drawn_of_a_topology_that_there_is_not(tmp_path: Path, form: str) -> None:
+    asked = job("j", 2)
+    asked["spec"]["template"]["metadata"]["annotations"]["placement.nri/topology"] = "nope"
+    file = write(tmp_path / "job.yaml", asked)
+    code, text = run("explain", "-f", file, "--synthetic", SPEC, "-o", form)
+    assert (code, text) == (2, "nri-policy: there is no topology 'nope'; there are: default\n")
+
+
 def test_a_scenario_goes_on_after_a_topology_that_there_is_not(tmp_path: Path) -> None:
     asked = job("j", 2)
     asked["spec"]["template"]["metadata"]["annotations"]["placement.nri/topology"] = "nope"
