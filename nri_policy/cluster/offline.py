@@ -27,14 +27,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from nri_policy.cluster.groups.gates import without_place
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import hosts_of, named_group, places_by_pod_set, read_group
+from nri_policy.cluster.objects.group import named_group, places_by_pod_set, read_group
 from nri_policy.cluster.objects.kueue import assigned_group, group_of
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
@@ -133,21 +133,12 @@ def open_places(snapshot: ClusterSnapshot) -> int:
 
 
 def pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
-    """Return the pods that run where their group has no place: they count there, beside these.
-
-    Only of groups whose places are on hosts.
-    """
-    hosts = {each.name: each.labels.get(HOSTNAME, each.name) for each in snapshot.nodes}
-    places = {
-        (group.namespace, group.name): hosts_of(group)
-        for group in snapshot.groups
-        if group.status.assignments
-        and all(HOSTNAME in each.levels for each in group.status.assignments)
-    }
-    found = []
-    for pod in snapshot.pods if places else ():
-        own = places.get((pod.namespace, named_group(pod) or ""))
-        there = pod.node in hosts and not pod.finished
-        if own is not None and there and hosts[pod.node] not in own:
-            found.append(pod)
-    return found
+    """Return the pods that run where their group has no place: they count there, beside these."""
+    nodes = {each.name: each for each in snapshot.nodes}
+    groups = {(each.namespace, each.name): each.status.assignments for each in snapshot.groups}
+    pods: dict[Key, list[Pod]] = {}
+    for pod in snapshot.pods if groups else ():
+        key = (pod.namespace, named_group(pod) or "")
+        if groups.get(key) and pod.node in nodes and not pod.finished:
+            pods.setdefault(key, []).append(pod)
+    return [pod for key, own in pods.items() for pod in without_place(groups[key], own, nodes)]

@@ -70,9 +70,23 @@ def openings(
 def places_of(
     assignment: Assignment, pods: Iterable[Pod], nodes: Mapping[str, ClusterNode]
 ) -> dict[str, Place | None]:
-    """Return the places of pods that were let go, by name; None for one that is in none of them."""
-    known = {_mark(assignment, each.values): (*each.values,) for each in assignment.domains}
+    """Return the places of pods that were let go, by name; None for one that is in none of them.
+
+    A pod that does not say its zone is in any one of its host.
+    """
+    known: dict[Place, Place] = {}
+    for each in assignment.domains:
+        labels, zone = _mark(assignment, each.values)
+        known[*labels, zone] = known[*labels, ""] = (*each.values,)
     return {each.name: known.get(_mark_of(assignment, each, nodes)) for each in pods}
+
+
+def without_place(
+    assignments: Collection[Assignment], pods: Collection[Pod], nodes: Mapping[str, ClusterNode]
+) -> list[Pod]:
+    """Return the pods that were let go, but are where none of *assignments* has a place."""
+    places = [places_of(each, pods, nodes) for each in assignments]
+    return [pod for pod in pods if all(found[pod.name] is None for found in places)]
 
 
 def _is_lost(pod: Pod, nodes: Mapping[str, ClusterNode]) -> bool:
@@ -81,11 +95,11 @@ def _is_lost(pod: Pod, nodes: Mapping[str, ClusterNode]) -> bool:
     return pod.deleted or (bool(pod.node) and (node is None or not node.ready))
 
 
-def _mark(assignment: Assignment, values: Sequence[str]) -> Place:
+def _mark(assignment: Assignment, values: Sequence[str]) -> tuple[Place, str]:
     """Return by what a pod shows where it is: the values of labels, and the last zone."""
     labels = [each for each in assignment.levels if not each.startswith(ZONE_LEVEL)]
     zone = values[-1] if len(labels) < len(values) else ""
-    return (*values[: len(labels)], zone)
+    return (*values[: len(labels)],), zone
 
 
 def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, ClusterNode]) -> Place:

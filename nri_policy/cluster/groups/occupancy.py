@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.claims import give_back
-from nri_policy.cluster.groups.gates import places_of
+from nri_policy.cluster.groups.gates import without_place
 from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.objects.document import DocumentError
@@ -79,17 +79,17 @@ class Occupancy:
             for each in self._members.of(key)
             if each.pod.node or GROUP_LABEL in each.pod.annotations
         ]
-        elsewhere = {(key[0], each.pod.name) for each in members}
+        pods = [each.pod for each in members]
         if group is not None and group.status.assignments:
             names = pod_set_names(members, self._engine.levels, group.pod_sets)
-            for assignment in group.status.assignments:
-                own = [
-                    each.pod
-                    for each, name in zip(members, names, strict=True)
-                    if name == assignment.pod_set
-                ]
-                places = places_of(assignment, own, self._engine.nodes)
-                elsewhere -= {(key[0], name) for name, place in places.items() if place is not None}
+            by_pod_set: dict[str, list[Pod]] = {}
+            for name, pod in zip(names, pods, strict=True):
+                by_pod_set.setdefault(name, []).append(pod)
+            pods = []
+            for name, own in by_pod_set.items():
+                places = [each for each in group.status.assignments if each.pod_set == name]
+                pods += without_place(places, own, self._engine.nodes)
+        elsewhere = {(key[0], pod.name) for pod in pods}
         changed = elsewhere ^ self._elsewhere.pop(key, set())
         if elsewhere:
             self._elsewhere[key] = elsewhere

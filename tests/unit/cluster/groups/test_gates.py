@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.gates import Opening, openings
+from nri_policy.cluster.groups.gates import Opening, openings, without_place
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.assignment import Assignment, Placed
@@ -135,3 +135,20 @@ def test_a_pod_that_is_let_go_gets_its_place_and_loses_our_gate_alone(zone: str)
     assert annotations == {"placement.nri/group": "g"} | (
         {"placement.nri/zone": zone} if zone else {}
     )
+
+
+def outside(places: Assignment, *members: Member) -> list[str]:
+    pods = [each.pod for each in members]
+    return [pod.name for pod in without_place([places], pods, NODES)]
+
+
+def test_pods_are_outside_where_no_place_is() -> None:
+    """Whether they run, or were only let go; a place on a host is that of its zones, too."""
+    some = [member("a", 0, at="h1"), member("b", 1, to="h2"), member("c", 2, at="h3")]
+    assert outside(assignment(h1=1, h2=1), *some) == ["c"]
+    zoned = Assignment("main", [HOSTNAME, "zone/Node"], [Placed(["h1", "node-1"], 1)])
+    there = [member("a", 0, at="h1", zone="node-1"), member("b", 1, at="h1")]
+    other = [member("c", 0, at="h1", zone="node-0"), member("d", 0, at="h2", zone="node-1")]
+    assert outside(zoned, *there, *other) == ["c", "d"]
+    racks = Assignment("main", ["example.com/rack"], [Placed(["none"], 1)])
+    assert outside(racks, member("a", 0, at="h1")) == ["a"]
