@@ -52,6 +52,8 @@ NEEDED_FOR_DRA = (
     ("", "resource.k8s.io", "resourceclaims", ("get",)),
     ("", "resource.k8s.io", "deviceclasses", ("get",)),  # for us alone
 )
+# What nri-plugins' role has instead, and we then do
+_INSTEAD = {("noderesourcetopologies", "patch"): "update"}
 DEVICE_CLASS = f"cpu.{DRIVER}"
 _CLASSES = Kind(group="resource.k8s.io", version="v1", plural="deviceclasses")
 _REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
@@ -118,6 +120,7 @@ async def _ask_access(client: Client, node: str) -> Access:
                     for namespace, group, resource, verbs in needed
                     for verb in verbs
                     if not await _may(client, namespace, group, resource, verb)
+                    and not await _may_instead(client, namespace, group, resource, verb)
                 ]
             )
             for needed in (NEEDED, NEEDED_FOR_READINESS, NEEDED_FOR_DRA)
@@ -167,6 +170,14 @@ def _read(parse: Callable[[Any], int], amount: Any) -> int | None:
         return parse(amount)
     except ValueError:
         return None
+
+
+async def _may_instead(
+    client: Client, namespace: str, group: str, resource: str, verb: str
+) -> bool:
+    """Return whether we may do something else that comes to the same."""
+    other = _INSTEAD.get((resource, verb))
+    return other is not None and await _may(client, namespace, group, resource, other)
 
 
 async def _may(client: Client, namespace: str, group: str, resource: str, verb: str) -> bool:

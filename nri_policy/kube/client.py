@@ -101,12 +101,24 @@ class Client:
         """Return an object."""
         return decode(await self._ask("GET", kind.path(name, namespace=namespace)))
 
-    async def create(
-        self, kind: Kind, new: Object, *, namespace: str = "", name: str = "", part: str = ""
+    async def create(  # noqa: PLR0913 - keywords: what is created, and by whom
+        self,
+        kind: Kind,
+        new: Object,
+        *,
+        namespace: str = "",
+        name: str = "",
+        part: str = "",
+        manager: str = "",
     ) -> Object:
         """Create an object, or a *part* of one (`binding`); return what the server has of it."""
         path = kind.path(name, namespace=namespace, part=part)
-        return decode(await self._ask("POST", path, body=new))
+        return decode(await self._ask("POST", path, body=new, query=_manager(manager)))
+
+    async def replace(self, kind: Kind, new: Object, *, manager: str) -> Object:
+        """Replace an object that has the revision of *new*; return it as the server has it."""
+        path = kind.path(new["metadata"]["name"])
+        return decode(await self._ask("PUT", path, body=new, query=_manager(manager)))
 
     async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
         """Apply an object by server-side apply; return it as the server has it."""
@@ -246,6 +258,10 @@ async def _check(response: Response) -> None:
     if response.status_code >= BAD_REQUEST:
         await response.aread()
         raise _error(response)
+
+
+def _manager(name: str) -> dict[str, str]:
+    return {"fieldManager": name} if name else {}
 
 
 def _selector(fields: str) -> dict[str, str]:

@@ -6,6 +6,9 @@ The first apply is not forced, so that the API server says who else holds the zo
 fields that are sent are ours. Each but the one that makes the object names the object and the
 revision that it replaces: a write that was given up, and arrives late, cannot follow a newer one,
 and an object that went with its Node is not made again for that one.
+
+Where the role lacks `patch`, as that of nri-plugins does, the object is created and replaced
+instead. Then what others wrote to it stays, and nobody can say who else holds the zones.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import FORBIDDEN
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -132,18 +136,43 @@ class ClusterSink:
         }
 
     async def _write(self, new: Object, known: _Known) -> Written:
-        """Apply an object, by force if others hold parts of it."""
-        kind, shown, rivals = _kind(known.version), _as(known, new), set()
+        """Write an object, by whatever the role allows."""
+        kind, shown, rivals = _kind(known.version), _as(known, new), set[str]()
         try:
-            applied = await self._client.apply(kind, shown, manager=MANAGER, force=False)
+            written, rivals = await self._apply(kind, shown)
+        except APIError as error:
+            if error.code != FORBIDDEN:
+                raise
+            try:
+                written = await self._replace(kind, shown)
+            except APIError as second:
+                raise (error if second.code == FORBIDDEN else second) from error
+        self._known = _merge_known(known, written)
+        return Written(version=known.version, rivals=tuple(sorted(rivals)))
+
+    async def _apply(self, kind: Kind, shown: Object) -> tuple[Object, set[str]]:
+        """Apply an object, by force if others hold parts of it; return it, and who those are."""
+        try:
+            return await self._client.apply(kind, shown, manager=MANAGER, force=False), set()
         except APIError as error:
             holders = _holders(error)
             if not holders:
                 raise
-            rivals = {name for field, name in holders if field.startswith(".zones")}
-            applied = await self._client.apply(kind, shown, manager=MANAGER, force=True)
-        self._known = _merge_known(known, applied)
-        return Written(version=known.version, rivals=tuple(sorted(rivals)))
+        rivals = {name for field, name in holders if field.startswith(".zones")} - {MANAGER}
+        return await self._client.apply(kind, shown, manager=MANAGER, force=True), rivals
+
+    async def _replace(self, kind: Kind, shown: Object) -> Object:
+        """Create an object, or replace it and keep what others have written to it."""
+        ours = shown["metadata"]
+        if "uid" not in ours:
+            return await self._client.create(kind, shown, manager=MANAGER)
+        there = await self._client.get(kind, self._node)
+        before = there.get("metadata", {})
+        labels = {**(before.get("labels") or {}), **ours["labels"]}
+        metadata = {**before, **ours, "labels": labels}
+        return await self._client.replace(
+            kind, {**there, **shown, "metadata": metadata}, manager=MANAGER
+        )
 
 
 def _kind(version: str) -> Kind:

@@ -46,7 +46,7 @@ _GROUPS = {
 _ACCOUNT = "system:serviceaccount:kube-system:nri-policy"
 _CHANGED = "the object has been modified; please apply your changes to the latest version"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_VERBS = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

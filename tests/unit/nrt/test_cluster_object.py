@@ -334,3 +334,71 @@ async def test_a_server_with_another_authority_is_not_believed(tmp_path: Path) -
             assert error.trouble is Trouble.UNREACHABLE
             assert "certificate is not trusted" in str(error).lower()
             assert server.requests == []
+
+
+class WithoutPatch:
+    """Answers as the API server does where the role lacks `patch`, but lets create and replace."""
+
+    def __init__(self, server: APIServer, *, also: bool = False) -> None:
+        self._server = server
+        self.stale = False  # somebody else is first once more
+        self._also = also  # lacks these, too
+
+    def __call__(self, request: Request) -> Answer | None:
+        if "noderesourcetopologies" not in request.path or request.method in {"GET", "DELETE"}:
+            return None
+        if request.method == "PATCH" or self._also:
+            body = {"kind": "Status", "message": f"cannot {request.method}", "reason": "Forbidden"}
+            return Answer(status=403, body=body)
+        assert request.query == {"fieldManager": "nri-policy"}
+        sent = request.body["metadata"]
+        if request.method == "PUT" and (self.stale or sent != self._current() | sent):
+            self.stale = False
+            return Answer(status=409, body={"kind": "Status", "reason": "Conflict"})
+        marks = {"uid": "7", "resourceVersion": f"{len(self._server.requests)}"}
+        self._server.objects["node-a"] = {**request.body, "metadata": sent | marks}
+        return Answer(status=201, body=self._server.topology)
+
+    def _current(self) -> Object:
+        marks: Object = self._server.topology["metadata"]
+        return {each: marks[each] for each in ("uid", "resourceVersion")}
+
+
+async def test_without_the_right_to_patch_it_is_created_and_replaced(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        denied = WithoutPatch(server)
+        server.disturb = denied
+        first, second = await topology(), await topology(alignment="numa")
+        written = await cluster.put(first, fresh=True)
+        assert (written.version, written.rivals) == ("v1alpha2", ())
+        assert server.topology["zones"] == first["zones"]
+        server.topology["metadata"] |= {
+            "annotations": {"seen": "yes"},
+            "labels": {"of": "others"},
+        }
+        denied.stale = True
+        await cluster.put(second, fresh=False)
+        assert server.topology["attributes"] == second["attributes"]
+        assert server.topology["metadata"]["annotations"] == {"seen": "yes"}
+        assert (
+            server.topology["metadata"]["labels"] == {"of": "others"} | first["metadata"]["labels"]
+        )
+        (owner,) = server.topology["metadata"]["ownerReferences"]
+        assert owner["uid"] == "uid-of-the-node"
+        methods = [request.method for request in server.requests]
+        assert methods == [
+            *("GET", "GET", "PATCH", "POST"),
+            *("PATCH", "GET", "PUT"),  # somebody else was first
+            *("GET", "GET", "PATCH", "GET", "PUT"),
+        ]
+
+
+async def test_without_any_right_to_write_the_missing_one_is_that_of_our_own_role(
+    tmp_path: Path,
+) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        server.disturb = WithoutPatch(server, also=True)
+        error = await failing(cluster, await topology())
+        assert error.trouble is Trouble.FORBIDDEN
+        assert "cannot PATCH" in str(error)
+        assert "rbac.yaml" in str(error)
