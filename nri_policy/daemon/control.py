@@ -385,7 +385,7 @@ def _remarks(full_name: str, container: Container | None, known: Iterable[str]) 
         return ()
     pod = full_name.rpartition("/")[0]
     siblings = {name for each, _, name in (k.rpartition("/") for k in known) if each == pod}
-    return tuple(remarks(container.pod.annotations, container.name, siblings))
+    return remarks(container.pod.annotations, container.name, siblings, all_known=False)
 
 
 def _why_kept(before: ExplanationReport | None) -> str:

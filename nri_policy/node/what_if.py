@@ -7,7 +7,7 @@ other leaves the rest of its pod to go on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 
 from msgspec import Struct
@@ -173,20 +173,21 @@ class WhatIf:
 
         Yields after each container, for whoever must not be kept waiting.
         """
-        fit, misfits = 0, list[Misfit]()
+        fit, misfits, odd = 0, list[Misfit](), dict[str, list[str]]()
         if wanted.devices and self._devices is None:
             self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
-            if not fit:
-                self._warnings += _remarks(starts)  # it is the same of each replica
+            if not fit:  # it is the same of each replica
+                odd = _remarks(starts)
+                self._warnings += _name_once(odd, len(starts))
             try:
                 starts = self._prepare(wanted, name, starts)
             except Refused as error:
                 first = starts[0].container.full_name
                 self._newcomers[first] = Newcomer(holding=None, refusal=str(error))
                 break
-            if not (yield from self._start(starts)):
+            if not (yield from self._start(starts, odd)):
                 break
             fit += 1
             reasons = [self._newcomers[s.container.full_name].misfit for s in starts]
@@ -270,11 +271,16 @@ class WhatIf:
         numbered = (f"{wanted.name}-{number}" for number in count(first))
         return (name for name in chain(plain, numbered) if name not in taken)
 
-    def _start(self, starts: tuple[Start, ...]) -> Generator[None, None, bool]:
-        """Let one pod come; return whether all of its containers got a place."""
+    def _start(
+        self, starts: tuple[Start, ...], said: Collection[str]
+    ) -> Generator[None, None, bool]:
+        """Let one pod come; return whether all of its containers got a place.
+
+        What was *said* of it is not warned of again.
+        """
         whole = True
         for start in starts:
-            placed = self._create(start.container)
+            placed = self._create(start.container, said)
             if placed and start.to_end:
                 name = start.container.full_name
                 self._newcomers[name] = replace(self._newcomers[name], ended=True)
@@ -285,7 +291,7 @@ class WhatIf:
                 break
         return whole
 
-    def _create(self, container: Container) -> bool:
+    def _create(self, container: Container, said: Collection[str]) -> bool:
         """Let one container come; return whether it got a place."""
         try:
             decision = self._engine.handle(Created(container=container))
@@ -299,7 +305,9 @@ class WhatIf:
             explanation=decision.explanation,
             misfit=misfit(view, placed),
         )
-        self._warnings += [f"{container.full_name}: {each}" for each in decision.warnings]
+        self._warnings += [
+            f"{container.full_name}: {each}" for each in decision.warnings if each not in said
+        ]
         notes = [*decision.notes]
         if decision.explanation is not None and (text := decision.explanation.unmatched):
             notes.append(text)
@@ -307,13 +315,24 @@ class WhatIf:
         return True
 
 
-def _remarks(starts: tuple[Start, ...]) -> Iterator[str]:
-    """Yield what of the annotations of a pod's containers does nothing."""
+def _remarks(starts: tuple[Start, ...]) -> dict[str, list[str]]:
+    """Return what of the annotations of a pod's containers does nothing, and of which."""
     containers = [start.container for start in starts]
     names = [each.name for each in containers]
+    about: dict[str, list[str]] = {}
     for each in containers:
-        for remark in remarks(each.pod.annotations, each.name, names):
-            yield f"{each.full_name}: {remark}"
+        for remark in remarks(each.pod.annotations, each.name, names, all_known=True):
+            about.setdefault(remark, []).append(each.full_name)
+    return about
+
+
+def _name_once(about: Mapping[str, Sequence[str]], containers: int) -> Iterator[str]:
+    """Yield remarks with the containers that they are about, or the pod of all its *containers*."""
+    for remark, whose in about.items():
+        if len(whose) == containers > 1:
+            yield f"{whose[0].rpartition('/')[0]}: {remark}"
+        else:
+            yield from (f"{name}: {remark}" for name in whose)
 
 
 def _known_cpusets(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict[str, CPUsAndMems]:

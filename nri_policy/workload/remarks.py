@@ -18,19 +18,20 @@ _SHOWN = 20  # of each kind, for one container
 
 
 def remarks(
-    annotations: Mapping[str, str], container: str, known: Collection[str]
+    annotations: Mapping[str, str], container: str, known: Collection[str], *, all_known: bool
 ) -> tuple[str, ...]:
     """Return what is unknown, not supported, or about a container that the pod has not.
 
-    *known* are the containers that the pod has had so far: a runtime tells of no others.
+    *known* are the containers that the pod has had so far, for a runtime tells of no others; or
+    all, by its manifest.
     """
     try:
         notices = preferences(annotations, container).notices
     except AnnotationError:
         notices = ()  # it was refused for that
+    no, yet = ("has no", "") if all_known else ("has had no", " so far")
     strangers = (
-        f"annotation {key}: the pod has had no container {quoted(name)} so far"
-        f"{did_you_mean(name, known)}"
+        f"annotation {key}: the pod {no} container {quoted(name)}{yet}{did_you_mean(name, known)}"
         for key, name in _addresses(annotations)
         if name not in known
     )

@@ -234,10 +234,16 @@ def test_what_if_warns_of_annotations_that_do_nothing_once(tmp_path: Path) -> No
         assert [each for each in warnings if "mian" in each] == [
             (
                 "default/new-1/main: annotation memory-type.resource-policy.nri.io/container.mian:"
-                " the pod has had no container 'mian' so far; did you mean 'main'?"
+                " the pod has no container 'mian'; did you mean 'main'?"
             )
         ]
         assert sum("new-1/main: annotation rdtclass" in each for each in warnings) == 1
+        several = pod("several", annotations=odd | {"cpu.preserv.resource-policy.nri.io": "true"})
+        several["spec"]["containers"] = [{"name": name} for name in ("main", "log", "mesh")]
+        result = run(control, "what-if", "-f", "-", "-o", "json", given=json.dumps(several))
+        warnings = json.loads(result.stdout)["warnings"]
+        assert len(warnings) == 3
+        assert {each.partition(": ")[0] for each in warnings} == {"default/several"}
 
     beside_a_daemon(tmp_path, check)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
@@ -379,9 +379,9 @@ async def test_others_have_their_turn_while_a_large_question_is_answered(
             turns += 1
             await asyncio.sleep(0)
 
-    def create(trial: WhatIf, container: Container) -> bool:
+    def create(trial: WhatIf, container: Container, said: Collection[str]) -> bool:
         at_creation.append(turns)
-        return created(trial, container)
+        return created(trial, container, said)
 
     def report(newcomer: Newcomer) -> TriedReport:
         at_report.append(turns)

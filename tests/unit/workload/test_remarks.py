@@ -41,7 +41,7 @@ DOMAIN = "resource-policy.nri.io"
     ],
 )
 def test_what_has_no_effect_is_named(key: str, text: str, remark: str) -> None:
-    assert remarks({key: text}, "main", ["main", "sidecar"]) == (remark,)
+    assert remarks({key: text}, "main", ["main", "sidecar"], all_known=False) == (remark,)
 
 
 def test_what_is_in_order_gives_no_remark() -> None:
@@ -51,14 +51,20 @@ def test_what_is_in_order_gives_no_remark() -> None:
         f"{DOMAIN}/affinity": "main: [sidecar]",
         "example.com/container.x": "",
     }
-    assert remarks(annotations, "main", ["main", "sidecar"]) == ()
+    assert remarks(annotations, "main", ["main", "sidecar"], all_known=False) == ()
 
 
 def test_a_malformed_annotation_is_left_to_the_refusal() -> None:
     annotations = {f"memory-type.{DOMAIN}/pod": "tin", f"{DOMAIN}/affinity": "[", "a": ""}
-    assert remarks(annotations, "main", ["main"]) == ()
+    assert remarks(annotations, "main", ["main"], all_known=False) == ()
 
 
 def test_a_flood_is_cut_short() -> None:
     annotations = {f"memory-type.{DOMAIN}/container.c{n}": "dram" for n in range(5000)}
-    assert len(remarks(annotations, "main", ["main"])) == 20
+    assert len(remarks(annotations, "main", ["main"], all_known=False)) == 20
+
+
+def test_where_all_containers_are_known_others_do_not_exist() -> None:
+    annotations = {f"memory-type.{DOMAIN}/container.mian": "dram"}
+    (remark,) = remarks(annotations, "main", ["main"], all_known=True)
+    assert remark.endswith("the pod has no container 'mian'; did you mean 'main'?")
