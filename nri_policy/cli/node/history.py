@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from nri_policy.cli.failure import Failure
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.journal_file import opened, store_in
 from nri_policy.cli.node.names import complete
@@ -20,10 +22,12 @@ from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
-from nri_policy.daemon.places import STATE_DIR, find_state_dir
+from nri_policy.control.name import DEFAULT, UnknownNameError, find
+from nri_policy.daemon.places import SOCKET_VARIABLE, STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
 from nri_policy.report import JournalChange, JournalRecord, format_cpus
+from nri_policy.store.folder import FILE
 from nri_policy.store.history import documents
 
 _MOST_CHANGES = 3  # of a row
@@ -59,6 +63,14 @@ class _Moment(click.ParamType[str]):
         )
 
 
+def _find_journal() -> Path:
+    """Return the state folder: of the simulated node whose socket is named, or of the daemon."""
+    socket = os.environ.get(SOCKET_VARIABLE)
+    if socket and (Path(socket).parent / "store" / FILE).is_file():
+        return Path(socket).parent
+    return find_state_dir()
+
+
 @click.command
 @click.argument("name", metavar="[POD]", required=False, shell_complete=complete)
 @click.option("--since", type=_Moment(), help="From then on: 2h (ago), 03:00 or 2026-11-26T03:00.")
@@ -66,7 +78,7 @@ class _Moment(click.ParamType[str]):
 @click.option(
     "--journal",
     type=click.Path(exists=True, readable=False, path_type=Path),
-    default=find_state_dir,
+    default=_find_journal,
     show_default=str(STATE_DIR),
     help="State folder of a daemon, running or not, or a copy of its file store/state.db.",
 )
@@ -78,21 +90,38 @@ def command(
 
     Lists the recorded events and decisions, oldest first.
 
-    With [NAMESPACE/]POD or NAMESPACE/POD/CONTAINER only what concerned these containers: their own
-    events, and those of others that changed them.
+    With POD or POD/CONTAINER, and NAMESPACE/ before it if that is not `default`, only what
+    concerned these containers: their own events, and those of others that changed them. Exits with
+    1 if the journal names none of them.
     """
-    prefix = "" if name is None else f"{name if '/' in name else f'default/{name}'}/"
-    found = []
+    timely, names = [], set[str]()
     with opened(store_in(journal)) as records, progress("reading", len(records)) as step:
         for record in documents(records):
             step()
-            timely = (since or "") <= record.time and (until is None or record.time <= until)
-            if timely and _concerns(record, prefix):
-                found.append(record)
+            names |= {each for each in _names(record) if each}
+            if (since or "") <= record.time and (until is None or record.time <= until):
+                timely.append(record)
+    prefix = "" if name is None else _prefix(name, names)
+    found = [each for each in timely if _concerns(each, prefix)]
     if form == "table":
         print_drawing(*_draw(found))
     else:
         print_document(found, form)
+
+
+def _prefix(name: str, names: Collection[str]) -> str:
+    """Return how the *names* begin that *name* means; Failure where there are none."""
+    prefix = f"{name if '/' in name else f'{DEFAULT}{name}'}/"
+    if any(f"{each}/".startswith(prefix) for each in names):
+        return prefix
+    try:
+        return f"{find(name, [each for each in names if each.count('/') == 2])}/"
+    except UnknownNameError as error:
+        raise Failure(f"the journal names {error}") from error
+
+
+def _names(record: JournalRecord) -> list[str | None]:
+    return [record.container, *(each.container for each in record.changes)]
 
 
 def _concerns(record: JournalRecord, prefix: str) -> bool:
@@ -110,7 +139,7 @@ def _draw(records: Sequence[JournalRecord]) -> Iterator[RenderableType]:
         yield Text("Nothing is recorded of that.")
         return
     table = Columns(
-        "time", "container", "cpuset", "what", "others", whole=("time",), dispensable=("cpuset",)
+        "time", "container", "cpuset", "what", "others", whole=("time",), dispensable=("others",)
     )
     for record in records:
         table.add_row(

@@ -83,8 +83,34 @@ def test_a_pod_is_told_of_what_others_changed_for_it(node: Node) -> None:
         assert (node.batch.full_name, f"{node.database.full_name} {other}") in changes
     assert f"{name}/batch → " in text
     assert listed(node, f"default/{name}/batch") == listed(node, name)
-    assert listed(node, f"other/{name}") == []
-    assert "Nothing is recorded" in history(node, "nobody").stdout
+    assert listed(node, f"{name}/batch") == listed(node, name)
+    assert "Nothing is recorded" in history(node, name, "--since", "1h").stdout
+
+
+def test_a_name_that_the_journal_does_not_have_is_refused_with_those_that_it_has(
+    node: Node,
+) -> None:
+    name = node.batch.pod.name
+    for wrong, hint in ((f"other/{name}", f"did you mean '{name}'?"), ("nobody", f"pods: {name}")):
+        result = history(node, wrong)
+        assert result.exit_code == Exit.NO
+        assert f"the journal names no pod or container '{wrong}'; " in result.stderr
+        assert hint in result.stderr
+
+
+def test_the_journal_of_a_simulated_node_is_beside_its_socket(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NRI_POLICY_CONTROL_SOCKET", str(node.state / "control.sock"))
+    result = CliRunner().invoke(main, ["history", "-o", "json"])
+    assert json.loads(result.stdout) == listed(node)
+
+
+def test_the_cpuset_stays_where_the_terminal_is_narrow(node: Node) -> None:
+    runner = CliRunner(env={"COLUMNS": "60", "TZ": "UTC"})
+    result = runner.invoke(main, ["history", "--journal", str(node.state)])
+    assert result.stdout.split()[:3] == ["time", "container", "cpuset"]
+    assert "left out in this width: others" in result.stdout
 
 
 def test_a_time_limits_the_list_from_both_ends(node: Node) -> None:
