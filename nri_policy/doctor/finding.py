@@ -17,7 +17,7 @@ class Verdict(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One thing that a check found; the remedy is empty where there is nothing to do."""
+    """One thing that a check found; the remedy is empty where none is needed, or a later has it."""
 
     check: str
     verdict: Verdict

@@ -94,6 +94,8 @@ def _draw(findings: Sequence[Finding]) -> Iterator[RenderableType]:
         table.add_row(Text(each.verdict.value, style=_STYLES[each.verdict]), Text(each.check), text)
     yield table
     yield ""
+    if any(folder in each.remedy for each in findings for folder in ("configs/", "docs/")):
+        yield Text("configs/ and docs/ are in the source, and in /usr/share/doc/nri-policy", "dim")
     errors, warnings = (
         sum(each.verdict is verdict for each in findings)
         for verdict in (Verdict.ERROR, Verdict.WARNING)

@@ -21,13 +21,11 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.settings is None:
         return
     if isinstance(facts.settings, SettingsError):
-        for problem in facts.settings.problems:
-            yield Finding(
-                "settings",
-                Verdict.ERROR,
-                f"{facts.settings.origin}: {problem}",
-                "docs/settings.md has every field, configs/settings.yaml is a sample",
-            )
+        *others, last = facts.settings.problems
+        remedy = "docs/settings.md has every field, configs/settings.yaml is a sample"
+        for problem in others:
+            yield Finding("settings", Verdict.ERROR, f"{facts.settings.origin}: {problem}")
+        yield Finding("settings", Verdict.ERROR, f"{facts.settings.origin}: {last}", remedy)
         return
     for notice in facts.settings.notices:
         yield Finding("settings", Verdict.NOTE, notice)

@@ -51,6 +51,8 @@ def test_a_node_with_nothing_worse_than_notes_is_code_0(
 
 def test_the_settings_are_looked_up_below_the_hosts_root(tmp_path: Path) -> None:
     made = Made(tmp_path)
-    made.write("etc/nri-policy/config.yaml", "kind: x")
+    made.write("etc/nri-policy/config.yaml", "kind: x\nspec: 1\n")
     shown = asked(made, "--config", "/etc/nri-policy/config.yaml").stdout
-    assert f"{tmp_path}/etc/nri-policy/config.yaml" in shown
+    assert shown.count(f"{tmp_path}/etc/nri-policy/config.yaml: ") == 3
+    assert shown.count("docs/settings.md has every field") == 1
+    assert "configs/ and docs/ are in the source, and in /usr/share/doc/nri-policy\n" in shown
