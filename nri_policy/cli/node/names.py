@@ -23,8 +23,14 @@ def complete(
     socket = context.params.get("control_socket") or CONTROL_SOCKET
     try:
         with connected(socket, patience=_PATIENCE) as client:
-            containers = [short(name) for name in client.containers()]
+            every = client.containers()
     except (UnreachableError, DeclinedError):
         return []
+    namespace = context.params.get("namespace")
+    containers = [
+        short(name) if namespace is None else name.removeprefix(f"{namespace}/")
+        for name in every
+        if namespace is None or name.startswith(f"{namespace}/")
+    ]
     pods = [name.rpartition("/")[0] for name in containers]
     return [name for name in dict.fromkeys([*pods, *containers]) if name.startswith(incomplete)]

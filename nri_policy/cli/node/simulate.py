@@ -51,7 +51,7 @@ from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
     type=click.Path(file_okay=False, path_type=Path),
     metavar="FOLDER",
     help="Keep the simulated node running after the last step, until Ctrl-C. Ask it at"
-    " FOLDER/control.sock; FOLDER, which must be new, also has its journal.",
+    " FOLDER/control.sock; FOLDER, which must be new or empty, also has its journal.",
 )
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -155,10 +155,12 @@ async def _play(
 
 
 def _make(folder: Path) -> Path:
-    """Make a folder for a node's state; Failure where something exists already."""
+    """Make a folder for a node's state; Failure where something is in it already."""
     try:
         folder.mkdir(mode=0o700, parents=True)
     except FileExistsError as error:
+        if folder.is_dir() and not any(folder.iterdir()):
+            return folder
         raise Failure(f"--stay {folder}: {_in_the_way(folder)}") from error
     except OSError as error:
         raise Failure(f"--stay {folder}: {error.strerror}") from error

@@ -150,6 +150,7 @@ def test_a_shell_completes_the_names_that_the_daemon_has(
         assert completed(f"{words}w", monkeypatch) == ["web", "web/main"]
         assert completed(f"{words}kube", monkeypatch)[0] == "kube-system/dns"
         assert completed(f"{words}x", monkeypatch) == []
+        assert completed(f"{words}-n kube-system ", monkeypatch) == ["dns", "dns/main"]
 
     beside_a_daemon(tmp_path, check, pod("web"), pod("dns", namespace="kube-system"))
 

@@ -151,12 +151,20 @@ def test_a_bad_scenario_is_a_wrong_usage_that_names_step_and_field(
     assert f"{scenario}: {message}" in err
 
 
-def test_a_node_stays_only_in_a_folder_that_is_new(scenario: Path, tmp_path: Path) -> None:
+def test_a_node_stays_in_a_folder_that_is_empty(scenario: Path, tmp_path: Path) -> None:
+    scenario.write_text("- advance: 1s\n")
+    (tmp_path / "empty").mkdir()
+    _, _, err = simulate(scenario, "--stay", str(tmp_path / "empty"))
+    assert "the daemon did not start" in err, "that is the scenario's fault, not the folder's"
+
+
+def test_a_node_stays_only_in_a_folder_that_is_new_or_empty(scenario: Path, tmp_path: Path) -> None:
     def said() -> str:
         code, _, err = simulate(scenario, "--stay", str(tmp_path))
         assert (code, err.count("\n")) == (1, 1)
         return err
 
+    (tmp_path / "other").touch()
     assert "the folder exists, but is not of a simulated node: name another folder" in said()
     (tmp_path / "store").mkdir()
     assert f"an earlier node's state is there: rm -r {tmp_path}, or name another" in said()
