@@ -41,7 +41,7 @@ class TwoHoldings(Struct, frozen=True, kw_only=True):
 class WhatIfReport(Struct, frozen=True, kw_only=True):
     """What would be."""
 
-    fits: bool
+    fits: bool  # all pods do, and the settings would be accepted
     settings: NewSettingsReport | None
     pods: tuple[Fit, ...]
     containers: dict[str, TriedReport]  # by namespace/pod/name, as all that follows
