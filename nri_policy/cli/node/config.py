@@ -59,8 +59,8 @@ def check(context: click.Context, file: Path, source: Source, every: bool, form:
 
     FILE is a document, a ConfigMap with one, or values of the Helm chart; - is stdin. A file
     may have several documents; other objects among them are skipped. All errors are reported at
-    once. If you name a machine, also says
-    whether the daemon would start on it. Exits with 78 if anything is wrong.
+    once. If you name a machine, and there are none, also says whether the daemon would start on
+    it. Exits with 78 if anything is wrong.
     """
     documents = documents_of(read_settings(file), name_of(file))
     settings = [each for each in documents if not each.other] or documents

@@ -369,7 +369,7 @@ def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
             ("before", path(short(name)), change.before),
             ("after", Text(), change.after),
         ):
-            cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool)]
+            cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool or "-")]
             table.add_row(whose, when, *cells, *([_limits(held)] if limited else []))
     return table
 

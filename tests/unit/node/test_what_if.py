@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.event import Created, Reconfigured
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import ClaimedParts, NodeView, Start, Wanted, WhatIf
 from nri_policy.report import newcomer_report, plain, what_if_report
@@ -224,3 +227,17 @@ def test_what_of_a_pods_claims_was_left_out_is_said_once() -> None:
 
     pods = replace(wanted("new", 1000, replicas=2), claim=claim)
     assert tried(EngineDriver(), pods)["warnings"] == ["claim gpu was left out"]
+
+
+@pytest.mark.parametrize(("seen", "pool"), [("0-15", "root"), ("6-7", "NUMA node #1"), ("", "")])
+def test_who_is_not_pinned_is_in_the_pool_around_its_cpus_before_a_change(
+    seen: str, pool: str
+) -> None:
+    driver, container = EngineDriver(pinCPU=False), nodes.container(2000)
+    driver.handle(Created(container=container))
+    found = {container.id: (CPUSet.parse(seen), CPUSet([0]))}
+    trial = WhatIf(driver.engine.fork(), found=found)
+    assert trial.reconfigure(Reconfigured(settings=nodes.settings()))
+    ((before, after),) = trial.result().changes.values()
+    assert (before.pool, str(before.cpus)) == (pool, seen)
+    assert (after.pool, str(after.cpus)) == ("NUMA node #1", "4-5")
