@@ -130,23 +130,17 @@ def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
 
 @lru_cache(maxsize=4096)  # nodes offer the same amounts, again and again
 def parse_supply(offered: Offered) -> Amounts:
-    """Return the quantities that a node offers: negative ones as 0, huge ones capped.
+    """Return the quantities that a node offers, huge ones capped.
 
-    A node may report a negative amount: more is reserved than there is. Equal ones are one object.
-    Raises DocumentError for what is no quantity.
+    Equal ones are one object. Raises DocumentError for what is no quantity, and for negative ones,
+    which the API server refuses, too.
     """
-    amounts = {}
-    for resource, value in offered:
-        if isinstance(value, str) and value.startswith("-"):
-            parse_amount(resource, value[1:], join("", resource))
-            amounts[resource] = 0
-        elif isinstance(value, int | float) and value < 0:
-            amounts[resource] = 0
-        elif isinstance(value, int) and value > MAX_AMOUNT:
-            amounts[resource] = MAX_AMOUNT
-        else:
-            amounts[resource] = parse_amount(resource, value, join("", resource))
-    return amounts
+    return {
+        resource: MAX_AMOUNT
+        if isinstance(value, int) and value > MAX_AMOUNT
+        else parse_amount(resource, value, join("", resource))
+        for resource, value in offered
+    }
 
 
 def _fields_at(kind: Any) -> list[str]:

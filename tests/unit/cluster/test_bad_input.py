@@ -32,7 +32,6 @@ def supplied(name: str, **allocatable: Any) -> Object:
         ([node("x", RACK="a", ready=False)], {"not ready": ["x"]}),
         ([node("x", RACK="b,c", cpu=0)], {}),
         ([supplied("x")], {}),
-        ([supplied("x", cpu="-3", memory="-1Gi", pods=-1)], {}),
         ([{"metadata": {"name": "x"}}], {"not ready": ["x"]}),
     ],
 )
