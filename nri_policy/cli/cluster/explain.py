@@ -17,6 +17,7 @@ from nri_policy.cli.cluster.source import (
     document_errors,
     documents_of,
     documents_option,
+    exit_code,
     group_of,
     require,
     require_one,
@@ -24,7 +25,6 @@ from nri_policy.cli.cluster.source import (
     the_group,
 )
 from nri_policy.cli.cluster.tree import topology_name
-from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.fitting import Columns
@@ -85,7 +85,8 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
             _print_picture(engine, group, explanation, form)
         else:
             _print(f"{group.namespace}/{group.name}", explanation, form)
-    context.exit(Exit.NO if explanation.status.state == "Unplaceable" or explanation.refused else 0)
+    fits = explanation.status.state != "Unplaceable" and not explanation.refused
+    context.exit(exit_code(fits=fits, malformed=explanation.malformed))
 
 
 def _print(name: str, explanation: Explanation, form: str) -> None:

@@ -17,12 +17,12 @@ from nri_policy.cli.cluster.source import (
     document_errors,
     documents_of,
     documents_option,
+    exit_code,
     groups_of,
     require,
     service_option,
 )
 from nri_policy.cli.cluster.tree import topology_name
-from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
@@ -73,7 +73,8 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         print_drawing(drawn(tried, hosts=hosts), *[Text(text)] * bool(text))
     elif form in ("json", "yaml"):
         print_document(tried, form)
-    context.exit(0 if all(each.status.state == "Placed" for each in tried) else Exit.NO)
+    fits = all(each.status.state == "Placed" for each in tried)
+    context.exit(exit_code(fits=fits, malformed=any(each.malformed for each in tried)))
 
 
 def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> None:

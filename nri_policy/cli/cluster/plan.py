@@ -14,10 +14,10 @@ from nri_policy.cli.cluster.source import (
     cluster_options,
     document_errors,
     documents_option,
+    exit_code,
     require_one,
     the_group,
 )
-from nri_policy.cli.failure import Exit
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.groups.moves import MOST_MOVES, MovePlan, plan_moves
@@ -63,7 +63,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         print_drawing(*_draw(found, most))
     else:
         print_document(found, form)
-    context.exit(Exit.NO if found.status.state != "Placed" else 0)
+    context.exit(exit_code(fits=found.status.state == "Placed", malformed=found.malformed))
 
 
 def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:

@@ -313,6 +313,13 @@ def document_errors(file: str = "") -> Iterator[None]:
         raise Failure("a document is nested too deep", Exit.USAGE) from None
 
 
+def exit_code(*, fits: bool, malformed: bool) -> int:
+    """Return the exit code of what was asked about groups; *malformed*: of a wrong request."""
+    if malformed:
+        return Exit.USAGE
+    return 0 if fits else Exit.NO
+
+
 def text_of(path: Path) -> bytes:
     """Return what a file, or the standard input (`-`), holds.
 

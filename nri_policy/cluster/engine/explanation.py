@@ -8,6 +8,7 @@ from heapq import nsmallest
 import msgspec
 from msgspec import Struct
 
+from nri_policy.cluster.engine.crowding import crowded_domains
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import exclusions
@@ -19,6 +20,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.request import (
+    Plan,
     Unit,
     Unplaceable,
     asks,
@@ -87,6 +89,7 @@ class Explanation(Struct, frozen=True, rename="camel"):
     refused: dict[str, int] = {}  # pods that nodes refuse at the places that it has, by pod set
     notes: list[str] = []  # why, and what else people should know of it
     movable: int = 0  # pods that may move: whether that would help is for a plan to find
+    malformed: bool = False  # see `is_malformed`
 
 
 def explain(engine: Engine, group: PlacementGroup) -> Explanation:
@@ -119,13 +122,33 @@ def _explain(
     return Explanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
 
 
+def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
+    """Whether *group* has no answer on any such cluster.
+
+    It names a topology or a level that there is not, or levels in the wrong order.
+    """
+    try:
+        for unit in units(group):
+            tree, _ = _planned(engine, unit)
+            crowded_domains(group, unit, tree, (), engine.view)
+    except Unplaceable:
+        return True
+    return False
+
+
+def _planned(engine: Engine, unit: Unit) -> tuple[Tree, Plan]:
+    """Return on which tree *unit* is placed, and what it asks for there; raises Unplaceable."""
+    only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
+    tree = engine.tree_of(unit)
+    nothing = implied(unit) or only_spread
+    wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.settings)
+    return tree, wanted
+
+
 def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return what fits of a pod set at every level; None for one whose request has no answer."""
-    only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
     try:
-        tree = engine.tree_of(unit)
-        nothing = implied(unit) or only_spread
-        wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.settings)
+        tree, wanted = _planned(engine, unit)
         most = {
             each.name: engine.limits_of(msgspec.structs.replace(each, count=MAX_COUNT))
             for each in unit.pod_sets

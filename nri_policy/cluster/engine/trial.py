@@ -34,6 +34,7 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     levels: list[str]  # of the values of its parts
     parts: list[DomainPods]
     notes: list[str] = []  # what people should know of it
+    malformed: bool = False  # whether its request has no answer on any such cluster
 
 
 def take_in(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:

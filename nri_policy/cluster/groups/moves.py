@@ -21,6 +21,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.explanation import is_malformed
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.standing import standing
@@ -60,6 +61,7 @@ class MovePlan(Struct, frozen=True, rename="camel"):
     movable: int  # pods that could move
     staying: dict[str, int]  # pods that were to be movable, by why they are not
     notes: list[str] = []  # what people should know of the group
+    malformed: bool = False  # whether its request has no answer on any such cluster
 
 
 def plan_moves(
@@ -82,6 +84,7 @@ def plan_moves(
         movable=len(movable),
         staying=dict(sorted(staying.items())),
         notes=[*notes_of(engine, group), *notes_of_zones(engine, group, status)],
+        malformed=is_malformed(engine, group),
     )
 
 

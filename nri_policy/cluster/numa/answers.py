@@ -11,7 +11,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Explanation, explain
+from nri_policy.cluster.engine.explanation import Explanation, explain, is_malformed
 from nri_policy.cluster.engine.message import by_reason, left_out_text
 from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
@@ -46,7 +46,8 @@ def try_groups(
         notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
         if status.state != "Placed":
             notes += _left_out(engine, group)
-        tried.append(replace(take_in(engine, group, status), notes=notes))
+        malformed = is_malformed(engine, group)
+        tried.append(replace(take_in(engine, group, status), notes=notes, malformed=malformed))
     return tried
 
 
@@ -57,7 +58,8 @@ def explain_group(engine: AlignedEngine, group: PlacementGroup) -> Explanation:
     notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
     notes += _left_out(engine, group)
-    return replace(found, refused=refusals.pods, notes=notes)
+    malformed = is_malformed(engine, group)
+    return replace(found, refused=refusals.pods, notes=notes, malformed=malformed)
 
 
 def notes_of_zones(

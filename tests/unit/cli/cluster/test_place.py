@@ -21,7 +21,46 @@ def test_a_topology_that_there_is_not_is_said(tmp_path: Path, command: str) -> N
     asked["spec"]["template"]["metadata"]["annotations"]["placement.nri/topology"] = "nope"
     file = write(tmp_path / "job.yaml", asked)
     code, text = run(command, "-f", file, "--synthetic", SPEC)
-    assert (code, "there is no topology 'nope'; there are: default" in text) == (1, True)
+    assert (code, "there is no topology 'nope'; there are: default" in text) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["place", "explain", "plan"])
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({"kueue.x-k8s.io/podset-required-topology": "example.com/blok"}, 2),
+        ({"kueue.x-k8s.io/podset-required-topology": "zone/socket"}, 2),
+        (
+            {
+                "kueue.x-k8s.io/podset-required-topology": HOSTNAME,
+                "kueue.x-k8s.io/podset-slice-required-topology": "example.com/rack",
+                "kueue.x-k8s.io/podset-slice-size": "2",
+            },
+            2,
+        ),
+        (
+            {
+                "kueue.x-k8s.io/podset-topology-spreading": json.dumps(
+                    {"rules": [{"key": "example.com/blok", "maxShareAllowingPlacement": 9}]}
+                )
+            },
+            2,
+        ),
+        ({"placement.nri/spread-over": "example.com/blok"}, 1),  # a label needs no level
+        ({"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}, 1),
+        ({}, 1),
+    ],
+)
+def test_a_wrong_request_and_a_full_cluster_have_different_exit_codes(
+    tmp_path: Path, command: str, annotations: dict[str, str], expected: int
+) -> None:
+    asked = job("j", 20)
+    asked["spec"]["template"]["metadata"]["annotations"] = annotations
+    file = write(tmp_path / "job.yaml", asked, *[job("k", 1)] * (command == "place"))
+    code, text = run(command, "-f", file, "--synthetic", SPEC, "-o", "json")
+    found = json.loads(text)
+    found = found[0] if command == "place" else found
+    assert (code, found["malformed"]) == (expected, expected == 2)
 
 
 @pytest.mark.parametrize("form", ["svg", "html"])
@@ -137,7 +176,7 @@ def test_the_level_whose_label_nodes_lack_is_named_and_offered_to_leave_out(
         found = found[0] if command == "place" else found
         assert (code, found["status"]["message"]) == (1, f"no topology domains at level: {zone}")
         assert found["notes"] == [f"1 node left out: no label {zone} (a){offer}"]
-        assert run(command, *asked, "--levels", HOSTNAME)[0] == (0 if offer else 1)
+        assert run(command, *asked, "--levels", HOSTNAME)[0] == (0 if offer else 2)
 
 
 def test_a_resource_that_no_node_has_is_noted(tmp_path: Path) -> None:
