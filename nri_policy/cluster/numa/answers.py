@@ -16,19 +16,13 @@ from nri_policy.cluster.engine.message import by_reason, left_out_text
 from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
-from nri_policy.cluster.objects.annotations import SLICE_LEVEL, SLICE_SIZE
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.objects.numa_node import NODE_TYPE
 from nri_policy.cluster.objects.request import named_levels, requested
-from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
-_HINT = (
-    f'ask for whole zones ({SLICE_LEVEL}: {ZONE_LEVEL}{NODE_TYPE}, {SLICE_SIZE}: "1"), or see'
-    ' "cluster fit"'
-)
+_HINT = '"cluster fit" shows which zones of each node take one of its pods'
 
 
 def try_groups(
