@@ -223,7 +223,7 @@ def test_where_every_cpu_is_reserved_a_refusal_says_so_and_new_settings_warn() -
     every: dict[str, Any] = {"reservedResources": {"cpu": "cpuset:0-15"}}
     cause = "no CPU is left for pods: reservedResources.cpu takes 0-15"
     driver = EngineDriver(**every)
-    assert driver.refuse(nodes.container(500)) == f"no room for 500m of shared CPU: {cause}"
+    assert driver.refuse(nodes.container(500)) == f"no room for 500m of a shared CPU: {cause}"
     assert driver.refuse(nodes.container(2000)) == f"no room for 2 exclusive CPUs: {cause}"
     driver = EngineDriver()
     assert driver.handle(Reconfigured(settings=nodes.settings(**every))).warnings == (cause,)
