@@ -2,9 +2,10 @@
 
 Owns that its owner alone may open it, or also the group `nri-policy` where there is one. Knows
 nothing of gRPC. That takes 15 MiB of memory, and its threads wake up a few times a second though
-nobody calls, as on most nodes most of the time. So it is started for the first caller. It cannot
-take over a connection that somebody else has accepted, so it listens at a socket of its own, which
-only the owner may open, and all connections are forwarded to that.
+nobody calls, as on most nodes most of the time. So it is started for the first caller, and stopped
+when nobody has called for a while. It cannot take over a connection that somebody else has
+accepted, so it listens at a socket of its own, which only the owner may open, and all connections
+are forwarded to that.
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import os
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.on_demand import OnDemand
 
 log = logging.getLogger(__name__)
 
@@ -42,34 +47,34 @@ class Serve(Protocol):
 
 
 @asynccontextmanager
-async def listening(path: Path, serve: Serve, *, group: str = GROUP) -> AsyncIterator[None]:
-    """Listen at *path*; *serve* is entered for the first caller, and left at the end.
+async def listening(
+    path: Path, serve: Serve, clock: Clock, *, group: str = GROUP
+) -> AsyncIterator[None]:
+    """Listen at *path*; *serve* is entered for a first caller, and left some time after the last.
 
     Raises OSError where there can be no socket. Another daemon's old socket is replaced.
     """
     gid = _gid(group)
     listener = _bind(path, gid)
-    forwarding = _Forwarding(path.with_name(f".{path.name}"), serve, owner_only=gid is None)
+    theirs = path.with_name(f".{path.name}")
+    serving = OnDemand(partial(serve, theirs, owner_only=gid is None), clock)
+    forwarding = _Forwarding(theirs, serving)
     server = await asyncio.start_unix_server(forwarding.accept, sock=listener)
     try:
         yield
     finally:
-        await forwarding.close()
         server.close()
+        await forwarding.close()
         _remove(path)
 
 
 class _Forwarding:
-    """The connections to a server, which is started for the first of them."""
+    """The connections to a server, which runs on demand."""
 
-    def __init__(self, path: Path, serve: Serve, *, owner_only: bool) -> None:
-        """Take where the server is to listen."""
+    def __init__(self, path: Path, server: OnDemand[None]) -> None:
+        """Take where the server listens while it is in use."""
         self._path = path
-        self._serve = serve
-        self._owner_only = owner_only
-        self._server = AsyncExitStack()
-        self._serves = False
-        self._starting = asyncio.Lock()
+        self._server = server
         self._connections: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: StreamReader, writer: StreamWriter) -> None:
@@ -82,34 +87,25 @@ class _Forwarding:
         task.add_done_callback(self._connections.discard)
 
     async def close(self) -> None:
-        """Stop the server, and end all connections."""
-        async with self._starting:
-            await self._server.aclose()
+        """End all connections, and stop the server."""
         for task in (connections := {*self._connections}):
             task.cancel()
         if connections:
             await asyncio.wait(connections)
+        await self._server.close()
 
     async def _connect(self, reader: StreamReader, writer: StreamWriter) -> None:
         try:
-            await self._start()
-            theirs = await asyncio.open_unix_connection(self._path)
+            async with self._server.use():
+                theirs = await asyncio.open_unix_connection(self._path)
+                await _forward((reader, writer), theirs)
         except OSError as error:
             log.warning("caller-turned-away", extra={"reason": str(error)})
         except Exception:
             # what the server needs is imported now: another version may be installed meanwhile
             log.exception("caller-turned-away")
-        else:
-            await _forward((reader, writer), theirs)
         finally:
             writer.close()
-
-    async def _start(self) -> None:
-        async with self._starting:
-            if not self._serves:
-                serving = self._serve(self._path, owner_only=self._owner_only)
-                await self._server.enter_async_context(serving)
-                self._serves = True
 
 
 async def _forward(

@@ -347,7 +347,7 @@ class Daemon:
 
         OSError where there can be no socket.
         """
-        async with listening(control_socket, self._serve_callers):
+        async with listening(control_socket, self._serve_callers, Clock()):
             yield
 
     @asynccontextmanager

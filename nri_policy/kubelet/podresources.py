@@ -6,7 +6,8 @@ Owns when the kubelet is asked, and which of its answers are believed. Rule 1: n
 kubelet. Questions run beside the requests of the runtime, end at a deadline, and who wants an
 answer gets what is there. Rule 2: no answer is better than another pod's. Pods have no uid in this
 API, so what is said of a namesake is told by the devices themselves: two pods never share one.
-Rule 3: nobody connects before the first question: a channel to nobody tries again and again.
+Rule 3: nobody connects before a question, nor stays long after it: a channel to nobody tries again
+and again.
 
 The kubelet assigns devices before it has the runtime make the pod, so an answer to a question that
 is asked then is complete.
@@ -16,14 +17,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.on_demand import OnDemand
 from nri_policy.foundation.wording import quoted
 from nri_policy.workload.pod import Pod
 
@@ -112,7 +124,7 @@ class Assignments:
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
         self._listed: _Answers = {}
-        self._client: Client | None = None  # None: nothing was asked yet
+        self._kubelet = OnDemand(self._connected, Clock())
         self.answered: Callable[[], None] = lambda: None  # called when more is known
 
     async def __aenter__(self) -> Self:
@@ -127,8 +139,7 @@ class Assignments:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._client is not None:
-            await self._client.close()
+        await self._kubelet.close()
 
     def ask(self, pod: Pod) -> None:
         """Ask about a pod that is about to run."""
@@ -224,13 +235,15 @@ class Assignments:
             query.older = None
             query.task = self._start(partial(self._one, name))
 
-    @property
-    def _kubelet(self) -> Client:
-        if self._client is None:
-            from nri_policy.kubelet.pod_resources_client import Client  # noqa: PLC0415 - with gRPC
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Client]:
+        from nri_policy.kubelet.pod_resources_client import Client  # noqa: PLC0415 - with gRPC
 
-            self._client = Client(self._socket, self._sleep)
-        return self._client
+        client = Client(self._socket, self._sleep)
+        try:
+            yield client
+        finally:
+            await client.close()
 
     def _query(self, pod: Pod) -> _Query | None:
         query = self._queries.get(_name(pod))
@@ -275,7 +288,8 @@ class Assignments:
 
     async def _one(self, name: _Name) -> _Answers:
         if self._get:
-            answer = await self._kubelet.get(*name)
+            async with self._kubelet.use() as kubelet:
+                answer = await kubelet.get(*name)
             if answer is not None:
                 return _by_pod([answer])
         answers = await self._list()
@@ -289,12 +303,15 @@ class Assignments:
         async with self._listing:
             if self._lists == begun:
                 self._lists, self._listed = begun + 1, {}
-                self._listed = _by_pod(await self._kubelet.list())
+                async with self._kubelet.use() as kubelet:
+                    self._listed = _by_pod(await kubelet.list())
             return self._listed
 
     async def _allocatable(self) -> Mapping[Device, CPUSet]:
         devices: dict[Device, CPUSet] = {}
-        for entry in (await self._kubelet.allocatable()).devices:
+        async with self._kubelet.use() as kubelet:
+            answer = await kubelet.allocatable()
+        for entry in answer.devices:
             nodes = _nodes(entry)
             for device in entry.device_ids:
                 key = entry.resource_name, device
@@ -302,7 +319,8 @@ class Assignments:
         return devices
 
     async def _manages_cpus(self) -> bool:
-        return manages_cpus(await self._kubelet.allocatable())
+        async with self._kubelet.use() as kubelet:
+            return manages_cpus(await kubelet.allocatable())
 
 
 def manages_cpus(answer: AllocatableResourcesResponse) -> bool:

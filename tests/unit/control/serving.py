@@ -11,6 +11,7 @@ import grpc
 from nri_policy.control.endpoint import serving
 from nri_policy.control.listener import GROUP
 from nri_policy.control.listener import listening as listening_at
+from nri_policy.foundation.clock import Clock
 
 Handlers = Sequence[grpc.GenericRpcHandler]
 
@@ -30,4 +31,4 @@ def listening(
         async with serving(path, [*shared, *(private if owner_only else ())], large):
             yield
 
-    return listening_at(path, serve, group=group)
+    return listening_at(path, serve, Clock(), group=group)

@@ -9,6 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from nri_policy.control.listener import listening
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.on_demand import LINGER
+from tests.support.patience import HANGS
+from tests.support.turned_time import Time
 
 NO_GROUP = "no-such-group"
 LARGE = 3 << 20  # bytes; more than all buffers on the way hold
@@ -20,6 +24,7 @@ class Echo:
     def __init__(self, *failures: Exception) -> None:
         self.failures = [*failures]  # of the first starts
         self.started, self.stopped = 0, 0
+        self.stops: asyncio.Queue[None] = asyncio.Queue()
         self.mode = 0
 
     @asynccontextmanager
@@ -34,6 +39,7 @@ class Echo:
         finally:
             server.close()
             self.stopped += 1
+            self.stops.put_nowait(None)
 
     async def _answer(self, reader: StreamReader, writer: StreamWriter) -> None:
         while data := await reader.read(1 << 16):
@@ -58,7 +64,7 @@ async def ask(path: Path, data: bytes) -> bytes:
 
 async def test_the_server_starts_for_the_first_caller_and_once(tmp_path: Path) -> None:
     path, echo = tmp_path / "control.sock", Echo()
-    async with listening(path, echo.serve, group=NO_GROUP):
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         assert echo.started == 0
         answers = await asyncio.gather(*(ask(path, f"{at}".encode()) for at in range(9)))
         assert answers == [f"{at}".encode() for at in range(9)]
@@ -67,9 +73,21 @@ async def test_the_server_starts_for_the_first_caller_and_once(tmp_path: Path) -
     assert not path.exists()
 
 
+async def test_the_server_stops_some_time_after_the_last_caller_and_starts_for_the_next(
+    tmp_path: Path,
+) -> None:
+    path, echo, time = tmp_path / "control.sock", Echo(), Time()
+    async with listening(path, echo.serve, time.clock, group=NO_GROUP):
+        for stopped in range(3):
+            assert await ask(path, b"hello") == b"hello"
+            assert (echo.started, echo.stopped) == (stopped + 1, stopped)
+            assert await time.next_sleep() == LINGER
+            await asyncio.wait_for(echo.stops.get(), HANGS)
+
+
 async def test_nobody_calls_and_nothing_was_started(tmp_path: Path) -> None:
     path, echo = tmp_path / "control.sock", Echo()
-    async with listening(path, echo.serve, group=NO_GROUP):
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         pass
     assert (echo.started, echo.stopped) == (0, 0)
 
@@ -77,7 +95,7 @@ async def test_nobody_calls_and_nothing_was_started(tmp_path: Path) -> None:
 async def test_much_is_forwarded_whole_in_both_directions(tmp_path: Path) -> None:
     path, echo = tmp_path / "control.sock", Echo()
     data = bytes(range(256)) * (LARGE // 256)
-    async with listening(path, echo.serve, group=NO_GROUP):
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         assert await ask(path, data) == data
 
 
@@ -85,7 +103,7 @@ async def test_a_server_that_cannot_start_is_tried_again_for_the_next_caller(
     tmp_path: Path,
 ) -> None:
     path, echo = tmp_path / "control.sock", Echo(OSError("no room"), ImportError("another version"))
-    async with listening(path, echo.serve, group=NO_GROUP):
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         assert await ask(path, b"first") == b""
         assert await ask(path, b"second") == b""
         assert await ask(path, b"third") == b"third"
@@ -93,13 +111,13 @@ async def test_a_server_that_cannot_start_is_tried_again_for_the_next_caller(
 
 async def test_a_connection_ends_with_either_side(tmp_path: Path) -> None:
     path, echo = tmp_path / "control.sock", Echo()
-    async with listening(path, echo.serve, group=NO_GROUP):
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         assert await ask(path, b"bye") == b""  # closed by the server
 
 
 async def test_connections_end_with_the_daemon(tmp_path: Path) -> None:
     path, echo = tmp_path / "control.sock", Echo()
-    async with listening(path, echo.serve, group=NO_GROUP):
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"hello")
         assert await reader.readexactly(5) == b"hello"

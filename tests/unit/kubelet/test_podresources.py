@@ -10,12 +10,15 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.foundation import on_demand
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.pod_resources_client import BACKOFF
+from nri_policy.kubelet import pod_resources_client
+from nri_policy.kubelet.pod_resources_client import BACKOFF, Client
 from nri_policy.kubelet.podresources import DEADLINE, PATIENCE, Assignments
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.proto.podresources_pb2 import DynamicResource, GetPodResourcesResponse
 from nri_policy.workload.pod import Pod
+from tests.support.patience import HANGS
 
 from .kubelet import Kubelet, entry, resources, serving
 
@@ -436,3 +439,25 @@ async def settled(assignments: Assignments) -> None:
     """Wait until no question is under way."""
     while assignments._tasks:
         await asyncio.wait(assignments._tasks)
+
+
+async def test_the_connection_ends_when_nobody_uses_it_and_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: asyncio.Queue[None] = asyncio.Queue()
+
+    class Counted(Client):
+        async def close(self) -> None:
+            await super().close()
+            closed.put_nowait(None)
+
+    monkeypatch.setattr(pod_resources_client, "Client", Counted)
+    monkeypatch.setattr(on_demand, "LINGER", 0.0)
+    kubelet = Kubelet([resources("web", entry(GPU, "a", 0))])
+    async with asking(kubelet, tmp_path) as assignments:
+        for _ in range(2):
+            assignments.ask(pod())
+            await assignments.ready([pod()])
+            assert assignments.devices(pod(), "c0") == {GPU: places(a="0")}
+            await asyncio.wait_for(closed.get(), HANGS)
+    assert closed.empty(), "there was none any more"
