@@ -30,10 +30,10 @@ ONE_POOL = "package:1 numa:1 core:8 pu:1"
 
 @pytest.fixture(autouse=True)
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let answers wait for files however slow this machine is, and gains for no time."""
+    """Let answers wait for files however slow this machine is, and gains for next to no time."""
     monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
     monkeypatch.setattr(writing, "MAX_START", 20.0)
-    monkeypatch.setattr(writing, "SETTLE", 0.0)
+    monkeypatch.setattr(writing, "SETTLE", 0.001)
 
 
 @pytest.fixture
