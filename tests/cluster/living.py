@@ -10,10 +10,12 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import OK
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.control_plane import ControlPlane, require
+from tests.cluster.installation import CONFIGS
 from tests.cluster.shop import (
     GROUPS,
     JOBS,
@@ -30,6 +32,7 @@ Object = dict[str, Any]
 
 CONTROLLERS = ("job-controller", "garbage-collector-controller", "deployment-controller",
                "replicaset-controller")  # fmt: skip
+REPORTS = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
 GATES = [{"name": "placement.nri/group"}]
 # also how long the API server waits at its end for requests that do not end
@@ -88,8 +91,9 @@ class Cluster:
         new = {"metadata": {"name": name}, "value": value}
         self.api.asked("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", new)
 
-    def template(self, cpu: int, **spec: Any) -> Object:
-        resources = {"requests": {"cpu": str(cpu)}, "limits": {"cpu": str(cpu)}}
+    def template(self, cpu: int, memory: str = "", **spec: Any) -> Object:
+        amounts = {"cpu": str(cpu)} | ({"memory": memory} if memory else {})
+        resources = {"requests": amounts, "limits": amounts}
         container = {"name": "c", "image": "x", "resources": resources}
         annotations = {"kueue.x-k8s.io/podset-required-topology": RACK}
         return {
@@ -97,9 +101,18 @@ class Cluster:
             "spec": {"containers": [container], "schedulingGates": GATES, **spec},
         }
 
-    def submit(self, name: str, pods: int, *, cpu: int = 2, priority: str = "", **job: Any) -> None:
-        """A Job; its pods are made by the Job controller."""
-        template = self.template(cpu, restartPolicy="Never")
+    def submit(
+        self,
+        name: str,
+        pods: int,
+        *,
+        cpu: int = 2,
+        memory: str = "",
+        priority: str = "",
+        **job: Any,
+    ) -> None:
+        """A Job; its pods are made by the Job controller. With *memory* they are Guaranteed."""
+        template = self.template(cpu, memory, restartPolicy="Never")
         if priority:
             template["spec"]["priorityClassName"] = priority
         spec = {"parallelism": pods, "completions": pods, "template": template, **job}
@@ -179,6 +192,21 @@ class Cluster:
             self.api.asked("PATCH", f"/api/v1/nodes/{node}/status", patch, content=MERGE)
 
     @contextmanager
+    def aligned(self) -> Iterator[None]:
+        """Have all nodes align pods, with two zones of 2 CPUs of which one is free."""
+        self.api.kubectl("apply", "-f", str(CONFIGS / "kubernetes" / "crd.yaml"))
+        self.api.until(lambda: self.api.ask("GET", REPORTS).status == OK, "reports can be written")
+        for name in NODES:
+            self.api.asked("POST", REPORTS, _report(name, 1, 1))
+        yield
+        for name in NODES:
+            self.api.asked("DELETE", f"{REPORTS}/{name}")
+
+    def report(self, node: str, *free: int) -> None:
+        """Have a node that aligns pods report how many CPUs are free in its zones."""
+        self.api.asked("PATCH", f"{REPORTS}/{node}", _report(node, *free), content=MERGE)
+
+    @contextmanager
     def cleaned(self) -> Iterator[None]:
         """Begin with the usual settings, and delete at the end what a test has made."""
         self.shop.write_settings()
@@ -196,6 +224,25 @@ class Cluster:
 
     def said_no_error(self) -> bool:
         return "Traceback" not in self.shop.log.read_text()
+
+
+def _report(node: str, *free: int) -> Object:
+    memory = {"name": "memory", "capacity": "4Gi", "allocatable": "4Gi", "available": "4Gi"}
+    cpu = {"name": "cpu", "capacity": 2, "allocatable": 2}
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": node},
+        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
+        "zones": [
+            {
+                "name": f"node-{at}",
+                "type": "Node",
+                "resources": [memory, cpu | {"available": each}],
+            }
+            for at, each in enumerate(free)
+        ],
+    }
 
 
 @contextmanager

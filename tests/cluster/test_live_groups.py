@@ -166,3 +166,23 @@ def test_a_preempted_job_runs_again_and_has_not_failed(cluster: Cluster) -> None
         cluster.until_running(evicted, 2)
         assert has_not_failed(cluster, evicted)
     assert cluster.said_no_error()
+
+
+def test_a_group_waits_for_zones_and_goes_when_a_node_reports_room(cluster: Cluster) -> None:
+    """By what nodes have in all it would go anywhere; its pods would pend at nodes that refuse."""
+    with cluster.aligned(), cluster.shop.service():
+        cluster.submit("gang", 2, memory="1Gi")
+        status = cluster.shop.until_state("gang", "Waiting")
+        [condition] = status["conditions"]
+        assert (condition["type"], condition["reason"]) == ("ZonesRefuse", "ZonesFull")
+        assert "2 asked, 1 left in node-0, 2 in an empty zone" in status["message"]
+        assert cluster.let_go("gang") == 0
+        cluster.submit("other", 1)  # whose pod no node aligns
+        cluster.until_running("other", 1)
+        assert cluster.let_go("gang") == 0
+        cluster.report("e", 2, 2)
+        cluster.until_running("gang", 2)
+        assert cluster.hosts("job-gang") == {"e": 2}
+        assert not cluster.shop.status("gang").get("conditions")
+        cluster.clear()
+    assert cluster.said_no_error()

@@ -399,3 +399,25 @@ def test_groups_are_looked_through_only_if_nodes_failed_or_recovered(
     code, _ = run("simulate", "--synthetic", SPEC, "--synthetic-jobs", spec)
     assert code == 0
     assert len(looked) <= 1, "the first time, when no node is known to have failed"
+
+
+def test_groups_wait_for_zones_of_nodes_that_align_pods(tmp_path: Path) -> None:
+    """A host has two zones of 4 CPUs: two pods of 3 CPUs, and none of 5, though it has 8 in all."""
+    spec = "rack:2 host:2 cpu:8 memory:8Gi numa:2"
+
+    def pods(name: str, count: int, cpu: int) -> Any:
+        limits = {"limits": {"cpu": cpu, "memory": "1Gi"}}
+        template = {"spec": {"containers": [{"name": "c", "resources": limits}]}}
+        one = {"name": "main", "count": count, "template": template}
+        return {"kind": "PlacementGroup"} | group(one, name=name)
+
+    small = {"message": "cpu: 5 asked, 4 in an empty zone", "state": "Unplaceable"}
+    steps = [
+        {"apply": [pods("one", 4, 3), pods("two", 6, 3), pods("large", 1, 5)]},
+        {"expect": {"one": {"state": "Placed"}, "two": {"state": "Waiting"}, "large": small}},
+        {"delete": ["one"]},
+        {"expect": {"two": {"state": "Placed"}}},
+    ]
+    file = write(tmp_path / "steps.yaml", steps)
+    code, text = run("simulate", file, "--synthetic", spec)
+    assert code == 0, text
