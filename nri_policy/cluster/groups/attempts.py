@@ -237,7 +237,8 @@ class Attempts:
             if key not in self.queue:
                 self.queue.put(key, group.priority, self._now())
             self.queue.note_refusal(key, hopeless=True)  # it runs: nothing is set aside for it
-            status, reason = replace(degraded, message=found.message), "Degraded"
+            status = replace(degraded, message=found.message, conditions=found.conditions)
+            reason = "Degraded"
         if status != group.status and not self._groups.is_under_way(key):
             changed = with_status(group, status)
             self._engine.set_group(changed)

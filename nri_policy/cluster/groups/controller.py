@@ -60,6 +60,7 @@ log = logging.getLogger(__name__)
 
 # pods that are looked at in a step, but for those of one group: some 20 ms of CPU time
 SLICE = 2000
+_INTERNAL_ERROR = "InternalError"  # the condition of a group that could not be handled
 
 
 class Controller:
@@ -203,7 +204,7 @@ class Controller:
         self.queue.prioritize(key, group.priority)
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.note_change()
-        if old is not None and old.group.status.conditions and not group.status.conditions:
+        if old is not None and _has_failed(old.group) and not _has_failed(group):
             self._errors_of.remove(key)
         if settled:
             self.engine.set_group(group)
@@ -381,7 +382,7 @@ class Controller:
         seen = self.groups.get(key)
         if seen is not None and not self.groups.is_under_way(key):
             self.engine.set_group(seen.group)  # what was promised to it is not written
-            condition = Condition(type="InternalError", reason=name, message=str(error))
+            condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
             if status != seen.group.status:
                 yield WriteStatus(with_status(seen.group, status), seen.revision)
@@ -397,3 +398,7 @@ class Controller:
             elif not isinstance(write, Notice):
                 self.groups.ask(write)
             yield write
+
+
+def _has_failed(group: PlacementGroup) -> bool:
+    return any(each.type == _INTERNAL_ERROR for each in group.status.conditions)

@@ -12,6 +12,7 @@ from nri_policy.cluster.objects.document import CPU, Amounts, DocumentError, Wir
 from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.foundation.units import BILLIONTHS, parse_exact
 
+POLICY = "topologyManager"  # what the attributes of the kubelet's policy begin with
 MEMORY_SET = "memory set"  # attribute of the zones of pools: ids of NUMA nodes
 NUMA_NAME = re.compile(r"node-([0-9]{1,9})")
 _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
@@ -64,9 +65,12 @@ class NodeZones(Struct, frozen=True):
     attributes: tuple[tuple[str, str], ...] = ()  # name and value, duplicates kept
 
     def without_usage(self) -> NodeZones:
-        """Return them with nothing in use."""
+        """Return them with nothing in use; what attributes say of pods is not there, either."""
         zones = tuple(replace(each, free=each.total) for each in self.zones)
-        return replace(self, zones=zones)
+        attributes = tuple(
+            (name, value if name.startswith(POLICY) else "") for name, value in self.attributes
+        )
+        return replace(self, zones=zones, attributes=attributes)
 
 
 class _Attribute(Struct):

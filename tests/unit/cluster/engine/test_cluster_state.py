@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.usage import in_use
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.zone import NodeZones, Zone, read_zones
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
 from tests.unit.cluster.test_below_host import zone
 from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec
@@ -89,3 +92,27 @@ def test_a_fork_lives_until_anything_changes_where_it_comes_from() -> None:
         assert fork.is_up_to_date()
         change()
         assert not fork.is_up_to_date(), number
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("nri-policy/pods", False), ("topologyManagerPolicy", True)]
+)
+def test_what_a_report_says_of_pods_changes_no_empty_cluster(name: str, changes: bool) -> None:
+    """A daemon names the pods that it counts anew with each of them."""
+    cluster = Cluster([read_node(node("a"), "")])
+    engine = Engine(read_settings(None), cluster.view)
+    cluster.follow(engine)
+    total = {"cpu": 8}
+    before, after = (
+        NodeZones(
+            "a",
+            (Zone("node-0", "Node", total=total, free={"cpu": free}),),
+            (),
+            ((name, str(free)),),
+        )
+        for free in (1, 2)
+    )
+    cluster.set_zones(before)
+    emptied = engine.without_usage()
+    cluster.set_zones(after)
+    assert emptied.is_up_to_date() != changes
