@@ -43,6 +43,7 @@ class WaitingGroups:
         self._checked = True  # whether these could still hold their groups
         self._reconsidered = 0.0  # when it was last seen whether others are better
         self._fits_empty: dict[bytes, bool] = {}  # by shape of a group
+        self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that do not, by shape
         self._refused: dict[bytes, GroupStatus] = {}  # by shape, what did not fit in this round
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
@@ -118,8 +119,11 @@ class WaitingGroups:
         return hosts is not None
 
     def begin_round(self) -> None:
-        """Begin a round, in which nothing becomes free: what did not fit is not tried again."""
-        self._refused.clear()
+        """Begin a round, in which nothing becomes free: what did not fit is not tried again.
+
+        Nor is what would not fit into an empty cluster, until that has changed.
+        """
+        self._refused = dict(self._hopeless)
 
     def place(
         self,
@@ -140,7 +144,7 @@ class WaitingGroups:
                 self._counting.add(key)
             return self._seen(key, found)
         if aside != self._refused_without:
-            self._refused_without, self._refused = aside, {}
+            self._refused_without, self._refused = aside, dict(self._hopeless)
         shape = _shape(group)
         refused = self._refused.get(shape)
         if refused is not None:
@@ -157,7 +161,10 @@ class WaitingGroups:
         if fits is None:
             if len(self._fits_empty) >= MAX_SHAPES:
                 self._fits_empty.clear()
+                self._hopeless.clear()
             fits = self._fits_empty[shape] = bool(self._reservations.empty.place(group).assignments)
+            if not fits and shape in self._refused:
+                self._hopeless[shape] = self._refused[shape]
         return not fits
 
     def standing(self, key: Key, group: PlacementGroup) -> str:
@@ -212,6 +219,7 @@ class WaitingGroups:
         self._empty = self._reservations.empty
         self._checked = False
         self._fits_empty.clear()
+        self._hopeless.clear()
         self.queue.note_change()
 
 

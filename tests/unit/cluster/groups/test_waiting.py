@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.numa.extender import Verbs
@@ -273,3 +275,28 @@ def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
     assert answer["FailedNodes"] == dict.fromkeys(
         ("h2", "h3"), "set aside for placement group default/gang"
     )
+
+
+def test_who_would_not_fit_into_an_empty_cluster_is_tried_again_only_in_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    racks, tried = Racks(racks=1), list[str]()
+    place = Engine.place
+
+    def counted(engine: Engine, group: PlacementGroup, *more: Any, **named: Any) -> GroupStatus:
+        tried.append(group.name)
+        return place(engine, group, *more, **named)
+
+    racks.run("p", "h0", 1)
+    racks.wait("large", rack(9))
+    racks.wait("full", rack(8), since=1.0)
+    assert racks.step(2.0) == {}
+    monkeypatch.setattr(Engine, "place", counted)
+    racks.waiting.queue.note_change()
+    assert racks.step(3.0) == {}
+    assert tried == ["full"]
+    racks.set_node("h2")
+    racks.set_node("h3")
+    racks.wait("late", rack(9), since=4.0)
+    assert racks.step(4.0).keys() == {"full"}
+    assert "large" in tried
