@@ -58,8 +58,8 @@ def announce_since(state: State, free: CPUSet, cause: str) -> tuple[Placement, .
 
     These share free CPUs that changed, or have moved, if only to another pool or other memory.
     """
-    moved = _announce_moved(state, cause) if state.moved else ()
-    return *_announce_sharers(state, free ^ state.supply.free_cpus(), cause), *moved
+    moved = _announce_moved(state, cause) if state.moved else []
+    return tuple(_announce_sharers(state, free ^ state.supply.free_cpus(), cause) + moved)
 
 
 def _announce_moved(state: State, cause: str) -> list[Placement]:

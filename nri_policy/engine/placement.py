@@ -52,7 +52,7 @@ def place(
     """
     if container.claims:
         return _book_claimant(state, container, request)
-    if (room := room_of(state, container, request)) is not None:
+    if state.rooms and (room := room_of(state, container, request)) is not None:
         return _book_tenant(state, room, container, request, held)
     try:
         choice = choose(state, container, request, held)

@@ -179,7 +179,9 @@ class State:
             self.away[container_id] = None
         if _shares_memory(placed):
             self.pod_memory[pod_id][container_id] = None
-        self._names[container.full_name] = container_id
+        name = container.full_name
+        assert name not in self._names, "one container has a name at a time"
+        self._names[name] = container_id
         self._pods[pod_id][container_id] = None
 
     def movers_in_order(self) -> list[tuple[int, int, str, int]]:
@@ -214,7 +216,6 @@ class State:
         self.enter(placed)
         self.latest = max(self.latest, container.created)
         if container_id in self.placed:
-            assert container.full_name not in self._names, "one container has a name at a time"
             self.peers.add(container, grant.pool)
             self._index(placed)
         if offer is not None:

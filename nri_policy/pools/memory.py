@@ -82,8 +82,11 @@ class MemorySupply:
         """
         if not self.map.nodes:  # no amount can be accounted for
             request = replace(request, amount=0)
-        keeps = bool(held) and held <= self.map.nodes and request.amount <= booked
-        return Offers(self.map, self._books, request, held & self.map.nodes, keeps=keeps)
+        keeps = False
+        if held:
+            keeps = held <= self.map.nodes and request.amount <= booked
+            held &= self.map.nodes
+        return Offers(self.map, self._books, request, held, keeps=keeps)
 
     def offer(self, pool: int, request: MemoryRequest, held: CPUSet = EMPTY) -> Offer:
         """Return what one *pool* offers; MemoryShortageError where that is nothing."""
@@ -91,10 +94,11 @@ class MemorySupply:
 
     def commit(self, offer: Offer) -> None:
         """Book what was offered, and move who has to move; StaleOfferError if it is too late."""
-        if offer.generation != self.generation:
+        generation = self._books.generation
+        if offer.generation != generation:
             raise StaleOfferError(
                 f"the offer was made on generation {offer.generation} of the memory bookings, which"
-                f" are at {self.generation} now: a new offer is needed"
+                f" are at {generation} now: a new offer is needed"
             )
         self._expect_new(offer.booking)
         if offer.moves:
@@ -221,20 +225,24 @@ class MemorySupply:
 
     def _put(self, booking: Booking) -> None:
         """Lay a booking onto the nodes, as far as it fits."""
-        assert booking.request.id not in self._books.bookings, "it was lifted, or is new"
-        short = self._books.flow.lay(booking.zone, booking.laid)
+        books, booking_id, laid = self._books, booking.request.id, booking.laid
+        assert booking_id not in books.bookings, "it was lifted, or is new"
+        short = books.flow.lay(booking.zone, laid)
         if short:
             booking = replace(booking, missing=booking.missing + short)
-        self._keep(booking)
-        self._count(booking, booking.laid)
+        books.bookings[booking_id] = booking
+        if booking.missing:
+            self._short[booking_id] = None
+        self._count(booking, laid - short)
 
     def _count(self, booking: Booking, amount: int) -> None:
-        if booking.request.movable:
-            key = booking.request.rank, booking.zone, booking.widest
-            amount += self._books.movable.pop(key, 0)
+        request = booking.request
+        if request.movable:
+            movable, key = self._books.movable, (request.rank, booking.zone, booking.widest)
+            amount += movable.pop(key, 0)
             assert amount >= 0, "nothing is taken that was not laid"
             if amount:
-                self._books.movable[key] = amount
+                movable[key] = amount
 
     def _settle(self) -> None:
         """Close a change: book what was missing and fits now, the oldest first."""
@@ -244,14 +252,9 @@ class MemorySupply:
         for booking in sorted((self._books.bookings[each] for each in self._short), key=_age):
             short = self._books.flow.lay(booking.zone, booking.missing)
             self._count(booking, booking.missing - short)
-            self._keep(replace(booking, missing=short))
-
-    def _keep(self, booking: Booking) -> None:
-        self._books.bookings[booking.request.id] = booking
-        if booking.missing:
-            self._short[booking.request.id] = None
-        else:
-            self._short.pop(booking.request.id, None)
+            self._books.bookings[booking.request.id] = replace(booking, missing=short)
+            if not short:
+                del self._short[booking.request.id]
 
 
 def _age(booking: Booking) -> tuple[int, str]:
