@@ -175,29 +175,34 @@ def structural(schema: Schema) -> Schema:
     return kept
 
 
+PEER_VALUES = (
+    *("allowPCT", "extraEnv", "initContainerImage", "nri", "openshift", "plugin-test"),
+    *("podPriorityClassNodeCritical", "ports"),
+)
+
+
 def values_schema() -> Schema:
     """Return the schema of the chart's values."""
     text, flag = {"type": "string"}, {"type": "boolean"}
     table, switch = {"type": "object"}, _object(enabled=flag)
+    table_or_none = {"type": ["object", "array"], "maxItems": 0}
     percentage = {"type": ["string", "integer"]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         **_object(
-            affinity=table,
+            affinity=table_or_none,
             alerts=switch,
             cluster=_object(enabled=flag, bind=flag, groups=flag, kueue=flag),
             clusterSettings=flag,
             config=spec_schema(),
+            configGroupLabel=text,
             dra=switch,
             enableNRI=flag,
-            image={
-                **_object(pullPolicy=text, repository={**text, "minLength": 1}, tag=text),
-                "required": ["repository"],
-            },
+            image=_object(pullPolicy=text, repository=text, tag=text, name={}),
             imagePullSecrets={"type": "array", "items": table},
             maxUnavailable=percentage,
             nodeRestriction=switch,
-            nodeSelector=table,
+            nodeSelector=table_or_none,
             podAnnotations=table,
             podMonitor=_object(enabled=flag, interval=text),
             priorityClassName=text,
@@ -207,6 +212,8 @@ def values_schema() -> Schema:
             tolerations={"type": "array", "items": table},
             # what Helm itself puts there
             **{"global": table},
+            # of nri-plugins' chart: a template says what they are here
+            **{key: {} for key in PEER_VALUES},
         ),
     }
 

@@ -51,19 +51,23 @@ def documents(text: str) -> dict[str, Any]:
 
 
 def rendered(**values: Any) -> str:
+    image = {"repository": "nri-policy", **values.pop("image", {})}
+    done = templated(image=image, **values)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def templated(**values: Any) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     helm = shutil.which("helm", path=path) or pytest.skip("needs helm")
     options = ["--namespace", "kube-system", "--kube-version", "1.32.0", "--values", "-"]
-    image = {"repository": "nri-policy", **values.pop("image", {})}
-    done = subprocess.run(
+    return subprocess.run(
         [helm, "template", "nri-policy", str(CHART), *options],
-        input=json.dumps({"image": image, **values}),
+        input=json.dumps(values),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @cache
@@ -166,7 +170,7 @@ def violations(value: dict[str, Any], schema: dict[str, Any]) -> list[str]:
 def test_the_charts_values_are_those_of_its_schema_and_its_templates() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert schema["properties"].keys() - {"global"} == values.keys()
+    assert schema["properties"].keys() - {"global", *settings_schema.PEER_VALUES} == values.keys()
     assert not schema["additionalProperties"]
     texts = "".join(each.read_text() for each in (CHART / "templates").iterdir())
     used = {name.split(".")[0] for name in re.findall(r"\.Values\.([A-Za-z.]+)", texts)}
@@ -309,3 +313,39 @@ def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
     errors = import_module("kubernetes_validate.utils").ValidationError
     with pytest.raises(errors):
         validate(made[0], version, strict=True)
+
+
+def test_values_of_the_peers_chart_are_refused_with_what_they_are_here() -> None:
+    """All at once, though the image is not named either."""
+    done = templated(
+        image={"name": "ghcr.io/x/y", "pullPolicy": "Always"},
+        config={"reservedResources": {"cpu": "750m"}, "log": {"klog": {"skip_headers": True}}},
+        nri={"plugin": {"index": 90}, "runtime": {"patchConfig": False}},
+        resources={"cpu": "500m", "memory": "512Mi"},
+        tolerations=[],
+        affinity=[],
+        nodeSelector=[],
+        podPriorityClassNodeCritical=True,
+    )
+    assert done.returncode != 0
+    refused = [line.strip() for line in done.stderr.splitlines() if ": here " in line]
+    assert refused == [
+        "image.name: here image.repository",
+        "nri.plugin: here podAnnotations for its annotations; the index is 90",
+        "nri.runtime: here enableNRI for patchConfig",
+        "podPriorityClassNodeCritical: here priorityClassName",
+        "resources.cpu: here resources.requests.cpu",
+        "resources.memory: here resources.requests.memory",
+    ]
+    table = (PROJECT / "docs/migration.md").read_text()
+    for old in settings_schema.PEER_VALUES:
+        assert f"`{old}" in table, old
+        assert f"  {old}" in templated(**{old: {"plugin": {}}}).stderr
+    assert "image.repository has to be given" in templated().stderr
+
+
+def test_empty_lists_of_the_peers_chart_and_its_label_are_taken() -> None:
+    text = rendered(nodeSelector=[], affinity=[], configGroupLabel="example.com/group")
+    pod = documents(text)["DaemonSet nri-policy"]["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert "--config-group-label=example.com/group" in pod["containers"][0]["args"]
