@@ -24,6 +24,7 @@ from typing import Protocol
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.on_demand import OnDemand
+from nri_policy.foundation.wording import problem_of
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ class _Forwarding:
                 theirs = await asyncio.open_unix_connection(self._path)
                 await _forward((reader, writer), theirs)
         except OSError as error:
-            log.warning("caller-turned-away", extra={"reason": str(error)})
+            log.warning("caller-turned-away", extra={"reason": problem_of(error)})
         except Exception:
             # what the server needs is imported now: another version may be installed meanwhile
             log.exception("caller-turned-away")
@@ -144,7 +145,7 @@ def _bind(path: Path, gid: int | None) -> socket.socket:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        raise OSError(f"{path}: cannot listen there: {error}") from error
+        raise OSError(f"{path}: cannot listen there: {problem_of(error)}") from error
     finally:
         os.umask(mask)
     if gid is not None:
@@ -168,6 +169,8 @@ def _open_to(gid: int, path: Path) -> None:
     try:
         os.chown(path, -1, gid)
     except OSError as error:
-        log.warning("socket-not-shared", extra={"path": path, "gid": gid, "error": str(error)})
+        log.warning(
+            "socket-not-shared", extra={"path": path, "gid": gid, "error": problem_of(error)}
+        )
     else:
         path.chmod(0o660)

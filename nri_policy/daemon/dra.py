@@ -22,7 +22,7 @@ from nri_policy.dra.registration import KUBELET, Registration
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.units import count_cpus
-from nri_policy.foundation.wording import some
+from nri_policy.foundation.wording import problem_of, some
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.events import Event as ClusterEvent
@@ -184,9 +184,9 @@ class ClaimDriver:
                 failures = 0
             except OSError as error:
                 failures += 1
-                if str(error) != self._error:
-                    log.warning("driver-not-served", extra={"reason": str(error)})
-                self._error = str(error)
+                if (reason := problem_of(error)) != self._error:
+                    log.warning("driver-not-served", extra={"reason": reason})
+                self._error = reason
                 await self._sleep(_BACKOFF(failures))
 
     async def _serve(self, publisher: SlicePublisher) -> None:

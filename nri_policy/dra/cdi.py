@@ -22,6 +22,7 @@ from nri_policy.engine.claims import stored_claim
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.wording import problem_of
 from nri_policy.node import Placed
 from nri_policy.workload.claim import CDI_KIND, DRIVER, ClaimPart, cdi_device, variable
 
@@ -93,7 +94,7 @@ class Files:
             try:
                 yield from _read(path, layout)
             except (OSError, ValueError, msgspec.MsgspecError) as error:
-                log.warning("cdi-not-read", extra={"path": str(path), "error": str(error)})
+                log.warning("cdi-not-read", extra={"path": str(path), "error": problem_of(error)})
 
     def rewrite(self, claims: Mapping[str, Collection[Placed]]) -> None:
         """Write the files of all *claims*, by uid."""
@@ -101,7 +102,7 @@ class Files:
             for held in claims.values():
                 self.write(held)
         except OSError as error:
-            log.warning("cdi-not-written", extra={"error": str(error)})
+            log.warning("cdi-not-written", extra={"error": problem_of(error)})
 
     def restart(self, claims: Mapping[str, Collection[Placed]]) -> None:
         """Write the files of all *claims*, by uid, and remove those of others."""
@@ -112,7 +113,7 @@ class Files:
                 if match is None or match["claim"] not in claims:
                     path.unlink(missing_ok=True)
         except OSError as error:
-            log.warning("cdi-not-written", extra={"error": str(error)})
+            log.warning("cdi-not-written", extra={"error": problem_of(error)})
 
     def _path(self, claim: str) -> Path:
         return self._folder / f"{DRIVER}-{claim}.json"

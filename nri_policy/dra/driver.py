@@ -20,6 +20,7 @@ from nri_policy.dra.allocation import AllocationError, read_allocation
 from nri_policy.dra.cdi import Files
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.wording import problem_of
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.events import Event, Subject
@@ -133,11 +134,9 @@ class Driver:
             self._files.write(held)
         except (APIError, Refused, OSError) as error:
             self._observe("prepare", "refused", time.perf_counter() - began)
-            log.warning(
-                "claim-not-prepared",
-                extra={"claim": f"{claim.namespace}/{claim.name}", "reason": str(error)},
-            )
-            text = str(error) or type(error).__name__
+            text = problem_of(error) or type(error).__name__
+            extra = {"claim": f"{claim.namespace}/{claim.name}", "reason": text}
+            log.warning("claim-not-prepared", extra=extra)
             about = Subject.claim(claim.namespace, claim.name, claim.uid)
             self._record(Event(about=about, reason="NotPrepared", text=text))
             return NodePrepareResourceResponse(error=text)

@@ -44,6 +44,13 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", r"\n")
 
 
+def problem_of(error: Exception) -> str:
+    """Return what went wrong, of the system's errors with the file, but without their numbers."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing."""
     if len(word) > _WORD_LENGTH:

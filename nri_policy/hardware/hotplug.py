@@ -22,6 +22,7 @@ from pathlib import Path
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_bytes
+from nri_policy.foundation.wording import problem_of
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
@@ -67,7 +68,10 @@ def _uevents(
     except (ImportError, OSError) as error:
         log.info(
             "no-kernel-events",
-            extra={"reason": str(error), "text": f"checking every {PERIOD_UNHEARD:g} s instead"},
+            extra={
+                "reason": problem_of(error),
+                "text": f"checking every {PERIOD_UNHEARD:g} s instead",
+            },
         )
         yield False
         return

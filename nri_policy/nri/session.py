@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.wording import problem_of
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.errors import (
     CallRefused,
@@ -115,7 +116,11 @@ class Session:
                 self.missing.set()
                 log.warning(
                     "not-connected",
-                    extra={"path": path, "error": str(error), "remedy": "see nri-policy doctor"},
+                    extra={
+                        "path": path,
+                        "error": problem_of(error),
+                        "remedy": "see nri-policy doctor",
+                    },
                 )
             else:
                 self.missing.clear()
@@ -217,7 +222,7 @@ class Session:
                 await self._disconnected()
         for error in outcomes:
             if isinstance(error, RemoteProtocolError | OSError):
-                log.error("connection-lost", extra={"error": str(error)})
+                log.error("connection-lost", extra={"error": problem_of(error)})
             elif isinstance(error, Exception):
                 raise error
         return service.synchronized and service.trouble is None

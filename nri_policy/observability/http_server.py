@@ -21,6 +21,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from nri_policy.foundation.wording import problem_of
 from nri_policy.settings import Endpoint as Address
 
 log = logging.getLogger(__name__)
@@ -44,9 +45,8 @@ def listen(address: Address) -> socket.socket:
         return socket.create_server(name[:2], family=family)
     except OSError as error:
         where = f"{address.host}:{address.port}"
-        reason = error.strerror or str(error)
         raise OSError(
-            f"instrumentation.httpEndpoint {where}: cannot listen there: {reason}"
+            f"instrumentation.httpEndpoint {where}: cannot listen there: {problem_of(error)}"
         ) from error
 
 

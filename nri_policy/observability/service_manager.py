@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from nri_policy.foundation.wording import one_line
+from nri_policy.foundation.wording import one_line, problem_of
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class ServiceManager:
                 sender.connect(self._address)
                 sender.send("\n".join(lines).encode())
         except OSError as error:
-            log.warning("not-notified", extra={"error": str(error)})
+            log.warning("not-notified", extra={"error": problem_of(error)})
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:

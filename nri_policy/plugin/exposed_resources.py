@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from itertools import islice
 
+from nri_policy.foundation.wording import problem_of
 from nri_policy.node import Node
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.proto.nri_pb2 import Mount
@@ -46,7 +47,9 @@ class ExposedResources:
         try:
             mount = self._exposure.make(container_id)
         except (OSError, ValueError) as error:
-            log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
+            log.warning(
+                "not-exposed", extra={"container": container_id, "error": problem_of(error)}
+            )
             return None
         self._unseen.add(container_id)
         # not only at its start: we may be gone by then
@@ -109,4 +112,6 @@ class ExposedResources:
             except FileNotFoundError:
                 continue  # it came without us, and has no mount to see it by
             except (OSError, ValueError) as error:
-                log.warning("not-exposed", extra={"container": container_id, "error": str(error)})
+                log.warning(
+                    "not-exposed", extra={"container": container_id, "error": problem_of(error)}
+                )

@@ -24,6 +24,7 @@ from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
+from nri_policy.foundation.wording import problem_of
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.plugin.enforcement import Enforcement
 
@@ -80,7 +81,7 @@ class Overlaps:
             try:
                 self._inotify = stack.enter_context(Inotify(self.hasten))
             except OSError as error:
-                self._note_trouble(str(error))
+                self._note_trouble(problem_of(error))
             calm = False
             while True:
                 seconds = self._clock.until_tick(RARELY if calm else PERIOD)
@@ -135,7 +136,7 @@ class Overlaps:
         try:
             self._inotify.watch(files)
         except OSError as error:
-            self._note_trouble(str(error))
+            self._note_trouble(problem_of(error))
             return False
         return True
 

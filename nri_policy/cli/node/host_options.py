@@ -15,6 +15,7 @@ import click
 from nri_policy.daemon.places import CONFIG, NRI_SOCKET, STATE_DIR, find_state_dir
 
 PATH = click.Path(path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -43,7 +44,7 @@ nri_socket_option = click.option(
 )
 state_dir_option = click.option(
     "--state-dir",
-    type=PATH,
+    type=FOLDER,
     default=find_state_dir,
     show_default=str(STATE_DIR),
     help="Folder for what has to survive a restart: the grants and the journal.",

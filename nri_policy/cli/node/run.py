@@ -10,6 +10,7 @@ import click
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.host_options import (
+    FOLDER,
     PATH,
     config_option,
     host_root_option,
@@ -28,6 +29,7 @@ from nri_policy.daemon.places import (
 )
 from nri_policy.daemon.process import Options, run
 from nri_policy.foundation.singleton import AlreadyRunningError
+from nri_policy.foundation.wording import problem_of
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kube.errors import KubeconfigError
 from nri_policy.nri.plugin import Identity
@@ -68,7 +70,7 @@ log = logging.getLogger(__name__)
 @state_dir_option
 @click.option(
     "--containers-dir",
-    type=PATH,
+    type=FOLDER,
     default=find_containers_dir,
     show_default=str(CONTAINERS_DIR),
     help="Folder for the files that tell containers their resources; in memory, for speed. In a"
@@ -180,4 +182,4 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         KubeconfigError,
         OSError,
     ) as error:
-        raise Failure(str(error)) from error
+        raise Failure(problem_of(error)) from error

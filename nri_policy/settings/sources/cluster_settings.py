@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.wording import problem_of
 from nri_policy.settings import Reload, Settings, from_spec
 from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name_of
 
@@ -256,7 +257,9 @@ class ClusterSettings:
             new.write_text(json.dumps(form))
             new.replace(self._kept)
         except OSError as error:
-            log.warning("settings-not-saved", extra={"path": self._kept, "error": str(error)})
+            log.warning(
+                "settings-not-saved", extra={"path": self._kept, "error": problem_of(error)}
+            )
 
 
 def _without_pinning(settings: Settings) -> Settings:
@@ -287,5 +290,5 @@ def _read(kept: Path) -> Known:
     except FileNotFoundError:
         return Known()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        log.warning("saved-settings-unreadable", extra={"path": kept, "error": str(error)})
+        log.warning("saved-settings-unreadable", extra={"path": kept, "error": problem_of(error)})
         return Known()

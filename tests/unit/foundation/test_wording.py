@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from nri_policy.foundation.wording import did_you_mean, natural, printable, quoted
+from nri_policy.foundation.wording import did_you_mean, natural, printable, problem_of, quoted
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,12 @@ def test_names_are_sorted_by_their_numbers() -> None:
     assert sorted(names, key=natural) == [
         *("node", "node #2", "node #2/cache #9", "node #2/cache #10", "node #10"),
     ]
+
+
+def test_an_error_of_the_system_is_said_without_its_number(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="Errno") as caught:
+        (tmp_path / "none").read_text()
+    assert problem_of(caught.value) == f"{tmp_path}/none: No such file or directory"
+    assert problem_of(ConnectionRefusedError(111, "Connection refused")) == "Connection refused"
+    assert problem_of(OSError("our own words")) == "our own words"
+    assert problem_of(ValueError("or another's")) == "or another's"
