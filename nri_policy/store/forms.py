@@ -27,6 +27,7 @@ from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant, Moved, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.mismatch import json_problem
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.supply import Table
 from nri_policy.settings import Settings, from_spec, to_spec
@@ -248,7 +249,7 @@ def _decode(kind: Any, text: str | bytes) -> Any:
     try:
         return _decoder(kind).decode(text)
     except (msgspec.MsgspecError, TypeError, RecursionError) as error:
-        raise ValueError(f"not a stored value: {error}") from None
+        raise ValueError(f"not a stored value: {json_problem(error)}") from None
 
 
 def _trim(container: Container) -> Container:
