@@ -71,7 +71,7 @@ plain_specs = st.fixed_dictionaries(
         "pinCPU": st.booleans(),
         "reservedPoolNamespaces": st.lists(st.sampled_from(["kube-*", "a[b-d]?"]), max_size=2),
         "availableResources": st.fixed_dictionaries(
-            {}, optional={"cpu": st.just("exclude-cpuset:1,3"), "memory": st.just("16Gi")}
+            {}, optional={"cpu": st.just("exclude-cpuset:9,11"), "memory": st.just("16Gi")}
         ),
         "memoryKinds": st.dictionaries(st.integers(0, 9), st.sampled_from(["hbm", "pmem"])),
         "unlimitedBurstable": st.sampled_from(["numa", "system"]),

@@ -23,6 +23,7 @@ def wishes(key: str, value: str) -> dict[str, str]:
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     (pod("huge", "99"), {}),
+    (pod("any", "2"), {"reservedResources": {"cpu": "cpuset:0-15"}}),
     (pod("wide", "6"), {"alignment": "numa"}),
     (pod("own", "2", annotations=wishes("require-isolated-cpus", "true")), {}),
     (pod("whole", "15", annotations=wishes("full-cores", "require")), {}),

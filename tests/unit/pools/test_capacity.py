@@ -115,9 +115,9 @@ def test_settings_that_leave_pods_no_cpu_to_share_are_noted() -> None:
         ),
         (
             nodes.SMALL,
-            "cpuset:4-11",
-            "cpuset:3-4",
-            "reservedResources.cpu: 3 is not in the available CPUs 4-11",
+            "cpuset:4-17",
+            "cpuset:15-16",
+            "reservedResources.cpu: 16 is not in the available CPUs 4-15",
         ),
         (
             nodes.SMALL + " offline=3",

@@ -113,12 +113,12 @@ def test_a_reservation_of_more_than_there_is_refuses_to_start() -> None:
     assert sum(memory_map(machine, nodes.settings(reservedResources=whole)).capacity.values()) == 0
     with pytest.raises(CapacityError, match=r"reservedResources.memory: cannot reserve 65 GiB"):
         memory_map(machine, nodes.settings(reservedResources={"cpu": 1, "memory": "65Gi"}))
-    with pytest.raises(CapacityError, match=r"of 2 GiB"):
+    with pytest.raises(CapacityError, match=r"of 64 GiB"):
         memory_map(
             machine,
             nodes.settings(
-                reservedResources={"cpu": 1, "memory": "3Gi"},
-                availableResources={"memory": "2Gi"},
+                reservedResources={"cpu": 1, "memory": "65Gi"},
+                availableResources={"memory": "66Gi"},
             ),
         )
 
