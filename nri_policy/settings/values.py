@@ -193,7 +193,7 @@ _KLOG: Mapping[str, type] = {
     ),
     **dict.fromkeys(("log_file_max_size", "v"), int),
 }
-_KLOG_KINDS = {bool: "true or false", str: "a text", int: "a whole number"}
+_KLOG_KINDS = {bool: "true or false", str: "a string", int: "a whole number"}
 QOS = ("besteffort", "burstable", "guaranteed")
 NODE_KINDS = [kind for kind, use in MEMORY_USES.items() if use.settable]
 
