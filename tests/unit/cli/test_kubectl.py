@@ -126,6 +126,18 @@ async def test_the_daemon_on_the_pods_node_answers(
     assert (done.exit_code, done.stderr) == (code, ""), "what kubectl adds is of no use"
 
 
+@pytest.mark.parametrize("command", ["history", "explain"])
+async def test_a_node_is_asked_about_a_pod_that_is_gone(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], command: str
+) -> None:
+    async with cluster(tmp_path) as author:
+        del author.pods["shop"]["web"]
+        asked = (command, "shop/web", "--node", "node-a", "-o", "json")
+        done = await asyncio.to_thread(author.asks, *asked)
+    assert '"shop/web/main"' in capfd.readouterr().out, done.output
+    assert done.exit_code == 0
+
+
 @pytest.fixture
 def india(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put the author into a time zone."""
