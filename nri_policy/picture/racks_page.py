@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
 from nri_policy.foundation.wording import counted
+from nri_policy.picture.course import Course, curves
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.page import (
     PLAY,
@@ -21,11 +22,8 @@ from nri_policy.picture.page import (
 )
 from nri_policy.picture.racks import Legend, Map, Path, anchor, figure
 
-_WIDTH, _HIGH, _TOP = 358, 100, 22  # pixels of a curve
 _MOST_LINKS = 4
 _MOST_GROUPS = 20  # in a table that is open
-
-Course = Sequence[tuple[float, float, int]]
 
 
 class GroupLine(Struct, frozen=True, kw_only=True):
@@ -57,7 +55,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     cluster: Map | None = None
     totals: Sequence[Sequence[str]] = ()  # resource, in use, of, share
     figures: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None  # heads and rows
-    course: Course = ()  # moments in seconds, the share that was used then, and how many waited
+    course: Course = ()
+    moment: str = ""  # when groups, hosts and totals were so, for the headings
     notes: Sequence[str] = ()
 
 
@@ -67,9 +66,7 @@ def cluster_page(title: str, legend: Legend, parts: Parts, moments: Sequence[Mom
     if moments:
         content.append(player(len(moments)))
         content += [_moment(each, at, legend) for at, each in enumerate(moments, start=1)]
-    content += _sections(
-        parts, legend, "In use at the end" if moments or parts.figures else "In use"
-    )
+    content += _sections(parts, legend)
     return page(title, *content, script=PLAY if moments else None)
 
 
@@ -83,22 +80,23 @@ def _moment(moment: Moment, number: int, legend: Legend) -> Element:
     return step(moment.heading, number, *content)
 
 
-def _sections(parts: Parts, legend: Legend, in_use: str) -> Iterator[Element]:
+def _sections(parts: Parts, legend: Legend) -> Iterator[Element]:
     if parts.figures is not None:
         yield section("Waits", table(*parts.figures))
     if parts.course and parts.course[-1][0]:
-        yield section("Course of time", *_timeline(parts.course))
+        yield section("Course of time", curves(parts.course))
     if parts.groups:
         shown, others = parts.groups[:_MOST_GROUPS], parts.groups[_MOST_GROUPS:]
         tables = [_groups(shown, legend, "")]
         if others:
             summary = Element("summary", f"{counted(len(others), 'group')} more")
             tables.append(Element("details", summary, _groups(others, legend, "")))
-        yield section("Groups", *tables)
+        yield section(f"Groups {parts.moment}".rstrip(), *tables)
     if parts.cluster is not None:
-        yield section("Hosts", figure(parts.cluster, legend))
+        yield section(f"Hosts {parts.moment}".rstrip(), figure(parts.cluster, legend))
     if parts.totals:
-        yield section(in_use, table(["resource", "in use", "of", "share"], parts.totals))
+        heads = ["resource", "in use", "of", "share"]
+        yield section(f"In use {parts.moment}".rstrip(), table(heads, parts.totals))
     if parts.notes:
         yield section("Notes", render_list(parts.notes))
 
@@ -140,28 +138,3 @@ def _links(line: GroupLine, prefix: str) -> Iterator[Element | str]:
         text = f"{' / '.join(path)} ({pods})"
         yield Element("a", text, href=f"#{prefix}{anchor(path)}", class_="broad")
         yield Element("a", text, href=f"#n-{prefix}{anchor(path)}", class_="narrow")
-
-
-def _timeline(course: Course) -> Iterable[Element]:
-    """Yield a curve of what was used, from nothing to all, and one of how many waited."""
-    end = course[-1][0]
-    most = max(1, *(waiting for *_, waiting in course))
-    for text, values, top in (
-        ("scarcest resource in use", [used for _, used, _ in course], "100 %"),
-        ("groups that waited", [waiting / most for *_, waiting in course], str(most)),
-    ):
-        points = " ".join(
-            f"{_WIDTH * at / end:.1f},{_HIGH * (1 - min(1.0, value)) + _TOP:.1f}"
-            for (at, *_), value in zip(course, values, strict=True)
-        )
-        area = f"0,{_HIGH + _TOP} {points} {_WIDTH},{_HIGH + _TOP}"
-        yield Element(
-            "svg",
-            Element("polygon", points=area, class_="course"),
-            Element("text", f"{text}; top: {top}, {end / 3600:.1f} h", x=0, y=14),
-            xmlns="http://www.w3.org/2000/svg",
-            viewBox=f"0 0 {_WIDTH} {_HIGH + _TOP}",
-            width=_WIDTH,
-            height=_HIGH + _TOP,
-            role="img",
-        )

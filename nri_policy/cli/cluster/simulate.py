@@ -84,8 +84,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Run a scenario of groups and nodes in a cluster, or a workload.
 
     Shows how long groups waited, by kind, and how much of the cluster was used. A picture shows the
-    end; a page plays the steps, or shows the course of time. Exits with 1 if something is not as
-    the scenario expects.
+    end of a scenario, or a workload when most was in use; a page plays the steps, or shows the
+    course of time. Exits with 1 if something is not as the scenario expects.
     """
     if sum(each is not None for each in (scenario, workload, jobs)) != 1:
         raise click.UsageError("give one of SCENARIO, --workload and --synthetic-jobs")
@@ -111,9 +111,10 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         played = []
     report = Report(figures=simulation.figures(), steps=played)
     if form in ("svg", "html"):
+        moment = "at the end"
         if not (played_page and played):
-            frames.take()
-        _print_picture(engine, report, frames, form)
+            moment = _take(simulation, frames, peak=scenario is None)
+        _print_picture(engine, report, frames, moment, form)
     elif form == "table":
         print_drawing(*_draw(report))
     else:
@@ -142,7 +143,14 @@ def _play(
     return None
 
 
-def _print_picture(engine: Engine, report: Report, frames: Frames, form: str) -> None:
+def _take(simulation: Simulation, frames: Frames, *, peak: bool) -> str:
+    """Take the state at the end, or at its *peak*; return when that was, in words."""
+    at = simulation.show_peak() if peak else None
+    frames.take()
+    return "at the end" if at is None else f"at the peak (after {_duration(at)})"
+
+
+def _print_picture(engine: Engine, report: Report, frames: Frames, moment: str, form: str) -> None:
     cluster, groups = frames.last
     if form == "svg":
         print_page(document(cluster, frames.legend))
@@ -156,6 +164,7 @@ def _print_picture(engine: Engine, report: Report, frames: Frames, form: str) ->
         groups=[] if moments else groups,
         cluster=None if moments else cluster,
         totals=totals(end),
+        moment=moment,
         notes=[*_notes(figures), *overbooked(end), *left(end)],
     )
     print_page(cluster_page("Simulation", frames.legend, parts, moments))

@@ -100,6 +100,14 @@ class Recorder:
         for name, amount in amounts.items():
             self._used[name] += amount
 
+    def share(self) -> float:
+        """Return how much of the resource that is used most is used by jobs now."""
+        capacity = self._capacity
+        return max(
+            (used / capacity[name] for name, used in self._used.items() if name != PODS and used),
+            default=0.0,
+        )
+
     def note(self, now: float, waiting: int) -> None:
         """Take in how things are from now on."""
         self._history.append((now, dict(self._used), waiting))

@@ -152,6 +152,8 @@ class Simulation:
         self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
         self._ending: dict[Key, int] = {}  # the number of the event
         self._number = 0
+        self._most = 0.0  # the largest share of a resource that was in use
+        self._peak: tuple[float, list[PlacementGroup]] | None = None  # when, and by whom
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
         self._preempted: dict[Key, Key] = {}  # in the step, by whom
         topology = engine.settings.topologies[0]
@@ -224,6 +226,20 @@ class Simulation:
         while self._events:
             self._advance(self._events[0][0])
 
+    def show_peak(self) -> float | None:
+        """Have the engine as it was when most of a resource was in use, and play no more.
+
+        Return when that was; None if nothing was ever in use, which changes nothing.
+        """
+        if self._peak is None:
+            return None
+        at, groups = self._peak
+        for key in [*self._engine.groups]:
+            self._engine.remove_group(*key)
+        for group in groups:
+            self._engine.set_group(group)
+        return at
+
     def figures(self) -> Figures:
         """Return what came of all groups until now."""
         return self._recorder.figures(self._now)
@@ -261,6 +277,10 @@ class Simulation:
         self._replace()
         self._try_waiting()
         self._recorder.note(self._now, len(self._waiting.queue))
+        share = self._recorder.share()
+        if share > self._most:
+            self._most = share
+            self._peak = (self._now, [*self._engine.groups.values()])
 
     def _drop(self, key: Key) -> None:
         group = self._groups.pop(key, None)

@@ -303,6 +303,9 @@ def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
     assert max(each["waiting"] for each in report["figures"]["timeline"]) == 2
     assert len(json.loads(run(*arguments, "--steps", "-o", "json")[1])["steps"]) == 4
     page = run(*arguments, "-o", "html")[1]
+    assert ">Hosts at the peak (after 10 min)</h2>" in page
+    assert ">In use at the peak (after 10 min)</h2>" in page
+    assert ">100.0%</td>" in page, "of the CPUs"
     assert ">gang</td>" in page
     assert ">40 min</td>" in page, "the longest wait"
     text = run(*arguments)[1]
