@@ -301,7 +301,7 @@ def test_an_error_about_an_object_or_a_request_stops_nothing_else(
             pod = {"metadata": {"name": "web", "namespace": "default"}, "spec": {}}
             asked = {"Pod": pod, "NodeNames": ["h1"]}
             with monkeypatch.context() as patched:
-                patched.setattr(at.service.zones, "expire", lambda: 1 / 0)
+                patched.setattr(at.service.zones.fits, "ask", lambda _: 1 / 0)
                 assert (await scheduler.send("/filter", json.dumps(asked).encode()))[
                     0
                 ] == INTERNAL_SERVER_ERROR
