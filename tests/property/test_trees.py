@@ -59,6 +59,7 @@ class Events:
             case 6:
                 pod = Pod("default", f"p{draw.randrange(6)}", template(1).spec, node=name)
                 self.pods[pod.name] = pod
+                self.engine.zones().set_pod(pod)
                 self.engine.set_pod(pod)
             case _:
                 group = draw.choice(groups())
@@ -95,6 +96,7 @@ class Events:
     def again(self) -> AlignedEngine:
         engine = engine_in(Cluster(self.engine.nodes.values(), self.zones.values()))
         for pod in self.pods.values():
+            engine.zones().set_pod(pod)
             engine.set_pod(pod)
         for group in self.engine.groups.values():
             engine.set_group(group)
