@@ -7,6 +7,7 @@ whoever else has a say.
 import struct
 
 cimport cython
+from cpython.buffer cimport PyBUF_FORMAT, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -81,15 +82,22 @@ cdef class Table:
             raise IndexError(f"no pool {pool}")
         self.excluded[pool] = True
 
-    def fill(self, int column, const double[:] values not None):
-        """Set a Column of all rows to *values*, one a pool; ValueError for another number of them."""
+    def fill(self, int column, values):
+        """Set a Column of all rows to *values*, an array of doubles, one a pool; ValueError for anything else."""
         cdef int pool
+        cdef Py_buffer view  # a typed memoryview would be an object of its own, each time
         if not 0 <= column < WIDTH:
             raise IndexError(f"no column {column}")
-        if values.shape[0] != self.count:
-            raise ValueError(f"{values.shape[0]} values for {self.count} pools")
-        for pool in range(self.count):
-            self.values[pool * WIDTH + column] = values[pool]
+        PyObject_GetBuffer(values, &view, PyBUF_FORMAT)
+        try:
+            if view.itemsize != sizeof(double) or view.format[0] != b"d":
+                raise ValueError("the values are no doubles")
+            if view.len != self.count * <Py_ssize_t> sizeof(double):
+                raise ValueError(f"{view.len // view.itemsize} values for {self.count} pools")
+            for pool in range(self.count):
+                self.values[pool * WIDTH + column] = (<double *> view.buf)[pool]
+        finally:
+            PyBuffer_Release(&view)
 
     def best(self, int first=0, int last=-1):
         """Return the pool with the lexicographically highest row of those that can hold the request, else None.
