@@ -199,7 +199,8 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
 ) -> AsyncIterator[Daemon]:
     """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
     machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
-    notes = [*_missing_mounts(options)]
+    containers_on_host = is_shared(options.containers_dir, options.host_root)
+    notes = [*_missing_mounts(options, containers_on_host=containers_on_host)]
     for note in notes:
         log.warning("mount-missing", extra={"note": note})
     async with AsyncExitStack() as stack:
@@ -216,7 +217,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         host = Environment(
             state_dir=options.state_dir,
             containers_dir=options.containers_dir,
-            containers_on_host=is_shared(options.containers_dir, options.host_root),
+            containers_on_host=containers_on_host,
             root=options.host_root,
             load=source.load,
             report=source.report if isinstance(source, ClusterSettings) else (lambda _: None),
@@ -251,9 +252,9 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         yield daemon
 
 
-def _missing_mounts(options: Options) -> Iterator[str]:
+def _missing_mounts(options: Options, *, containers_on_host: bool) -> Iterator[str]:
     """Yield which folders of the host are not mounted in our container, and what that costs."""
-    if not is_shared(options.containers_dir, options.host_root):
+    if not containers_on_host:
         yield (
             f"containers do not see their resources in {DESTINATION}/{FILE}: the host does not have"
             f" {options.containers_dir} at the same path; mount it, or give --containers-dir"

@@ -44,9 +44,10 @@ def _find(path: str, table: Path) -> tuple[str, _Place] | None:
     for line in text.splitlines():
         # id, parent, device, root, mount point (proc_pid_mountinfo(5))
         device, root, point = map(_plain, line.split(" ", 5)[2:5])
-        within = posixpath.relpath(path, point)
-        if not within.startswith("..") and (found is None or len(point) >= len(found[0])):
-            found = point, (device, posixpath.normpath(posixpath.join(root, within)))
+        covers = f"{path}/".startswith(f"{point.rstrip('/')}/")
+        if covers and (found is None or len(point) >= len(found[0])):
+            there = posixpath.join(root, posixpath.relpath(path, point))
+            found = point, (device, posixpath.normpath(there))
     return found
 
 
