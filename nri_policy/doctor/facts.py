@@ -107,7 +107,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     cpu_manager: bool = False  # whether the kubelet itself says that its CPU manager is on
     processes: tuple[Process, ...] = ()
     machine: Machine | str | None = None  # a text: why there is none
-    settings: Settings | SettingsError | None = None
+    settings: Settings | SettingsError | None = None  # of the file
+    settings_file: bool = True  # whether it is there
     kernel: Kernel | None = None
     equipment: Equipment | None = None  # what classes rest on
     state: Folder | None = None
@@ -141,6 +142,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "kubelet": lambda: kubelet_config(host, processes(host)),
         "machine": lambda: _machine(where),
         "settings": lambda: _settings(where.config),
+        "settings_file": where.config.exists,
         "kernel": lambda: _kernel(host),
         "equipment": lambda: equipment_of(where.host_root, oci_runtime(where.host_root)),
         "state": lambda: _folder(where.state_dir),

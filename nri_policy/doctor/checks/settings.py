@@ -10,6 +10,7 @@ from nri_policy.engine.layout import layout_of
 from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import StatusReport
 from nri_policy.settings import SettingsError
 
 
@@ -21,11 +22,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.settings is None:
         return
     if isinstance(facts.settings, SettingsError):
-        *others, last = facts.settings.problems
-        remedy = "docs/settings.md has every field, configs/settings.yaml is a sample"
-        for problem in others:
-            yield Finding("settings", Verdict.ERROR, f"{facts.settings.origin}: {problem}")
-        yield Finding("settings", Verdict.ERROR, f"{facts.settings.origin}: {last}", remedy)
+        yield from _unusable(facts, facts.settings)
         return
     for notice in facts.settings.notices:
         yield Finding("settings", Verdict.NOTE, notice)
@@ -46,3 +43,17 @@ def check(facts: Facts) -> Iterator[Finding]:
         reserved = f"CPUs {layout.capacity.reserved} reserved"
         found = f"{facts.settings.origin} fits this machine: {pools}, {reserved}"
         yield Finding("settings", Verdict.OK, found)
+
+
+def _unusable(facts: Facts, error: SettingsError) -> Iterator[Finding]:
+    """Yield why no settings are in the file, unless a daemon has those of its cluster."""
+    if not facts.settings_file and facts.cluster and isinstance(facts.daemon, StatusReport):
+        found = f"there is no {error.origin}: the daemon has settings from the cluster"
+        remedy = "`nri-policy config show` shows them"
+        yield Finding("settings", Verdict.NOTE, found, remedy)
+        return
+    *others, last = error.problems
+    remedy = "docs/settings.md has every field, configs/settings.yaml is a sample"
+    for problem in others:
+        yield Finding("settings", Verdict.ERROR, f"{error.origin}: {problem}")
+    yield Finding("settings", Verdict.ERROR, f"{error.origin}: {last}", remedy)

@@ -633,3 +633,15 @@ def test_classes_that_have_no_effect_here_are_named(made: Made) -> None:
     assert "I/O weights have no effect on sda" in found
     made.settings()
     assert not [each for each in examine(made.facts("v2.1.9")) if each.check == "classes"]
+
+
+def test_a_node_may_have_all_its_settings_from_the_cluster(made: Made) -> None:
+    """As in nri-plugins' pod, which mounts no file; without a cluster that would be the end."""
+    made.where.config.unlink()
+    facts = replace(made.facts(), daemon=status())
+    assert worst(verdicts(examine(facts), "settings"), "cannot be read") is Verdict.ERROR
+    found = verdicts(examine(replace(facts, cluster=Access())), "settings")
+    assert [*found.values()] == [Verdict.NOTE]
+    assert "the daemon has settings from the cluster" in str(found)
+    alone = verdicts(examine(replace(facts, cluster=Access(), daemon="no answer")), "settings")
+    assert worst(alone, "cannot be read") is Verdict.ERROR
