@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.wording import problem_of
-from nri_policy.settings import Reload, Settings, from_spec
+from nri_policy.settings import KIND, Problem, Reload, Settings, SettingsError, from_spec
 from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name_of
 
 log = logging.getLogger(__name__)
@@ -95,8 +95,18 @@ class ClusterSettings:
         self._loaded = self._known.counting
         if self._loaded is not None:
             return from_spec(self._loaded.spec, f"TopologyAwarePolicy {self._loaded.name}")
-        settings = self._otherwise()
+        try:
+            settings = self._otherwise()
+        except SettingsError as error:
+            problem = Problem("", self._why_none_from_cluster())
+            raise SettingsError(error.origin, (*error.problems, problem)) from error
         return settings if self._known.settled else _without_pinning(settings)
+
+    def _why_none_from_cluster(self) -> str:
+        if self._known.settled:
+            return f"the cluster has no {KIND} object for node {self._node} either"
+        trouble = next(iter(self._troubles.values()), f"no answer within {PATIENCE:g} s")
+        return f"the cluster has not said which settings apply: {trouble}"
 
     def report(self, outcome: Reload) -> None:
         """Have it said in the cluster what became of the settings that were loaded last."""

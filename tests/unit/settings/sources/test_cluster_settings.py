@@ -16,6 +16,7 @@ from nri_policy.settings.sources.cluster_settings import (
     ClusterSettings,
     NoKindError,
 )
+from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.settings.sources.objects import PolicyObject
 from tests.support import nodes
 
@@ -400,3 +401,36 @@ async def test_an_object_whose_status_cannot_be_written_does_not_keep_the_others
             ("node.a", False),
             ("default", True),
         ]
+
+
+@pytest.mark.parametrize(
+    ("down", "text"),
+    [
+        (False, "the cluster has no TopologyAwarePolicy object for node a either"),
+        (True, "the cluster has not said which settings apply: connection refused"),
+    ],
+)
+async def test_without_a_file_the_error_says_why_there_are_none_from_the_cluster(
+    down: bool, text: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    """As in nri-plugins' pod, which has no file."""
+    source = ClusterSettings(
+        cluster,
+        "a",
+        kept=cluster.kept,
+        otherwise=SettingsFile(tmp_path / "none.yaml").load,
+        changed=lambda: None,
+        sleep=cluster.sleep,
+    )
+    with pytest.raises(SettingsError, match="which settings apply: no answer within 2 s"):
+        source.load()
+    cluster.down = down
+    following = asyncio.create_task(source.run())
+    await settle()
+    with pytest.raises(SettingsError) as refused:
+        source.load()
+    following.cancel()
+    await asyncio.wait({following})
+    missing, why = refused.value.problems
+    assert "cannot be read" in str(missing)
+    assert str(why) == text
