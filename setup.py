@@ -51,9 +51,11 @@ extensions = [
 ]
 
 setup(
-    options={"bdist_wheel": {"py_limited_api": OLDEST[0]}} if ABI3 else {},
+    options={"build_ext": {"parallel": True}}
+    | ({"bdist_wheel": {"py_limited_api": OLDEST[0]}} if ABI3 else {}),
     ext_modules=cythonize(
         extensions,
+        nthreads=os.cpu_count() or 1,
         include_path=[str(NATIVE)],
         build_dir="build/cython",
         compiler_directives={
