@@ -22,7 +22,7 @@ demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 
 # each process would compile all modules by itself; beside lint, which keeps one CPU, it takes no time
 test: $(BUILT) ## format, lint, types and all tests: the gate
-	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two idle cores nine minutes)"
+	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two idle cores some five minutes)"
 	$(PY) -m pytest --collect-only --quiet > /dev/null & $(MAKE) lint && wait
 	$(PY) -m pytest --numprocesses auto
 
