@@ -52,6 +52,11 @@ class Crio(Runtime):
         self._process = Process([str(self._programs.crio), *command], self._environment)
         self._process.await_line("runtime interface starting up")
 
+    def await_plugin(self) -> None:
+        """Wait until it asks a plugin that has synchronized with it about creations."""
+        assert self._process is not None
+        self._process.await_line("connected and synchronized")
+
     def load(self, archive: Path) -> None:
         """Import the image."""
         with registry.serving(archive) as port:

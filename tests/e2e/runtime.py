@@ -111,6 +111,9 @@ class Runtime(ABC):
         self.stop()
         self.start()
 
+    def await_plugin(self) -> None:  # noqa: B027 - most hold creations until they ask it
+        """Wait until it asks a plugin that has synchronized with it about creations."""
+
     @abstractmethod
     def load(self, archive: Path) -> None:
         """Import the image, and wait until CRI has heard of it."""

@@ -132,5 +132,6 @@ def test_the_plugin_comes_back_after_a_restart_of_the_runtime(
     runtime.restart()
     assert plugin.synchronized.acquire(timeout=HANGS)
     assert plugin.known == {before.id}
+    runtime.await_plugin()
     after = kubelet.run("after", BEST_EFFORT)
     assert cgroup.cpuset(after.cgroup).cpus == LAST_CPU

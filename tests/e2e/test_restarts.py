@@ -52,6 +52,7 @@ def test_the_daemon_goes_on_after_a_restart_of_the_runtime(
     first = stage.run("first", guaranteed(4000))
     runtime.restart()
     daemon.await_synchronized()
+    runtime.await_plugin()
     second = stage.run("second", guaranteed(4000))
     assert not changes(runtime.recorded(), [first, second])
     sets = [runtime.played(container.id) for container in (first, second)]

@@ -99,10 +99,13 @@ class Storm:
 
 
 def places(daemon: Daemon, living: list[Container]) -> dict[str, Any]:
-    """Return where the daemon says that containers are."""
+    """Return where the daemon says that containers are; None for one that it has not heard of."""
     shown = daemon.containers()
     names = {each.id: f"default/{each.pod.name}/{each.name}" for each in living}
-    return {each: (shown[name]["cpus"], shown[name]["mems"]) for each, name in names.items()}
+    return {
+        each: (shown[name]["cpus"], shown[name]["mems"]) if name in shown else None
+        for each, name in names.items()
+    }
 
 
 def test_a_storm_of_changes_leaves_a_runtime_that_answers(
