@@ -23,6 +23,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import misfit
 from nri_policy.node.view import Holding, NodeView, view_of
+from nri_policy.settings import describe_unset
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container
 from nri_policy.workload.remarks import remarks
@@ -84,7 +85,7 @@ class Misfit(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Fit(Struct, frozen=True, kw_only=True):
+class Fit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many of a pod fit."""
 
     pod: str  # namespace/name
@@ -92,6 +93,7 @@ class Fit(Struct, frozen=True, kw_only=True):
     fit: int
     more: bool  # none was refused: even more might fit
     misfits: tuple[Misfit, ...]
+    starts_unplaced: bool = False  # the one that does not fit starts: nothing is pinned
 
 
 class Newcomer(Struct, frozen=True, kw_only=True):
@@ -174,6 +176,7 @@ class WhatIf:
         Yields after each container, for whoever must not be kept waiting.
         """
         fit, misfits, odd = 0, list[Misfit](), dict[str, list[str]]()
+        starts_unplaced = False
         if wanted.devices and self._devices is None:
             self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
         for name in islice(self._names(wanted), wanted.replicas):
@@ -188,6 +191,7 @@ class WhatIf:
                 self._newcomers[first] = Newcomer(holding=None, refusal=str(error))
                 break
             if not (yield from self._start(starts, odd)):
+                starts_unplaced = self._engine.layout.settings.pins_nothing
                 break
             fit += 1
             reasons = [self._newcomers[s.container.full_name].misfit for s in starts]
@@ -200,13 +204,15 @@ class WhatIf:
                 fit=fit,
                 more=fit == wanted.replicas,
                 misfits=tuple(misfits),
+                starts_unplaced=starts_unplaced,
             )
         )
 
     def result(self) -> WhatIfResult:
         """Return what became of everybody so far."""
         view, newcomers = view_of(self._engine), {}
-        placed = view.by_name()
+        placed, settings = view.by_name(), view.layout.settings
+        unset = describe_unset(pin_cpu=settings.pin_cpu, pin_memory=settings.pin_memory)
         for name, each in self._newcomers.items():
             # others that came later may have changed it
             now = view.holding(placed[name]) if name in placed else each.holding
@@ -225,7 +231,7 @@ class WhatIf:
                 if before != after[name]
             },
             warnings=tuple(dict.fromkeys(self._warnings)),
-            notes=tuple(dict.fromkeys(self._notes)),
+            notes=tuple(dict.fromkeys([*self._notes, *([unset] if unset else [])])),
         )
 
     def _prepare(self, wanted: Wanted, name: str, starts: tuple[Start, ...]) -> tuple[Start, ...]:
@@ -287,7 +293,7 @@ class WhatIf:
                 self._engine.handle(Stopped(container_id=start.container.id))
             yield
             whole = whole and placed
-            if start.init and not placed:
+            if start.init and not placed and not self._engine.layout.settings.pins_nothing:
                 break
         return whole
 

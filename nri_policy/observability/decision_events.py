@@ -28,8 +28,7 @@ class DecisionEvents:
     def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Have said what became of *event*; an observer of the node."""
         settings = view.layout.settings
-        pinned = settings.pin_cpu or settings.pin_memory
-        if settings.events is PodEvents.OFF or not pinned:
+        if settings.events is PodEvents.OFF or settings.pins_nothing:
             return
         if isinstance(outcome, Decision) and settings.events is PodEvents.REFUSALS:
             return

@@ -44,8 +44,7 @@ class Decisions:
     @property
     def pins_nothing(self) -> bool:
         """Whether decisions are only recorded, for the settings pin nothing."""
-        settings = self._node.view.layout.settings
-        return not (settings.pin_cpu or settings.pin_memory)
+        return self._node.view.layout.settings.pins_nothing
 
     def decide(self, event: Event) -> Decision:
         """Have *event* handled; a refusal becomes the request's error, `CallRefused`.

@@ -18,6 +18,7 @@ from nri_policy.settings.document import (
 )
 from nri_policy.settings.given import Document, GivenSettings, documents_of, find_settings
 from nri_policy.settings.outcome import Reload
+from nri_policy.settings.pinning import describe_unset
 from nri_policy.settings.scheduling import (
     REALTIME,
     IOClass,
@@ -106,6 +107,7 @@ __all__ = [
     "SettingsError",
     "Unsupported",
     "class_name",
+    "describe_unset",
     "documents_of",
     "effective",
     "find_settings",

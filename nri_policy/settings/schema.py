@@ -326,6 +326,11 @@ class Settings(Section, frozen=True, kw_only=True):
             yield "dra.enabled: no CPUs are published for claims, because pinCPU is false"
 
     @property
+    def pins_nothing(self) -> bool:
+        """Whether decisions are only recorded, and no container is refused."""
+        return not (self.pin_cpu or self.pin_memory)
+
+    @property
     def gives_classes(self) -> bool:
         """Whether containers that ask for no class are put into one."""
         blockio = self.control.blockio

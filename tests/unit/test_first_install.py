@@ -189,6 +189,35 @@ def test_pods_come_under_the_settings_asked_about(tmp_path: Path) -> None:
     unpinned(tmp_path, check)
 
 
+def test_a_pod_that_does_not_fit_would_start_until_pinning_is_on(tmp_path: Path) -> None:
+    manifest, new = tmp_path / "pod.json", settings(tmp_path, pinCPU=True)
+    huge = pod("huge", "99")
+    huge["spec"]["initContainers"] = [{**huge["spec"]["containers"][0], "name": "first"}]
+    manifest.write_text(json.dumps(huge))
+
+    async def check(node: Served) -> None:
+        both = await what_if(node, "-f", str(manifest))
+        assert both["containers"].keys() == {"default/huge/first", "default/huge/main"}
+        assert (both["fits"], both["pods"][0]["starts_unplaced"]) == (False, True)
+        for args, sentence, notes in (
+            ((), "huge would not fit. It would start, but with pinning on it would be refused.", 1),
+            (
+                ("--replicas", "2"),
+                "0 of 2 replicas of huge would fit. The next one would start, but with pinning",
+                1,
+            ),
+            (("--settings", new), "huge would be refused.", 0),
+        ):
+            call = ("what-if", "-f", str(manifest), *args)
+            result = await asyncio.to_thread(run, node.socket, *call)
+            said = " ".join(result.stdout.split())
+            assert result.exit_code == 1
+            assert sentence in said
+            assert said.count("note: pinCPU is false and pinMemory is false") == notes
+
+    unpinned(tmp_path, check)
+
+
 def test_who_fits_nowhere_runs_on_and_explain_says_what_is_missing(tmp_path: Path) -> None:
     odd = {"hide-hyperthreads.resource-policy.nri.io": "maybe"}
 

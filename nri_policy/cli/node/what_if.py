@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     pin now (pinCPU, pinMemory), they are compared with where the kernel has the containers.
 
     Exits with 1 if not all pods fit (--replicas max: if none fits), or if the settings would be
-    refused.
+    refused. With pinCPU and pinMemory off, pods that do not fit start all the same.
     """
     if not files and not settings_files:
         raise click.UsageError("give pods by -f, settings by --settings, or both")
@@ -306,9 +306,13 @@ def _sentence(pod: Fit) -> str:
     if pod.replicas is None:
         replicas = counted(pod.fit, "replica") if pod.fit else "No replica"
         return f"{'At least ' * pod.more}{replicas} of {name} would fit."
+    if pod.replicas == 1 and pod.starts_unplaced:
+        return f"{name} would not fit. It would start, but with pinning on it would be refused."
     if pod.replicas == 1:
         return f"{name} would {'fit' if pod.fit else 'be refused'}."
-    return f"{pod.fit} of {pod.replicas} replicas of {name} would fit."
+    also = " The next one would start, but with pinning on it would be refused."
+    fit = f"{pod.fit} of {pod.replicas} replicas of {name} would fit."
+    return f"{fit}{also * pod.starts_unplaced}"
 
 
 def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
