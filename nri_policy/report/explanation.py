@@ -86,6 +86,7 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # of a container that is gone
     decided_at: str | None = None
     ended_at: str | UnsetType | None = UNSET  # None where that is not known
+    unset: bool = False  # its CPUs were decided and not set: pinCPU was false
     changes: tuple[ChangeReport, ...] | None = None  # by others, the latest first
     placed_before: ExplanationReport | None = None  # of one that was running when the daemon came
     refused_resize: ExplanationReport | None = None  # a later one

@@ -41,6 +41,7 @@ from nri_policy.report import (
 from nri_policy.store.database import Link
 from nri_policy.store.errors import StoreError
 from nri_policy.store.journal import Journal, Record, open_journal
+from nri_policy.workload.request import Sort
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ def _find_explanation(journal: Journal, full_name: str) -> ExplanationReport | N
         changes, ended = _changes_of(journal, *asked)
     return replace(
         explanation_report(_explanation(record, full_name)),
+        unset=_is_unset(record),
         classes=class_items(record.decision.classes, {}),
         decided_at=format_time(record.time),
         ended_at=ended,
@@ -133,6 +135,15 @@ def _explanation(record: Record, full_name: str) -> Explanation:
         scores=None,
         notes=(record.refusal or "",),
     )
+
+
+def _is_unset(record: Record) -> bool:
+    """Return whether a place was decided and CPUs were not set, because nothing pins them."""
+    placement, explanation = record.decision.placement, record.decision.explanation
+    if placement is None or explanation is None or explanation.request is None:
+        return False
+    unset = not (placement.cpus or record.layout.settings.pin_cpu)
+    return unset and explanation.request.sort is not Sort.PRESERVE
 
 
 def _ids_of(record: Record) -> tuple[str, str] | None:
@@ -242,7 +253,8 @@ def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
     name, summary = names.get(_subject(record.event)), record.refusal
     if explanation is not None:
         name = explanation.container
-        summary = summary or explanation_report(explanation).summary
+        unset = " (decided, not set)" if _is_unset(record) else ""
+        summary = summary or f"{explanation_report(explanation).summary}{unset}"
     placement = decision.placement
     return JournalRecord(
         seq=record.seq,

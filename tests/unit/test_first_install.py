@@ -158,6 +158,18 @@ def test_the_tables_say_that_it_is_pins_nothing(tmp_path: Path) -> None:
     unpinned(tmp_path, check, *PAYING)
 
 
+def test_a_container_that_has_ended_was_not_set_either(tmp_path: Path) -> None:
+    async def check(node: Served) -> None:
+        await node.start(pod("job", "3"))
+        await node.runtime.stop_pod(node.runtime.pod("job"))
+        await node.runtime.settled()
+        said = await asyncio.to_thread(run, node.socket, "explain", "job")
+        assert said.stdout.splitlines()[0].endswith(" (decided, not set)")
+        assert "From the journal: " in said.stdout
+
+    unpinned(tmp_path, check, *PAYING)
+
+
 def test_settings_that_would_be_refused_say_why(tmp_path: Path) -> None:
     async def check(node: Served) -> None:
         new = settings(tmp_path, pinCPU=True, availableResources={"cpu": "cpuset:0-1"})

@@ -100,7 +100,8 @@ def how(explanation: ExplanationReport) -> str:
         return explanation.summary
     sort = None if explanation.request is None else explanation.request.sort
     pool = "the reserved CPUs" if sort is Sort.RESERVED else explanation.pool
-    unset = explanation.answer and not explanation.answer.cpus and sort is not Sort.PRESERVE
+    answer = explanation.answer
+    unset = explanation.unset or (answer and not answer.cpus and sort is not Sort.PRESERVE)
     return f"{_HOW[explanation.outcome].format(pool=pool)}{' (decided, not set)' if unset else ''}"
 
 

@@ -71,6 +71,17 @@ def test_what_happened_is_listed_with_names_without_what_changed_nothing(node: N
     assert [each["refused"] for each in records] == [False, False, True, False, False]
 
 
+def test_what_was_decided_while_pinning_was_off_was_not_set(tmp_path: Path) -> None:
+    off = nodes.settings(pinCPU=False, pinMemory=False)
+    store, engine = stores.started(tmp_path, settings=off)
+    preserved = nodes.container(1000, annotations={"cpu.preserve.resource-policy.nri.io": "true"})
+    for each in (nodes.container(2000), preserved, nodes.container(99_000)):
+        stores.commit(store, engine, Created(container=each), now=EVENING)
+    store.close()
+    _, *records = listed(Node(tmp_path, preserved, preserved))
+    assert ["(decided, not set)" in each["summary"] for each in records] == [True, False, False]
+
+
 def test_a_pod_is_told_of_what_others_changed_for_it(node: Node) -> None:
     name = node.batch.pod.name
     changes = [
