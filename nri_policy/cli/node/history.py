@@ -94,6 +94,8 @@ def command(
     concerned these containers: their own events, and those of others that changed them. Exits with
     1 if the journal names none of them.
     """
+    if since is not None and until is not None and since > until:
+        raise click.UsageError("--since is after --until")
     timely, names = [], set[str]()
     with opened(store_in(journal)) as records, progress("reading", len(records)) as step:
         for record in documents(records):

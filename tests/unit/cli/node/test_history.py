@@ -134,6 +134,12 @@ def test_a_time_limits_the_list_from_both_ends(node: Node) -> None:
     assert hours(node, "--until", "00:00")[-1] == "03", "today's"
 
 
+def test_a_beginning_after_the_end_is_a_wrong_usage(node: Node) -> None:
+    result = history(node, "--since", "1h", "--until", "2h")
+    assert result.exit_code == Exit.USAGE
+    assert "--since is after --until" in result.stderr
+
+
 def test_a_time_that_is_none_says_what_is(node: Node) -> None:
     result = history(node, "--since", "yesterday")
     assert result.exit_code == Exit.USAGE
