@@ -155,10 +155,11 @@ def spec_with(path: str, value: Any) -> dict[str, Any]:
 def only_ours(schema: dict[str, Any], peers: Iterable[str], above: str = "") -> Iterator[str]:
     """Yield the paths of fields that the peer does not have, nor anything below them."""
     for name, field in schema.get("properties", {}).items():
-        path = f"{above}{name}"
-        within = [each for each in peers if re.match(rf"{re.escape(path)}\b|{above}\*", each)]
-        if within:
-            yield from only_ours(field, within, f"{path}.")
+        entry = field.get("items", {})
+        path = f"{above}{name}{'[]' if 'properties' in entry else ''}"
+        at = f"{re.escape(path)}([.[]|$)|{re.escape(above)}\\*"
+        if within := [each for each in peers if re.match(at, each)]:
+            yield from only_ours(entry or field, within, f"{path}.")
         else:
             yield path
 
