@@ -141,7 +141,7 @@ def _reserve(
         if reserved != lost:
             return reserved - lost
     else:
-        count = -(-wanted.milli_cpu // 1000)
+        count = wanted.whole
     ordinary = available - machine.isolated
     others = available - earlier.exclusive
     kept = earlier.reserved & available

@@ -13,7 +13,7 @@ from msgspec import field
 
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.units import format_quantity
-from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.foundation.wording import counted, did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import values
 from nri_policy.settings.blockio import BlockIO
@@ -38,6 +38,7 @@ from nri_policy.settings.values import (
     PodRooms,
     PodSpecs,
     Priority,
+    Quantity,
     Rebalance,
     Unsupported,
 )
@@ -274,6 +275,10 @@ class Settings(Section, frozen=True, kw_only=True):
             if beyond := both if available.excluded else reserved.cpus - available.cpus:
                 text = f"{beyond} is not in the CPUs of availableResources.cpu"
                 yield "reservedResources.cpu", text
+        count = None if available is None or available.excluded else len(available.cpus)
+        if count is not None and isinstance(reserved, Quantity) and reserved.whole > count:
+            text = f"{counted(reserved.whole, 'CPU')} of {count} in availableResources.cpu"
+            yield "reservedResources.cpu", f"cannot reserve {text}"
         most = self.available.memory
         if most is not None and self.reserved.memory > most:
             text = (
@@ -324,6 +329,19 @@ class Settings(Section, frozen=True, kw_only=True):
                 yield f"audit: {what} are not repaired, because {setting} is false"
         if self.dra.enabled and not self.pin_cpu:
             yield "dra.enabled: no CPUs are published for claims, because pinCPU is false"
+
+    @property
+    def reserves_all(self) -> bool:
+        """Whether no CPU of a list of available ones is left for pods, on whatever machine."""
+        reserved, available = self.reserved.cpu, self.available.cpu
+        if available is None or available.excluded:
+            return False
+        if isinstance(reserved, Quantity):
+            return reserved.whole >= len(available.cpus)
+        left = (
+            available.cpus & reserved.cpus if reserved.excluded else available.cpus - reserved.cpus
+        )
+        return not left
 
     @property
     def pins_nothing(self) -> bool:

@@ -153,6 +153,11 @@ class Quantity(Struct, frozen=True):
 
     milli_cpu: int
 
+    @property
+    def whole(self) -> int:
+        """How many CPUs it takes."""
+        return -(-self.milli_cpu // 1000)
+
 
 CPUAmount = Listed | Quantity
 

@@ -36,7 +36,9 @@ from nri_policy.settings import (
 )
 
 _NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
-
+_NOTHING_LEFT = (
+    "no CPU is left for pods: reservedResources.cpu takes all CPUs of availableResources.cpu"
+)
 
 _all_option = click.option("--all", "every", is_flag=True, help="Show every field, also defaults.")
 
@@ -133,7 +135,10 @@ def _check(given: GivenSettings, source: Source) -> CheckReport:
     except CapacityError as error:
         path, _, text = str(error).partition(": ")  # it begins with the field
         return replace(report, errors=(_error(given.problem(path, text)),))
-    return replace(report, valid=True, machine=None if layout is None else _machine(layout))
+    if layout is not None:
+        return replace(report, valid=True, machine=_machine(layout))
+    nothing_left = (_NOTHING_LEFT,) if settings.reserves_all else ()
+    return replace(report, valid=True, notices=(*report.notices, *nothing_left))
 
 
 def _refuse(error: SettingsError) -> CheckReport:

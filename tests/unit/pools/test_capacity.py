@@ -97,7 +97,7 @@ def test_settings_that_leave_pods_no_cpu_to_share_are_noted() -> None:
         ),
         (
             nodes.SMALL,
-            "cpuset:4-5",
+            "exclude-cpuset:0-3,6-15",
             "2001m",
             (
                 "reservedResources.cpu: cannot reserve 3 CPUs:"

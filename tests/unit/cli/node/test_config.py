@@ -118,6 +118,31 @@ def test_classes_that_the_settings_refer_to_nowhere_are_named(check: Check) -> N
     assert json.loads(check(GOOD + "  control: {}\n", "-o", "json").stdout)["notices"] == []
 
 
+@pytest.mark.parametrize(
+    ("reserved", "code", "said"),
+    [
+        ("5", Exit.SETTINGS, "cannot reserve 5 CPUs of 4 in availableResources.cpu"),
+        ("3001m", 0, "note: no CPU is left for pods"),
+        ("cpuset:4-7", 0, "note: no CPU is left for pods"),
+        ("exclude-cpuset:0-3", 0, "note: no CPU is left for pods"),
+        ("3", 0, None),
+        ("cpuset:4-6", 0, None),
+        ("exclude-cpuset:5", 0, None),
+    ],
+)
+def test_a_list_of_available_cpus_tells_what_is_left_on_any_machine(
+    check: Check, reserved: str, code: int, said: str | None
+) -> None:
+    available = "availableResources: {cpu: 'cpuset:4-7'}"
+    spec = f"spec: {{{available}, reservedResources: {{cpu: '{reserved}'}}}}"
+    result = check(spec)
+    assert result.exit_code == code
+    assert said is None or said in result.stdout
+    assert ("no CPU is left" in result.stdout) == (said is not None and code == 0)
+    on_one = check(spec, "--synthetic", "core:8")
+    assert on_one.stdout.count("no CPU is left") == result.stdout.count("no CPU is left")
+
+
 def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None:
     result = check(GOOD, "--synthetic", "package:2 core:2 pu:2")
     assert result.exit_code == 0
