@@ -327,8 +327,35 @@ class Settings(Section, frozen=True, kw_only=True):
         ):
             if self.audit is Audit.REPAIR and not pinned:
                 yield f"audit: {what} are not repaired, because {setting} is false"
-        if self.dra.enabled and not self.pin_cpu:
-            yield "dra.enabled: no CPUs are published for claims, because pinCPU is false"
+        yield from self._ineffective()
+
+    def _ineffective(self) -> Iterator[str]:
+        """Yield what has no effect because of another setting."""
+        exports = self.instrumentation.prometheus_export
+        for found, remark in (
+            (
+                self.shrink_memory and not self.pin_memory,
+                "shrinkMemory: memory nodes are not set, because pinMemory is false",
+            ),
+            (
+                self.events is not PodEvents.OFF and self.pins_nothing,
+                "events: pods get none, because pinCPU and pinMemory are false",
+            ),
+            (
+                self.dra.enabled and not self.pin_cpu,
+                "dra.enabled: no CPUs are published for claims, because pinCPU is false",
+            ),
+            (
+                self.dra.make_room is not MakeRoom.SHARED and not self.dra.enabled,
+                "dra.makeRoom: it has no effect, because dra.enabled is false",
+            ),
+            (
+                exports and self.instrumentation.http_endpoint is None,
+                "instrumentation.prometheusExport: it has no effect without httpEndpoint",
+            ),
+        ):
+            if found:
+                yield remark
 
     @property
     def reserves_all(self) -> bool:

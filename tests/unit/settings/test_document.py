@@ -195,6 +195,8 @@ status: {nodes: {}}
         notices=(
             "spec.rebalance: not supported yet, it has no effect",
             "podRooms: Guaranteed pods get exclusive CPUs, although preferSharedCPUs is true",
+            "shrinkMemory: memory nodes are not set, because pinMemory is false",
+            "events: pods get none, because pinCPU and pinMemory are false",
             "dra.enabled: no CPUs are published for claims, because pinCPU is false",
         ),
         pin_cpu=False,
@@ -434,11 +436,27 @@ def test_settings_that_work_against_each_other_are_noted() -> None:
         "dra": {"enabled": True},
         "preferSharedCPUs": True,
         "podRooms": "guaranteed",
+        "shrinkMemory": True,
+        "events": "all",
     }
     assert from_spec(spec, "here").notices == (
         "podRooms: Guaranteed pods get exclusive CPUs, although preferSharedCPUs is true",
         "audit: CPUs are not repaired, because pinCPU is false",
         "dra.enabled: no CPUs are published for claims, because pinCPU is false",
+    )
+    spec = RESERVED | {
+        "pinCPU": False,
+        "pinMemory": False,
+        "shrinkMemory": True,
+        "events": "refusals",
+        "dra": {"makeRoom": "none"},
+        "instrumentation": {"prometheusExport": True},
+    }
+    assert from_spec(spec, "here").notices == (
+        "shrinkMemory: memory nodes are not set, because pinMemory is false",
+        "events: pods get none, because pinCPU and pinMemory are false",
+        "dra.makeRoom: it has no effect, because dra.enabled is false",
+        "instrumentation.prometheusExport: it has no effect without httpEndpoint",
     )
 
 
