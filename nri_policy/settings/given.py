@@ -55,7 +55,7 @@ def documents_of(text: bytes, origin: str) -> list[Document]:
     except UnicodeDecodeError:
         parts = []  # to read the settings says where
     if len(parts) < 2 or len(text) > MAX_SIZE:  # of which the end may be missing
-        return [Document(text=text, origin=origin)]
+        return [Document(text=text, origin=origin, other=_other_kind(_read(text)))]
     return [_name_document(part, origin, above) for part, above in parts]
 
 
@@ -65,9 +65,13 @@ def _name_document(text: str, origin: str, above: int) -> Document:
     metadata = document.get("metadata")
     given = metadata.get("name") if isinstance(metadata, dict) else None
     name = given if isinstance(given, str) and given else f"line {above + 1}"
-    other = document["kind"] if is_other_object(document) else ""
     origin = f"{origin}, {printable(name)}"
-    return Document(text=text, origin=origin, name=name, above=above, other=other)
+    return Document(text=text, origin=origin, name=name, above=above, other=_other_kind(found))
+
+
+def _other_kind(found: Any) -> str:
+    """Return the kind of an object that has nothing to do with settings; of anything else none."""
+    return found["kind"] if isinstance(found, dict) and is_other_object(found) else ""
 
 
 def _read(text: str | bytes, marks: Marks | None = None) -> Any:

@@ -66,7 +66,7 @@ def is_other_object(document: Mapping[str, Any]) -> bool:
     kind, version = document.get("kind"), document.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(version, str):
         return False
-    ours = version.startswith("config.nri/") or is_config_map(document)
+    ours = version.startswith("config.nri/") or kind in {"ConfigMap", "TopologyAwarePolicy"}
     return not ours and find_mistake(document) is None
 
 

@@ -65,15 +65,18 @@ def check(context: click.Context, file: Path, source: Source, every: bool, form:
     it. Exits with 78 if anything is wrong.
     """
     documents = documents_of(read_settings(file), name_of(file))
-    settings = [each for each in documents if not each.other] or documents
+    settings = [each for each in documents if not each.other]
+    others = ", ".join(f"{each.other} {each.name}".strip() for each in documents if each.other)
+    if not settings:
+        raise Failure(printable(f"{name_of(file)}: no settings in it: {others}"), Exit.SETTINGS)
     reports = [_check_document(document, source) for document in settings]
     if form == "table":
         for number, (origin, report) in enumerate(reports):
             if number:
                 print_drawing("")
             print_drawing(*_render_check(origin, report, every=every))
-        if skipped := [f"{each.other} {each.name}" for each in documents if each not in settings]:
-            text = f"skipped, because they are no settings: {', '.join(skipped)}"
+        if others:
+            text = f"skipped, because they are no settings: {others}"
             print_drawing("", Text(printable(text), style="dim"))
     else:
         every_report = tuple(report for _, report in reports)

@@ -242,6 +242,30 @@ def test_values_with_one_of_the_two_switches_for_claims_are_noticed(
     assert [line.startswith(said or "-") for line in notes] == ([] if said is None else [True])
 
 
+_POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
+_DEPLOYMENT = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: b}\n"
+
+
+@pytest.mark.parametrize(
+    ("documents", "named"),
+    [(_POD, "Pod"), (f"{_POD}---\n{_DEPLOYMENT}", "Pod a, Deployment b")],
+)
+def test_a_file_without_settings_is_one_error(documents: str, named: str) -> None:
+    done = CliRunner().invoke(main, ["config", "check", "-"], input=documents)
+    assert done.exit_code == Exit.SETTINGS
+    assert (done.stdout, done.stderr) == (
+        "",
+        f"nri-policy: standard input: no settings in it: {named}\n",
+    )
+
+
+def test_settings_of_another_version_are_not_another_object() -> None:
+    text = "apiVersion: v1\nkind: TopologyAwarePolicy\nspec: {reservedResources: {cpu: 1}}\n"
+    done = CliRunner().invoke(main, ["config", "check", "-"], input=text)
+    assert done.exit_code == Exit.SETTINGS
+    assert "apiVersion: 'v1' is not config.nri/v1alpha1" in done.stdout
+
+
 def test_objects_that_are_no_settings_are_skipped_and_named() -> None:
     daemonset = Path(__file__).parents[4] / "configs/kubernetes/daemonset.yaml"
     text = daemonset.read_text()
