@@ -20,11 +20,12 @@ _SHOWN = 20  # of each kind, for one container
 def remarks(
     annotations: Mapping[str, str], container: str, known: Collection[str], *, all_known: bool
 ) -> tuple[str, ...]:
-    """Return what is unknown, not supported, or about a container that the pod has not.
+    """Return what is unknown, not supported, or about a container that the pod has not, by keys.
 
     *known* are the containers that the pod has had so far, for a runtime tells of no others; or
     all, by its manifest.
     """
+    annotations = dict(sorted(annotations.items()))  # the runtime's map has no order
     try:
         notices = preferences(annotations, container).notices
     except AnnotationError:

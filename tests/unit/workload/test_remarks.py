@@ -64,6 +64,18 @@ def test_a_flood_is_cut_short() -> None:
     assert len(remarks(annotations, "main", ["main"], all_known=False)) == 20
 
 
+def test_the_order_is_that_of_the_keys() -> None:
+    found = {f"{name}.{DOMAIN}/container.c0": "true" for name in ("odd", "cold-start", "b", "even")}
+    backwards = dict(reversed(found.items()))
+    first, second = (remarks(each, "c0", {"c0"}, all_known=True) for each in (found, backwards))
+    assert first == second
+    assert [name for each in first for name in ("b", "even", "odd") if f"'{name}." in each] == [
+        "b",
+        "even",
+        "odd",
+    ]
+
+
 def test_where_all_containers_are_known_others_do_not_exist() -> None:
     annotations = {f"memory-type.{DOMAIN}/container.mian": "dram"}
     (remark,) = remarks(annotations, "main", ["main"], all_known=True)
