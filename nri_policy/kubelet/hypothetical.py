@@ -162,9 +162,9 @@ def _objects(document: Any) -> Iterator[Any]:
 
 
 def _with_name(document: Any) -> Any:
-    """Return an object that has `generateName` alone with a name such as it would get."""
+    """Return an object that has `generateName` and no name with a name such as it would get."""
     metadata = document.get("metadata") if isinstance(document, Mapping) else None
-    if not isinstance(metadata, Mapping) or metadata.get("name") is not None:
+    if not isinstance(metadata, Mapping) or metadata.get("name") not in (None, ""):
         return document
     stem = metadata.get("generateName")
     if not isinstance(stem, str) or not stem:

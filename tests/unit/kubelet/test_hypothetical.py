@@ -201,7 +201,7 @@ def test_every_object_that_is_wrong_is_named() -> None:
 def test_an_object_whose_name_the_api_server_makes_has_one_here() -> None:
     job = owner("Job", "batch/v1")
     job["metadata"] = {"generateName": "j-", "namespace": "prod"}
-    alone = pod("web", "1") | {"metadata": {"generateName": "web-"}}
+    alone = pod("web", "1") | {"metadata": {"generateName": "web-", "name": ""}}
     assert counted(job, alone) == {"prod/j-xxxxx": 1, "default/web-xxxxx": 1}
     with pytest.raises(ValueError, match=r"^object 2: .*metadata\.name: 'J-xxxxx' is not"):
         counted(alone, pod("web", "1") | {"metadata": {"generateName": "J-"}})
