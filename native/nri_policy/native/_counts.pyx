@@ -18,12 +18,12 @@ cdef class Counts:
 
     def __cinit__(self, Rows rows not None, Vector pod not None, Mask mask not None, *, int size=1, int slice_level=-1,
                   dict inner=None, Vector leader=None, Mask leader_mask=None, low=0, high=None, Counts hosts=None,
-                  list host_of=None, list most=None):
+                  list host_of=None, list most=None, list beside=None):
         """Take a pod and where it may go; slices of *size* at *slice_level* (-1: the last), *inner* layers by level.
 
         Only leaves from *low* to before *high* are used. A *leader* is one more pod that comes along. Where leaves are
         zones of hosts, *hosts* counts the same pod on those, *host_of* has the leaf there of every leaf. *most* is how many
-        pods each leaf takes at most.
+        pods each leaf takes at most, *beside* how many where the leader is.
         """
         cdef Domains domains = rows.domains
         cdef int n = domains.count + 1
@@ -54,11 +54,9 @@ cdef class Counts:
         for level, each in (inner or {}).items():
             self.inner[<int> level] = each
         if most is not None:
-            self.most = <int32_t *> PyMem_Calloc(domains.leaves + 1, sizeof(int32_t))
-            if not self.most:
-                raise MemoryError
-            for leaf in range(domains.leaves):
-                self.most[<int> leaf] = most[leaf]
+            self.most = _array(most, domains.leaves)
+        if beside is not None:
+            self.beside = _array(beside, domains.leaves)
         if hosts is not None:
             self.hosts = hosts
             self.host_level = hosts.domains.levels - 1
@@ -81,6 +79,7 @@ cdef class Counts:
         PyMem_Free(self.score)
         PyMem_Free(self.host_of)
         PyMem_Free(self.most)
+        PyMem_Free(self.beside)
 
     def start_from(self, Counts other not None):
         """Take over the counts of *other*, of the same pods in the rows that these are a fork of.
@@ -266,12 +265,25 @@ cdef class Counts:
         return domain - self.domains.offset[self.domains.levels - 1]
 
 
+cdef int32_t *_array(list numbers, int leaves) except NULL:
+    """Return the numbers of leaves."""
+    cdef int32_t *made = <int32_t *> PyMem_Calloc(leaves + 1, sizeof(int32_t))
+    cdef int leaf
+    if not made:
+        raise MemoryError
+    for leaf in range(leaves):
+        made[leaf] = numbers[leaf]
+    return made
+
+
 cdef int32_t _fit(Counts counts, int leaf, bint beside_leader) noexcept nogil:
     """Return how many pods fit into a leaf, the leader taken out first if wanted."""
     cdef int64_t least = INT32_MAX, free
     cdef int at, each, resource
     if counts.most:
         least = counts.most[leaf]
+    if beside_leader and counts.beside:
+        least = min(least, counts.beside[leaf])
     for at in range(counts.pod.size):
         resource = counts.pod.resource[at]
         free = counts.rows.free[resource][leaf]

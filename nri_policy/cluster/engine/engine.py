@@ -269,9 +269,9 @@ class Engine(ClusterState):
         limits = self._limits.get(pod_set.name, {})
         return tree.spread(pod_set, preferences, tolerations, own, failures, within, limits)
 
-    def limits_of(self, pod_set: PodSet) -> Mapping[str, int]:
-        """Return how many new pods of a pod set nodes take at most, whatever they have in all."""
-        return self._limits.get(pod_set.name, {})
+    def limits_of(self, _unit: Unit) -> Limits:
+        """Return how many new pods of a unit nodes take at most, whatever they have in all."""
+        return self._limits
 
     def fork(self) -> Self:
         """Return one to try things in: what comes to it, this one never sees.

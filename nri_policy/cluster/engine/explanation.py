@@ -149,17 +149,15 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return what fits of a pod set at every level; None for one whose request has no answer."""
     try:
         tree, wanted = _planned(engine, unit)
-        most = {
-            each.name: engine.limits_of(msgspec.structs.replace(each, count=MAX_COUNT))
-            for each in unit.pod_sets
-        }
+        any_number = msgspec.structs.replace(unit.workers, count=MAX_COUNT)
+        most = engine.limits_of(msgspec.structs.replace(unit, workers=any_number))
         counts, kind = count(tree, unit, wanted, engine.settings, {}, most)
     except Unplaceable:
         return None
     total, excluded = exclusions(counts, kind)
     full = {
         zone
-        for leaf, pods in tree.by_leaf(most[unit.workers.name]).items()
+        for leaf, pods in tree.by_leaf(most.get(unit.workers.name, {})).items()
         if not pods
         for zone in tree.shape.zones_from(leaf)
     }

@@ -17,7 +17,8 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 
-Limits = Mapping[str, Mapping[str, int]]  # of new pods, by pod set and node
+# of new pods, by pod set and node; those of workers where their leader is, by the names of a unit
+Limits = Mapping[str | tuple[str, ...], Mapping[str, int]]
 
 
 class Packing(Struct, frozen=True):
@@ -83,6 +84,7 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
         held=held,
         limits=tree.by_leaf(limits.get(unit.workers.name, {})),
         leader_limits=tree.by_leaf(limits.get(unit.leader.name, {})) if unit.leader else {},
+        beside=tree.by_leaf(limits.get(unit.names, {})),
     )
     return tree.counts(demand), kind
 

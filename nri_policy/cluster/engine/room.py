@@ -39,9 +39,10 @@ class Room:
         base = self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
         self._rows, self._row = base.rows, dict(base.leaves_of_nodes())
         self.counts: Counts | None = None
-        limits = {each.name: engine.limits_of(each) for each in unit.pod_sets}
         with suppress(Unplaceable):  # no node takes part
-            self.counts, _ = count(self.tree, unit, self.plan, engine.settings, {}, limits)
+            self.counts, _ = count(
+                self.tree, unit, self.plan, engine.settings, {}, engine.limits_of(unit)
+            )
 
     def pods(self, node: str) -> int:
         """Return how many pods fit on a host; where hosts share a leaf, on all of them."""

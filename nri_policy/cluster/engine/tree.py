@@ -48,6 +48,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     held: Mapping[int, int] = {}  # leaf -> pods there that count for that
     limits: Mapping[int, int] = {}  # leaf of a host, the first of its zones -> pods, at most
     leader_limits: Mapping[int, int] = {}  # the same for the leader
+    beside: Mapping[int, int] = {}  # the same for pods where the leader is
 
     def key(self) -> object:
         """Return what is equal for demands without limits that are."""
@@ -309,7 +310,7 @@ class Tree:
 
         With limits nothing is kept: those of the next group are others.
         """
-        if demand.limits or demand.leader_limits:
+        if demand.limits or demand.leader_limits or demand.beside:
             return self.count_once(demand)
         key = demand.key()
         found = self._counts.get(key)
@@ -343,6 +344,7 @@ class Tree:
             hosts=hosts,
             host_of=host_of,
             most=self._limits(demand),
+            beside=self._beside(demand),
         )
 
     def _limits(self, demand: Demand) -> list[int] | None:
@@ -357,6 +359,12 @@ class Tree:
         for leaf, limit in demand.limits.items():
             found[leaf] = min(found[leaf], limit)
         return found
+
+    def _beside(self, demand: Demand) -> list[int] | None:
+        """Return how many pods each leaf takes at most where the leader is; None without limits."""
+        if not self.shape.by_host or not demand.beside:
+            return None
+        return [demand.beside.get(leaf, MAX_COUNT) for leaf in range(self.shape.domains.leaves)]
 
     def _leader_mask(self, demand: Demand) -> Mask | None:
         """Return which leaves a leader may use, of those that take it."""

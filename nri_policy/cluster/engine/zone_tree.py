@@ -181,6 +181,9 @@ class ZoneTree(Tree):
             limits[leaf] = min(limits[leaf], whole(parts, demand.pod))
         return limits
 
+    def _beside(self, demand: Demand) -> None:
+        """Nothing: they are of hosts."""
+
     def _leader_mask(self, demand: Demand) -> Mask | None:
         return super()._leader_mask(replace(demand, leader_limits={}))  # they are of hosts
 
@@ -204,6 +207,7 @@ class ZoneTree(Tree):
             held=held,
             limits={host_of[leaf]: most for leaf, most in demand.limits.items()},
             leader_limits={host_of[leaf]: most for leaf, most in demand.leader_limits.items()},
+            beside={host_of[leaf]: most for leaf, most in demand.beside.items()},
         )
         return hosts.counts(of_hosts), host_of
 

@@ -4,8 +4,9 @@ Hosts are counted by what they have in all, unless requests name zones. The exte
 also look into the zones of a node that aligns pods. So what they would refuse is found after a
 placement by totals, which most groups keep. If something would be refused, the group is placed
 again, with a limit for each host: as many pods of a pod set as its zones take, each pod set by
-itself. What its pod sets refuse each other on a host lowers the limits there, and it is placed
-once more. A group that no placement is left for is refused, and told what zones lack.
+itself, workers also beside their leader. What other pod sets refuse each other on a host lowers
+the limits there, and it is placed once more. A group that no placement is left for is refused, and
+told what zones lack.
 
 Whoever asks where groups would go, or what would make them fit, asks this engine, or a fork of it:
 zones count as they are, without the pods of groups that are out and of pods that have ended there,
@@ -32,12 +33,13 @@ from nri_policy.cluster.numa.host_zones import (
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_refusal import Refusals, describe, refusal
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.numa_node import NODE_TYPE, zone_id
 from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.objects.pod import Pod, PodSpec
+from nri_policy.cluster.objects.request import Unit, units
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
@@ -90,7 +92,9 @@ class AlignedEngine(Engine):
         first = refused = self._find_refused(before, self._by_host(replace(group, status=status)))
         if not refused:
             return status
-        limits = {each.name: self.limits_of(each) for each in group.pod_sets}
+        limits: dict[str | tuple[str, ...], dict[str, int]] = {}
+        for unit in units(group):
+            limits |= self.limits_of(unit)
         found = status
         for _ in range(MAX_TRIES):
             made = self.with_limits(limits)
@@ -131,12 +135,21 @@ class AlignedEngine(Engine):
             for name in names
         }
 
-    def limits_of(self, pod_set: PodSet) -> dict[str, int]:
-        """Return how many new pods of a pod set nodes take that may refuse some for their zones."""
+    def limits_of(self, unit: Unit) -> dict[str | tuple[str, ...], dict[str, int]]:
+        """Return how many new pods of a unit nodes take that may refuse some for their zones."""
         if not self._may_refuse():
             return {}
-        pods = PodsOnHost("", self._request(pod_set.template.spec), None, pod_set.count)
-        return self.host_zones().limits(pods)
+        hosts = self.host_zones()
+        workers, *leader = (
+            PodsOnHost(each.name, self._request(each.template.spec), None, each.count)
+            for each in unit.pod_sets
+        )
+        limits: dict[str | tuple[str, ...], dict[str, int]] = {}
+        for pods in (workers, *leader):
+            limits[pods.pod_set] = hosts.limits(replace(pods, pod_set=""))
+        if leader:
+            limits[unit.names] = hosts.limits_beside(leader[0], workers)
+        return limits
 
     def fork(self) -> Self:
         """Return one to try things in, as `Engine.fork` does."""
@@ -274,7 +287,7 @@ class AlignedEngine(Engine):
 
     def _lower(
         self,
-        limits: dict[str, dict[str, int]],
+        limits: dict[str | tuple[str, ...], dict[str, int]],
         before: ByHost,
         after: ByHost,
         refused: Mapping[str, Mapping[str, Refused]],

@@ -179,6 +179,25 @@ class HostZones:
             for name in names
         }
 
+    def limits_beside(self, leader: PodsOnHost, workers: PodsOnHost) -> dict[str, int]:
+        """Return by node how many of *workers* hosts take beside their *leader*.
+
+        Only of those that take both, each by itself, and may refuse some.
+        """
+        found: dict[str, int] = {}
+        for host, names in self.aligned_hosts().items():
+            number = self.number(host, replace(workers, pod_set=""))
+            if not number or not self.number(host, replace(leader, pod_set="")):
+                continue
+            while number:
+                refused = self.refused(host, [leader, replace(workers, count=number)])
+                if not refused:
+                    break
+                # the smaller is refused: a leader until there are fewer workers
+                number -= refused[workers.pod_set].pods if workers.pod_set in refused else 1
+            found |= dict.fromkeys(names, number)
+        return found
+
     def number(self, host: str, pods: PodsOnHost) -> int:
         """Return how many of *pods* a host takes that may refuse some."""
         if self._origin is not None and host not in self._changed:

@@ -50,6 +50,11 @@ class Unit(Struct, frozen=True, kw_only=True):
         """Both."""
         return (self.workers,) if self.leader is None else (self.workers, self.leader)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(each.name for each in self.pod_sets)
+
 
 class Plan(Struct, frozen=True, kw_only=True):
     """A request on one topology; levels by index."""

@@ -164,7 +164,8 @@ def test_bound_pods_that_are_not_reported_take_zones() -> None:
 @pytest.mark.parametrize("free", [(8, 8), ()])
 def test_hosts_are_not_counted_for_a_group_that_no_node_refuses(free: tuple[int, ...]) -> None:
     hosts = Hosts({"a": free, "b": free})
-    limits, hosts.engine.limits_of = [], lambda pod_set: limits.append(pod_set) or {}  # type: ignore[func-returns-value, method-assign]
+    limits: list[Any] = []
+    hosts.engine.limits_of = lambda unit: limits.append(unit) or {}  # type: ignore[func-returns-value, method-assign]
     assert hosts.place(group(pods(4, 8)))
     assert limits == []
 
@@ -198,6 +199,13 @@ def test_a_leader_goes_to_a_host_whose_zones_take_it() -> None:
     hosts = Hosts({"a": (4, 4), "b": (3, 8)})
     assert hosts.place(leader_group(6, 2, 3))["leader"] == {"b": 1}
     assert not Hosts({"a": (4, 4), "b": (3, 3)}).place(leader_group(6, 1, 1))
+
+
+def test_workers_make_room_for_their_leader_on_its_host() -> None:
+    """In all, each of many hosts holds two workers and the leader; in its zones, one less."""
+    hosts = Hosts({f"h{at:02}": (8, 8) for at in range(20)})
+    found = hosts.place(leader_group(3, 2, 6))
+    assert found == {"leader": {"h00": 1}, "workers": {"h00": 1, "h01": 1}}
 
 
 def test_pod_sets_that_are_in_each_others_way_are_placed_apart() -> None:
