@@ -45,7 +45,8 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     """
     wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
     counts, kind = count(tree, unit, wanted, settings, held, limits)
-    places, leader = search(tree, counts, kind, wanted, unit.workers.count)
+    beside = unit.names in limits
+    places, leader = search(tree, counts, kind, wanted, unit.workers.count, beside=beside)
     return Packing(places, leader, wanted.level)
 
 
@@ -89,10 +90,14 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
     return tree.counts(demand), kind
 
 
-def search(
-    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int
+def search(  # noqa: PLR0913 - what is searched for, and where
+    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int, *, beside: bool = False
 ) -> tuple[Places, int]:
-    """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason."""
+    """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason.
+
+    For workers that are required to be in one domain the reason says, as Kueue's does, how many it
+    holds without their leader; *beside* it, if wanted.
+    """
     levels = tree.shape.levels
     try:
         return pack(
@@ -105,6 +110,10 @@ def search(
             balanced=wanted.balanced,
         )
     except Refusal as refusal:
+        fits = refusal.fits
+        if beside and wanted.required:
+            domains = tree.shape.domains.of_level(refusal.level)
+            fits = max((counts.of(each)[3] for each in domains), default=0)
         why = partial(
             not_fit,
             tree.shape.topology.name,
@@ -113,7 +122,7 @@ def search(
             counts,
             kind,
             count=count,
-            fits=refusal.fits,
+            fits=fits,
             level=refusal.level,
         )
         raise Unplaceable(why) from None

@@ -50,6 +50,7 @@ class Refused(Struct, frozen=True):
     pods: int
     of: int
     why: str
+    alone: bool = True  # whether it would without the other pod sets, too
 
 
 ByHost = Mapping[str, Sequence[PodsOnHost]]  # places of a group
@@ -222,7 +223,15 @@ class HostZones:
             names = self.aligned_hosts()[host]
             zones = self._fork(names)
             self._book(zones, names, first)
-            found = self._kinds.refused[kind] = self._book(zones, names, pods)
+            found = self._book(zones, names, pods)
+            for name, each in found.items():
+                own = [one for one in pods if one.pod_set == name]
+                if len(own) < len(pods):
+                    zones = self._fork(names)
+                    self._book(zones, names, first)
+                    alone = name in self._book(zones, names, own)
+                    found[name] = replace(each, alone=alone)
+            self._kinds.refused[kind] = found
         return found
 
     def _count(self, host: str, pods: PodsOnHost) -> int:

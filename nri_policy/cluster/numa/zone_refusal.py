@@ -60,6 +60,8 @@ def _text(assignment: Assignment, refused: Mapping[str, Refused], when: str) -> 
     hosts = len({place.values[at] for place in assignment.domains})
     pods, of = (sum(getattr(one, name) for one in refused.values()) for name in ("pods", "of"))
     some = "its pods" if pods == of else f"{pods} of {of} of its pods"
+    if not any(one.alone for one in refused.values()):
+        some += " beside those of the other pod sets"
     host, first = next(iter(refused.items()))
     return (
         f"pod set {assignment.pod_set}: on {len(refused)} of {counted(hosts, 'host')} the node"

@@ -208,6 +208,16 @@ def test_workers_make_room_for_their_leader_on_its_host() -> None:
     assert found == {"leader": {"h00": 1}, "workers": {"h00": 1, "h01": 1}}
 
 
+def test_workers_that_do_not_fit_beside_their_leader_are_told_so() -> None:
+    hosts = Hosts({"a": (8, 8), "b": (8, 8)})
+    status = hosts.engine.place(read_group(leader_group(3, 4, 6)))
+    assert status.message == (
+        'topology "default" allows to fit only 3 out of 4 pod(s); pod set leader: on 1 of 1 host'
+        " the node aligns pods to one NUMA node, and refuses its pods beside those of the other pod"
+        " sets even if it is empty (a: cannot align container: no zone has all of it left)"
+    )
+
+
 def test_pod_sets_that_are_in_each_others_way_are_placed_apart() -> None:
     """Each host takes both of the large, or all of the small pods, but not all of one group."""
     hosts = Hosts({"a": (8, 8), "b": (8, 8), "c": (8, 8)})
