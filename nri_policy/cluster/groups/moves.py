@@ -76,6 +76,7 @@ def plan_moves(
     movable, staying = movable_pods(engine, snapshot)
     search = _Search(engine, group, most)
     status, moves = search.find(movable, snapshot.budgets)
+    status = engine.count_by_zones(group, status)
     return MovePlan(
         namespace=group.namespace,
         name=group.name,

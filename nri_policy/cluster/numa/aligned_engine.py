@@ -44,6 +44,7 @@ from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 
+_BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
 MAX_TRIES = 10  # to place a group whose pod sets are in each other's way
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -92,9 +93,7 @@ class AlignedEngine(Engine):
         first = refused = self._find_refused(before, self._by_host(replace(group, status=status)))
         if not refused:
             return status
-        limits: dict[str | tuple[str, ...], dict[str, int]] = {}
-        for unit in units(group):
-            limits |= self.limits_of(unit)
+        limits = self._limits_of_group(group)
         found = status
         for _ in range(MAX_TRIES):
             made = self.with_limits(limits)
@@ -110,6 +109,19 @@ class AlignedEngine(Engine):
         small = {host: empty.refused(host, hosts[host]) for host in first}
         message = "" if found.assignments else found.message
         return refusal(message, describe(status, first, small))
+
+    def count_by_zones(self, group: PlacementGroup, status: GroupStatus) -> GroupStatus:
+        """Return the *status* of a new group; if hosts have too little in all, as zones count.
+
+        That takes longer than to place it: it is for people who ask.
+        """
+        if status.assignments or status.conditions or not self._may_refuse():
+            return status
+        made = self.with_limits(self._limits_of_group(group))
+        found = made._place_by_totals(group, _NOTHING, _NOTHING, explain=True)  # noqa: SLF001 - another engine
+        if found.message == status.message:
+            return status
+        return replace(status, message=f"{found.message}; {_BY_ZONES}")
 
     def check(self, group: PlacementGroup) -> Refusals:
         """Return what nodes refuse of a group's pods at the places that it has.
@@ -149,6 +161,14 @@ class AlignedEngine(Engine):
             limits[pods.pod_set] = hosts.limits(replace(pods, pod_set=""))
         if leader:
             limits[unit.names] = hosts.limits_beside(leader[0], workers)
+        return limits
+
+    def _limits_of_group(
+        self, group: PlacementGroup
+    ) -> dict[str | tuple[str, ...], dict[str, int]]:
+        limits: dict[str | tuple[str, ...], dict[str, int]] = {}
+        for unit in units(group):
+            limits |= self.limits_of(unit)
         return limits
 
     def fork(self) -> Self:

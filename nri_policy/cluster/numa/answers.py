@@ -36,7 +36,8 @@ def try_groups(
     """
     tried = []
     for group in groups:
-        status = without_reserved(engine, standing(engine, group)).place(group, failures)
+        trial = without_reserved(engine, standing(engine, group))
+        status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
         if status.state != "Placed":
             notes += _left_out(engine, group)
@@ -48,6 +49,9 @@ def try_groups(
 def explain_group(engine: AlignedEngine, group: PlacementGroup) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError."""
     found = explain(engine, group)
+    if found.standing is not None:
+        trial = without_reserved(engine, found.standing)
+        found = replace(found, status=trial.count_by_zones(group, found.status))
     refusals = engine.check(group)  # of a group that has no places: nothing
     notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]

@@ -189,6 +189,17 @@ def test_it_is_said_how_many_pods_zones_leave_room_for() -> None:
     assert [each.count for each in found.changes] == [2]
 
 
+def test_zones_count_where_hosts_have_too_little_in_all() -> None:
+    """In all, each host holds three of the pods, in its zones two."""
+    hosts = Hosts({"a": (8, 8), "b": (8, 8)})
+    status = explain_group(hosts.engine, read_group(group(pods(8, 5)))).status
+    assert status.message == (
+        'topology "default" allows to fit only 4 out of 8 pod(s);'
+        " nodes that align pods to one NUMA node count by their zones"
+    )
+    assert not status.conditions
+
+
 def leader_group(leader: int, workers: int, cpu: int) -> Any:
     """A leader that asks for so many CPUs, and so many workers."""
     request = REQUIRED | {"leaderGroup": "lg"}
