@@ -14,6 +14,7 @@ from statistics import mean
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.queue import Queue
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of
@@ -50,8 +51,8 @@ class _FirstQueue(Queue[Key]):
 class _FirstEdition(Simulation):
     """The same cluster with the first rule: nothing is set aside."""
 
-    def __init__(self, engine: Engine, cluster: Cluster) -> None:
-        super().__init__(engine, cluster)
+    def __init__(self, engine: Engine, cluster: Cluster, classes: PriorityClasses) -> None:
+        super().__init__(engine, cluster, classes)
         self._queue = _FirstQueue()
         self._queue.timeout = engine.settings.groups.timeout
         self._waiting.queue = self._queue
@@ -72,7 +73,7 @@ def played(kind: type[Simulation], jobs: str, seed: int) -> tuple[Figures, float
     levels = settings.topologies[0].levels
     coming = make_jobs(jobs, seed, engine.nodes.values(), levels)
     began = time.process_time()
-    simulation = kind(engine, cluster)
+    simulation = kind(engine, cluster, snapshot.classes)
     simulation.run(coming)
     figures = simulation.figures()
     return figures, time.process_time() - began

@@ -9,6 +9,7 @@
 | `groups` | PlacementGroup objects; their assignments are in use |
 | `topologies` | Kueue's Topology objects; those of the settings win by name |
 | `budgets` | PodDisruptionBudget objects, for plans of moves |
+| `classes` | PriorityClass objects, for pods that name them |
 | `failures` | node name -> recent failures of the service asked about |
 | `stale` | names of the nodes whose zones are not to be trusted |
 

@@ -37,6 +37,7 @@ from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted
@@ -71,11 +72,14 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     if service is not None:
         question = name if name is not None else require(documents_of(asked), asked)
         explanation = service.ask("explain", question, Explanation)
-        _print(name or f"{group_of(asked).namespace}/{group_of(asked).name}", explanation, form)
+        if name is None:
+            own = group_of(asked, PriorityClasses())
+            name = f"{own.namespace}/{own.name}"
+        _print(name, explanation, form)
     else:
         engine, snapshot = source.load()
         with document_errors():
-            group = the_group(engine, name, asked)
+            group = the_group(engine, name, asked, snapshot.classes)
             found = explain_group(engine, group)
         explanation = found
         if found.status.state == "Unplaceable":

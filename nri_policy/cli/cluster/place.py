@@ -64,7 +64,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     else:
         engine, snapshot = source.load()
         with document_errors():
-            tried = try_groups(engine, groups_of(asked), snapshot.failures)
+            tried = try_groups(engine, groups_of(asked, snapshot.classes), snapshot.failures)
         if form in ("svg", "html"):
             _print_picture(engine, tried, form)
     notes = dict.fromkeys(note for each in tried for note in each.notes)

@@ -57,7 +57,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     require_one(name, asked)
     engine, snapshot = source.load(budgets=True)
     with document_errors():
-        group = the_group(engine, name, asked)
+        group = the_group(engine, name, asked, snapshot.classes)
         found = plan_moves(engine, group, snapshot, most)
     if form == "table":
         print_drawing(*_draw(found, most))

@@ -93,7 +93,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     cluster = cluster_of(snapshot)
     with document_errors():
         engine = engine_of(snapshot, settings, cluster)
-    simulation = Simulation(engine, cluster)
+    simulation = Simulation(engine, cluster, snapshot.classes)
     played: list[Played] = []
     frames = Frames(engine)
     played_page = form == "html" and (scenario is not None or every)
@@ -216,6 +216,8 @@ def _draw(report: Report) -> Iterator[Table | Text]:
             table.add_row(f"{mark} {group.name}", group.state, where, group.change, style=style)
         if each.groups:
             yield table
+        for note in each.notes:
+            yield Text(f"  note: {note}")
         for problem in each.problems:
             yield Text(f"  not as expected: {problem}", style="red")
     figures = report.figures

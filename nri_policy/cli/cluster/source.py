@@ -350,10 +350,13 @@ def documents_of(paths: Iterable[Path]) -> list[Object]:
         return [each for path in paths for each in read_documents(text_of(path), name_of(path))]
 
 
-def groups_of(paths: Iterable[Path]) -> list[PlacementGroup]:
-    """Return the groups in files; raises Failure, which names the file."""
+def groups_of(paths: Iterable[Path], classes: PriorityClasses) -> list[PlacementGroup]:
+    """Return the groups in files; raises Failure, which names the file.
+
+    Their priorities are by *classes*, which take in those in the files.
+    """
     files = [(name_of(path), documents_of([path])) for path in paths]
-    classes, groups = PriorityClasses(), list[PlacementGroup]()
+    groups = list[PlacementGroup]()
     for name, documents in files:
         with document_errors(name):
             add_priority_classes(documents, classes)
@@ -369,19 +372,21 @@ def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
 
 
-def the_group(engine: Engine, name: str | None, asked: tuple[Path, ...]) -> PlacementGroup:
+def the_group(
+    engine: Engine, name: str | None, asked: tuple[Path, ...], classes: PriorityClasses
+) -> PlacementGroup:
     """Return the group of that name that *engine* knows, or without one that in the files."""
     if name is None:
-        return group_of(asked)
+        return group_of(asked, classes)
     try:
         return find_group(engine, name)
     except DocumentError as error:
         raise DocumentError("", f"{error} (pods in a file: -f FILE)") from None
 
 
-def group_of(asked: tuple[Path, ...]) -> PlacementGroup:
+def group_of(asked: tuple[Path, ...], classes: PriorityClasses) -> PlacementGroup:
     """Return the only group in files; raises Failure."""
-    groups = groups_of(asked)
+    groups = groups_of(asked, classes)
     if len(groups) != 1:
         problem = f"{name_of(asked[0])}: {len(groups)} groups; one can be explained at a time"
         raise Failure(problem, Exit.USAGE)

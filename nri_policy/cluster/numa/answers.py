@@ -89,7 +89,7 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
     if group.unknown_class:
         yield (
             f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is in"
-            " no file of -f, so priority 0 counts"
+            " no file, so priority 0 counts"
         )
     for each in requested(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"

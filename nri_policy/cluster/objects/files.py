@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects import budget, group, kueue, settings
+from nri_policy.cluster.objects import budget, group, kueue, priority, settings
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.mismatch import json_problem
@@ -29,6 +29,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
     "Topology": "topologies",  # Kueue's
     budget.KIND: "budgets",
     kueue.KIND: "workloads",
+    priority.PRIORITY_CLASS: "classes",
 }
 _KEYS = {*_PLACES.values(), "failures", "stale"}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
@@ -15,6 +15,7 @@ from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.kueue import KueueWorkload, read_workload
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import Topology, read_topology
 from nri_policy.cluster.objects.zone import NodeZones, read_zones
 from nri_policy.foundation.wording import quoted
@@ -32,6 +33,7 @@ class ClusterSnapshot(Struct, frozen=True):
     topologies: tuple[Topology, ...] = ()  # Kueue's; those of the settings come first
     budgets: tuple[Budget, ...] = ()
     workloads: tuple[KueueWorkload, ...] = ()
+    classes: PriorityClasses = field(default_factory=PriorityClasses)
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
     stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
 
@@ -44,6 +46,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     topologies: list[Any] | None = None
     budgets: list[Any] | None = None
     workloads: list[Any] | None = None
+    classes: list[Any] | None = None
     failures: dict[str, int] | None = None
     stale: list[str] | None = None
 
@@ -57,6 +60,9 @@ def read_snapshot(value: object) -> ClusterSnapshot:
         read_budget(each, join("budgets", number))
         for number, each in enumerate(given.budgets or ())
     ]
+    classes = PriorityClasses()
+    for number, each in enumerate(given.classes or ()):
+        classes.add(each, join("classes", number))
     return ClusterSnapshot(
         nodes=_read(given.nodes, "nodes", read_node, attrgetter("name")),
         pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
@@ -72,6 +78,7 @@ def read_snapshot(value: object) -> ClusterSnapshot:
             read_workload,
             lambda each: f"{each.namespace}/{each.name}",
         ),
+        classes=classes,
         failures=given.failures or {},
         stale=frozenset(given.stale or ()),
     )

@@ -19,6 +19,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.trial import fold
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
+from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
 from nri_policy.cluster.objects.group import (
@@ -29,8 +30,9 @@ from nri_policy.cluster.objects.group import (
     places_by_pod_set,
 )
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.request import units
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.objects.workload import add_priority_classes, read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.synthetic_jobs import Job
 from nri_policy.cluster.view import Cluster
@@ -81,6 +83,7 @@ class Played(Struct, frozen=True):
     groups: list[GroupState]
     problems: list[str]
     at: float = 0.0  # seconds
+    notes: list[str] = []  # what of groups that were applied does not decide where they go
 
 
 class Report(Struct, frozen=True):
@@ -137,8 +140,12 @@ def _seconds(text: str, path: str) -> float:
 class Simulation:
     """A cluster in which steps are played."""
 
-    def __init__(self, engine: Engine, cluster: Cluster) -> None:
-        """Go on from what *engine* has been told; it reads *cluster*."""
+    def __init__(self, engine: Engine, cluster: Cluster, classes: PriorityClasses) -> None:
+        """Go on from what *engine* has been told; it reads *cluster*.
+
+        Priorities are by *classes*, which take in those that steps apply.
+        """
+        self._classes = classes
         self._engine = engine
         self._cluster = cluster
         cluster.follow(engine)
@@ -172,7 +179,10 @@ class Simulation:
         if step.at is not None:
             self._advance(max(self._now, parse_duration(step.at)))
         runs = None if step.runs is None else parse_duration(step.runs)
-        for group in read_groups(step.apply or ()):
+        notes: list[str] = []
+        add_priority_classes(step.apply or (), self._classes)
+        for group in read_groups(step.apply or (), self._classes):
+            notes += notes_of(self._engine, group)
             self.submit(group, runs, step.kind or _GROUP)
         for name in step.delete or ():
             self._drop(self._key(name))
@@ -199,7 +209,7 @@ class Simulation:
         ]
         self._changed.clear()
         self._preempted.clear()
-        return Played(step=step, groups=states, problems=problems, at=self._now)
+        return Played(step=step, groups=states, problems=problems, at=self._now, notes=notes)
 
     def submit(self, group: PlacementGroup, seconds: float | None, kind: str) -> None:
         """Take a group that comes now, and ends so many *seconds* after it was placed."""

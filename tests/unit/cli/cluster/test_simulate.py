@@ -75,6 +75,20 @@ def test_the_first_by_priority_gets_the_room(tmp_path: Path) -> None:
     assert [each["state"] for each in played[0]["groups"]] == ["Waiting", "Placed"]
 
 
+def test_a_class_of_an_earlier_step_counts_and_one_that_is_not_known_has_a_note(
+    tmp_path: Path,
+) -> None:
+    of_class = {"kind": "PriorityClass", "metadata": {"name": "gold"}, "value": 7}
+    low, gold, other = job("low", 16), job("high", 16), job("other", 1)
+    for each, name in ((gold, "gold"), (other, "silver")):
+        each["spec"]["template"]["spec"]["priorityClassName"] = name
+    steps = [{"apply": [of_class]}, {"apply": [low, gold]}, {"apply": [other]}]
+    _, played = play(tmp_path, *steps)
+    assert [each["state"] for each in played[1]["groups"]] == ["Waiting", "Placed"]
+    note = "default/other: its PriorityClass 'silver' is in no file, so priority 0 counts"
+    assert [each["notes"] for each in played] == [[], [], [note]]
+
+
 def ranked(name: str, pods: int, priority: int) -> Any:
     made = group(pod_set(pods, {"required": RACK}), name=name, priority=priority)
     return {"kind": "PlacementGroup", **made}

@@ -78,7 +78,7 @@ def test_a_class_without_a_proper_value_is_refused(value: Any) -> None:
         read_groups([{**CLASS, "value": value}, workload("Job", "gold")])
 
 
-@pytest.mark.parametrize("by", ["priority", "class"])
+@pytest.mark.parametrize("by", ["priority", "class", "class of the cluster"])
 def test_a_job_is_told_who_would_have_to_leave_for_it(tmp_path: Path, by: str) -> None:
     fillers = [filler(name, priority=rank) for name, rank in (("a", 6), ("b", 1), ("c", 7))]
     for each, rack in zip(fillers, "abc", strict=True):
@@ -99,12 +99,12 @@ def test_a_job_is_told_who_would_have_to_leave_for_it(tmp_path: Path, by: str) -
     by_rack = ("--levels", "example.com/rack,kubernetes.io/hostname")
     known = ["explain", "-f", write(tmp_path / "job.yaml", asked), *by_rack]
     known += ["--cluster", cluster, "-o", "json"]
-    if by == "class":
+    if by != "priority":
         found = json.loads(run(*known)[1])
-        note = "its PriorityClass 'gold' is in no file of -f, so priority 0 counts"
+        note = "its PriorityClass 'gold' is in no file, so priority 0 counts"
         assert found["notes"] == [f"default/j: {note}"]
         assert found["changes"] == []
-        known += ["-f", write(tmp_path / "class.yaml", CLASS)]
+        known += ["-f" if by == "class" else "--cluster", write(tmp_path / "class.yaml", CLASS)]
     found = json.loads(run(*known)[1])
     assert found["notes"] == []
     assert found["changes"] == [{"leaving": ["default/b"]}]
