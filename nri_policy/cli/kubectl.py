@@ -233,7 +233,16 @@ def main() -> None:
     """
 
 
-@main.command("explain", context_settings=_PASSED_ON)
+def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a command of the plugin; it has the daemon's command of that *name* executed."""
+    epilog = (
+        f"Other options, such as -o json, are passed on to `nri-policy {name}`: they are in"
+        f" `nri-policy {name} --help` and its manual page, docs/nri-policy.1."
+    )
+    return main.command(name, context_settings=_PASSED_ON, epilog=epilog)
+
+
+@_command("explain")
 @_about_a_pod
 def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     """Explain why a pod's containers are where they are."""
@@ -242,7 +251,7 @@ def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     return _ask(cluster, asked, ["explain", asked.name, *passed])
 
 
-@main.command("what-if", context_settings=_PASSED_ON)
+@_command("what-if")
 @click.option(
     "-f",
     "--filename",
@@ -264,7 +273,7 @@ def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequen
     return _ask(cluster, asked, ["what-if", "-f", "-", *passed], manifest)
 
 
-@main.command("containers", context_settings=_PASSED_ON)
+@_command("containers")
 @_about_a_pod
 def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     """Show what each container of a pod has.
@@ -274,7 +283,7 @@ def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     return _ask(cluster, asked, ["containers", *filter(None, [asked.name]), *passed])
 
 
-@main.command("history", context_settings=_PASSED_ON)
+@_command("history")
 @_about_a_pod
 def history(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     """Show what happened to a pod's containers.
@@ -284,14 +293,14 @@ def history(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     return _ask(cluster, asked, ["history", *filter(None, [asked.name]), *passed])
 
 
-@main.command("pools", context_settings=_PASSED_ON)
+@_command("pools")
 @_about_a_pod
 def pools(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     """Show the pools of a pod's node, and what is left."""
     return _ask(cluster, asked, ["pools", *passed])
 
 
-@main.command("status", context_settings=_PASSED_ON)
+@_command("status")
 @_about_a_pod
 def status(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     """Show the state of the daemon on a pod's node."""

@@ -193,3 +193,9 @@ def test_rights_that_are_missing_are_named(tmp_path: Path, missing: str) -> None
     assert done.exit_code == 1
     assert f'cannot {verb} resource "{resource}"' in done.stderr
     assert "docs/kubernetes.md, From kubectl" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_the_help_says_where_the_options_are_that_are_passed_on(name: str) -> None:
+    done = CliRunner().invoke(main, [name, "--help"])
+    assert f"are passed on to `nri-policy {name}`" in " ".join(done.stdout.split())
