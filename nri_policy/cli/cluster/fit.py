@@ -62,8 +62,8 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
     Each node is listed with its score, of which 100 is the best, or with the reason why it does not
     take the pod. A node that does not align the pod to zones has no score. This looks at one pod
-    and at the zones of nodes that align pods; "cluster place" looks at whole groups, and at zones
-    only where a group names them. Exits with 1 if no node takes the pod.
+    and at the zones of nodes that align pods; "cluster place" looks at whole groups, and counts
+    these zones as well. Exits with 1 if no node takes the pod.
     """
     if len(asked) > 1:
         raise click.UsageError(f"{len(asked)} files with -f; one pod is tried at a time")
