@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
-from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import Plan
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.foundation.wording import counted, did_you_mean, some
@@ -113,15 +113,17 @@ def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]
 def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
     """Return the settings with which the label *level* would be a level.
 
-    It comes before the first level that has more domains, as the coarser one of the two.
+    It comes before the first level that has more domains, as the coarser one of the two. Levels
+    whose label no node carries are left out: no node would take part.
     """
     values = {
         each: len({node.labels[each] for node in nodes if each in node.labels})
         for each in (level, *topology.levels)
     }
-    finer = (at for at, each in enumerate(topology.levels) if values[each] > values[level])
-    at = next(finer, len(topology.levels) - topology.by_host)
-    levels = [*topology.levels[:at], level, *topology.levels[at:]]
+    known = [each for each in topology.levels if values[each] or each == HOSTNAME]
+    finer = (at for at, each in enumerate(known) if values[each] > values[level])
+    at = next(finer, len(known) - topology.by_host)
+    levels = [*known[:at], level, *known[at:]]
     return (
         f"; it would be a level with a ClusterPlacement that has spec: {{topologies: [{{name:"
         f" {topology.name}, levels: [{', '.join(levels)}]}}]}}; `nri-policy cluster"

@@ -156,6 +156,22 @@ def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path
         assert text.count("1 node left out: not ready (c)") == 1
 
 
+def test_a_level_that_is_offered_comes_without_those_that_no_node_has(tmp_path: Path) -> None:
+    """The default settings have zones, of which these nodes know nothing."""
+    nodes = [{"kind": "Node"} | node(name, RACK="r", cpu=9) for name in "ab"]
+    cluster = write(tmp_path / "cluster.json", *nodes)
+    asked = (
+        "-f",
+        write(tmp_path / "job.yaml", job("j", 6, required="example.com/rack")),
+        "--cluster",
+        cluster,
+    )
+    code, text = run("place", *asked, "-o", "json")
+    levels = f"--levels example.com/rack,{HOSTNAME}"
+    assert (code, f"cluster place {levels}` tries it" in text) == (2, True)
+    assert run("place", *asked, *levels.split())[0] == 0
+
+
 @pytest.mark.parametrize(
     ("required", "offer"),
     [
