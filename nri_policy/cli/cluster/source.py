@@ -170,6 +170,9 @@ def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
         if policy := unknown_policy(each):
             yield one_line(f"note: topologyManagerPolicy {quoted(policy)} is unknown ({each.node})")
             break  # one is enough to look at the others
+    if wrong := next((each for each in snapshot.zones if each.too_free), None):
+        what = f"{wrong.too_free} ({wrong.node})"
+        yield one_line(f"note: more is available than allocatable: {what}")
     if given.ignored:
         kinds = ", ".join(f"{number} {kind}" for kind, number in given.ignored.items())
         yield one_line(f"note: not read: {kinds}")

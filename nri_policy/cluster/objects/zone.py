@@ -64,6 +64,15 @@ class NodeZones(Struct, frozen=True):
     policies: tuple[str, ...] = ()  # `topologyPolicies`
     attributes: tuple[tuple[str, str], ...] = ()  # name and value, duplicates kept
 
+    @property
+    def too_free(self) -> str:
+        """The first resource of which a zone has more available than there is, and that zone."""
+        for zone in self.zones:
+            for name, amount in zone.free.items():
+                if amount > zone.total[name]:
+                    return f"{name} of zone {zone.name}"
+        return ""
+
     def without_usage(self) -> NodeZones:
         """Return them with nothing in use; what attributes say of pods is not there, either."""
         zones = tuple(replace(each, free=each.total) for each in self.zones)

@@ -79,6 +79,19 @@ def test_an_unknown_policy_is_noted(tmp_path: Path) -> None:
     assert (code, said in text) == (0, True)
 
 
+def test_a_zone_with_more_available_than_there_is_is_noted(tmp_path: Path) -> None:
+    amounts = {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "99"}
+    report: Any = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}}
+    report["zones"] = [{"name": "node-0", "type": "Node", "resources": [amounts]}]
+    file = write(tmp_path / "zones.json", {"kind": "Node"} | node("a", RACK="r"), report)
+    code, text = run("tree", "--cluster", file, *LEVELS)
+    said = "note: more is available than allocatable: cpu of zone node-0 (a)\n"
+    assert (code, said in text) == (0, True)
+    amounts["available"] = "4"
+    write(tmp_path / "zones.json", {"kind": "Node"} | node("a", RACK="r"), report)
+    assert "allocatable" not in run("tree", "--cluster", file, *LEVELS)[1]
+
+
 @pytest.mark.parametrize(
     ("at", "expected"),
     [("a", {"a": 1000, "b": 2000}), ("gone", {"a": 0, "b": 2000})],
