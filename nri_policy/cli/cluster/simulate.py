@@ -31,7 +31,8 @@ from nri_policy.cluster.objects.files import read_documents
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.cluster.simulation.figures import Figures
-from nri_policy.cluster.simulation.playback import Played, Report, Simulation, Step, read_steps
+from nri_policy.cluster.simulation.playback import Played, Report, Simulation
+from nri_policy.cluster.simulation.steps import Step, read_steps
 from nri_policy.cluster.simulation.synthetic_jobs import make_jobs
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.wording import counted

@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
@@ -21,7 +20,7 @@ from nri_policy.cluster.engine.trial import fold
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
-from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
+from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.group import (
     GroupStatus,
     PlacementGroup,
@@ -34,6 +33,7 @@ from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.workload import add_priority_classes, read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
+from nri_policy.cluster.simulation.steps import Expected, Step
 from nri_policy.cluster.simulation.synthetic_jobs import Job
 from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.units import parse_duration
@@ -41,29 +41,6 @@ from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
 _FIXED = 30.0  # seconds until a node counts as failed under Fixed30s
 _GROUP = "group"  # the kind of one that names none
-
-
-class Expected(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a group is to be like; what is not named may be anything."""
-
-    state: State | None = None
-    message: str | None = None  # a part of it
-    domains: dict[str, int] | None = None  # pods by the last value of the domains above hosts
-
-
-class Step(Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs": "for"}):
-    """One step: exactly one of these, and when."""
-
-    at: str | None = None  # since the start; a step without it comes at once
-    runs: str | None = None  # for how long groups run that are applied
-    kind: str | None = None  # of these groups, in figures
-    apply: list[Any] | None = None
-    delete: list[str] | None = None
-    scale: dict[str, int | dict[str, int]] | None = None  # pods of a group, or by pod set
-    fail: list[str] | None = None
-    recover: list[str] | None = None
-    advance: str | None = None
-    expect: dict[str, Expected] | None = None
 
 
 class GroupState(Struct, frozen=True):
@@ -91,50 +68,6 @@ class Report(Struct, frozen=True):
 
     figures: Figures
     steps: list[Played]
-
-
-_ACTIONS = ("apply", "delete", "scale", "fail", "recover", "advance", "expect")
-
-
-def read_steps(documents: list[object]) -> list[Step]:
-    """Return the steps of a scenario, by time; raises DocumentError."""
-    steps, now = [], 0.0
-    for number, value in enumerate(documents):
-        path = f"step {number + 1}"
-        step = _read_step(value, path)
-        named = [name for name in _ACTIONS if getattr(step, name) is not None]
-        if len(named) != 1:
-            raise DocumentError(path, f"has {len(named)} of {', '.join(_ACTIONS)}")
-        at, _, passed = (
-            0.0 if text is None else _seconds(text, join(path, name))
-            for name, text in (("at", step.at), ("for", step.runs), ("advance", step.advance))
-        )
-        if step.at is not None and at < now:
-            raise DocumentError(
-                join(path, "at"), f"{quoted(step.at)} is over: the steps before take {now:g} s"
-            )
-        now = max(now, at) + passed
-        steps.append(step)
-    return steps
-
-
-def _read_step(value: object, path: str) -> Step:
-    try:
-        return convert(value, Step, path)
-    except DocumentError as error:
-        name = error.path.rpartition(".")[2]
-        if name == "state":
-            error.text += f"; there are: {', '.join(get_args(State))}"
-        elif name in ("at", "for", "advance"):
-            error.text = "is not a duration such as 30s"
-        raise
-
-
-def _seconds(text: str, path: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise DocumentError(path, str(error)) from None
 
 
 class Simulation:
