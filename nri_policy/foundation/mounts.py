@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import posixpath
-import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 _OWN = Path("/proc/self/mountinfo")
-_ESCAPE = re.compile(r"\\([0-7]{3})")
+_ESCAPED = {ord(char): f"\\{ord(char):03o}" for char in " \t\n\\"}
 
-_Place = tuple[str, str]  # the file system's device number, and the path in it
+
+class Mount(NamedTuple):
+    """A mount; texts are as in the table, where some characters are escaped."""
+
+    device: str  # major and minor number of the file system
+    root: str  # the path in it that is mounted
+    rest: str  # of the line: options, and the file system's type and source
+
+
+MountTable = Mapping[str, Mount]  # by mount point, as in the text
+
+
+def read_mounts(text: str) -> MountTable:
+    """Return what the *text* of a mount table says; of two at one point the later hides the other.
+
+    Lines are as in proc_pid_mountinfo(5): id, parent, device, root, mount point, and more.
+    """
+    lines = (line.split(" ", 5) for line in text.split("\n"))
+    return {line[4]: Mount(line[2], line[3], line[5]) for line in lines if len(line) == 6}
+
+
+def find_mount(table: MountTable, path: str) -> tuple[str, Mount | None]:
+    """Return where the innermost mount around a *path* is, and the mount; None for no mount.
+
+    The path is absolute, without links and dots.
+    """
+    at = path
+    while at != "/" and at.translate(_ESCAPED) not in table:
+        at = posixpath.dirname(at)
+    return at, table.get(at.translate(_ESCAPED))
 
 
 def mount_point(path: Path) -> Path:
     """Return the mount point of the file system that *path* is on, for this process."""
-    found = _find(str(path.resolve()), _OWN)
-    return Path(found[0] if found else "/")
+    return Path(find_mount(_table(_OWN), str(path.resolve()))[0])
 
 
 def is_shared(path: Path, host_root: Path) -> bool:
@@ -27,29 +56,22 @@ def is_shared(path: Path, host_root: Path) -> bool:
     if not (host_root / "proc").is_mount():
         return True
     real = str(path.resolve())
-    host, own = _find(real, host_root / "proc/1/mountinfo"), _find(real, _OWN)
-    return host is None or own is None or host[1] == own[1]
+    host, own = (_place(real, _table(each)) for each in (host_root / "proc/1/mountinfo", _OWN))
+    return host is None or own is None or host == own
 
 
-def _find(path: str, table: Path) -> tuple[str, _Place] | None:
-    """Return mount point and place of a *path*; None where there is no table.
-
-    Of two mounts at one point the later one hides the other.
-    """
+def _table(file: Path) -> MountTable:
+    """Return the mount table in a file, nothing where it cannot be read."""
     try:
-        text = table.read_text(errors="surrogateescape")
+        return read_mounts(file.read_text(errors="surrogateescape"))
     except OSError:
+        return {}
+
+
+def _place(path: str, table: MountTable) -> tuple[str, str] | None:
+    """Return the file system's device number and the place of *path* in it; None for no mount."""
+    at, mount = find_mount(table, path)
+    if mount is None:
         return None
-    found = None
-    for line in text.splitlines():
-        # id, parent, device, root, mount point (proc_pid_mountinfo(5))
-        device, root, point = map(_plain, line.split(" ", 5)[2:5])
-        covers = f"{path}/".startswith(f"{point.rstrip('/')}/")
-        if covers and (found is None or len(point) >= len(found[0])):
-            there = posixpath.join(root, posixpath.relpath(path, point))
-            found = point, (device, posixpath.normpath(there))
-    return found
-
-
-def _plain(field: str) -> str:
-    return _ESCAPE.sub(lambda code: chr(int(code[1], 8)), field)
+    within = posixpath.relpath(path, at).translate(_ESCAPED)
+    return mount.device, posixpath.normpath(posixpath.join(mount.root, within))

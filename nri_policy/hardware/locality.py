@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.mounts import MountTable, find_mount, read_mounts
 from nri_policy.hardware.devices import ADDRESS, place_of
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
@@ -31,7 +32,6 @@ _MOST_PLACES = 4096
 _LONGEST_PATH = 4096  # characters; the kernel's PATH_MAX
 _TABLE_LIMIT = 1 << 24  # bytes; a node of 250 pods has about 1 MiB of mounts
 
-_ESCAPED = {ord(char): f"\\{ord(char):03o}" for char in " \t\n\\"}
 _ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 _CONTROLLER = re.compile(r"nvme\d+")
 _NVIDIA_MAJOR = "195"
@@ -215,8 +215,8 @@ def _nvidia_function(tree: Tree, minor: str) -> str | None:
     return None
 
 
-def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
-    """Return device number and the rest of the line by mount point, as the host sees them.
+def _mount_table(tree: Tree) -> MountTable:
+    """Return the mounts, as the host sees them.
 
     Without the right to read the first process's table it is our own: the same where we run beside
     the host's services, and without the host's mounts, so of no harm, in a container.
@@ -225,15 +225,11 @@ def _mount_table(tree: Tree) -> dict[str, tuple[str, str]]:
         with tree.folder(f"proc/{process}") as folder:
             text = folder.text("mountinfo", _TABLE_LIMIT)
         if text:
-            # id, parent, device, root, mount point (proc_pid_mountinfo(5))
-            lines = [line.split(" ", 5) for line in text.split("\n")]
-            return {line[4]: (line[2], line[5]) for line in lines if len(line) == 6}
+            return read_mounts(text)
     return {}
 
 
-def _find_backing(
-    tree: Tree, table: dict[str, tuple[str, str]], path: str, folder: str
-) -> tuple[str, str]:
+def _find_backing(tree: Tree, table: MountTable, path: str, folder: str) -> tuple[str, str]:
     """Return kind and number of the device that *path* is on, by a mount point in *folder*.
 
     There is no number where it is on none. Major number 0 is the kernel's for file systems without
@@ -241,16 +237,13 @@ def _find_backing(
     """
     if len(path) > _LONGEST_PATH:
         return "", ""
-    at = "/" + posixpath.normpath(f"/{path}").lstrip("/")
-    while at != "/" and at.translate(_ESCAPED) not in table:
-        at = posixpath.dirname(at)
-    if posixpath.commonpath((at, folder)) != folder:
+    at, mount = find_mount(table, "/" + posixpath.normpath(f"/{path}").lstrip("/"))
+    if mount is None or posixpath.commonpath((at, folder)) != folder:
         return "", ""
-    number, rest = table.get(at.translate(_ESCAPED), ("0:0", ""))
-    if not number.startswith("0:"):
-        return "block", number
+    if not mount.device.startswith("0:"):
+        return "block", mount.device
     # the file system's type follows the dash
-    return _device_file(tree, path) if " - devtmpfs " in rest else ("", "")
+    return _device_file(tree, path) if " - devtmpfs " in mount.rest else ("", "")
 
 
 def _device_file(tree: Tree, path: str) -> tuple[str, str]:
