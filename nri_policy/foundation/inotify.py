@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Self
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
 WRITES = 0x2  # IN_MODIFY: of a file, or of those in a folder
 # and IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF
 ENTRIES = WRITES | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
@@ -36,13 +38,12 @@ class Inotify:
 
     def __init__(self, changed: Callable[[], None], events: int = WRITES) -> None:
         """Make an instance; OSError where there can be no more."""
-        self._libc = ctypes.CDLL(None, use_errno=True)
         self._changed = changed
         self._events = events
         self._watches: dict[str, int] = {}  # by path
         self._ended: deque[int] = deque()  # watches that the kernel has no more
         self._loop = asyncio.get_running_loop()
-        self._fd = self._checked(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._fd = _checked(_LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._loop.add_reader(self._fd, self._read)
 
     def __enter__(self) -> Self:
@@ -60,13 +61,13 @@ class Inotify:
         ended = {self._ended.popleft() for _ in range(len(self._ended))}
         self._watches = {path: at for path, at in self._watches.items() if at not in ended}
         for path in self._watches.keys() - paths:
-            self._libc.inotify_rm_watch(self._fd, self._watches.pop(path))
+            _LIBC.inotify_rm_watch(self._fd, self._watches.pop(path))
         for path in paths:
             if path in self._watches:
                 continue
-            added = self._libc.inotify_add_watch(self._fd, os.fsencode(path), self._events)
+            added = _LIBC.inotify_add_watch(self._fd, os.fsencode(path), self._events)
             try:
-                self._watches[path] = self._checked(added)
+                self._watches[path] = _checked(added)
             except OSError as error:
                 if error.errno not in _ABSENT:
                     raise
@@ -83,12 +84,6 @@ class Inotify:
         if changed:
             self._changed()
 
-    def _checked(self, result: int) -> int:
-        if result < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        return result
-
 
 def is_local(path: str) -> bool:
     """Return whether only this machine changes what is at *path*, so that all of it is told.
@@ -96,8 +91,14 @@ def is_local(path: str) -> bool:
     Raises OSError.
     """
     buffer = ctypes.create_string_buffer(_STATFS_SIZE)
-    if ctypes.CDLL(None, use_errno=True).statfs(os.fsencode(path), buffer):
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+    _checked(_LIBC.statfs(os.fsencode(path), buffer))
     (kind,) = struct.unpack_from("l", buffer)
     return kind in _LOCAL
+
+
+def _checked(result: int) -> int:
+    """Return what a call of the C library returned, unless that says that it failed: OSError."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
