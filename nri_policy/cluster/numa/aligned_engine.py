@@ -48,6 +48,7 @@ _BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
 MAX_TRIES = 10  # to place a group whose pod sets are in each other's way
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
+_OwnLimits = dict[str | tuple[str, ...], dict[str, int]]  # `Limits` that go on being lowered
 
 
 class AlignedEngine(Engine):
@@ -81,7 +82,7 @@ class AlignedEngine(Engine):
 
         One that is refused for zones has the condition `ZONES_REFUSE`.
         """
-        status = self._place_by_totals(group, failures, more, explain=explain)
+        status = super().place(group, failures, more, explain=explain)
         if not status.assignments or not self._may_refuse():
             return status
         keeps = is_replaced(group, more)
@@ -96,8 +97,8 @@ class AlignedEngine(Engine):
         limits = self._limits_of_group(group)
         found = status
         for _ in range(MAX_TRIES):
-            made = self.with_limits(limits)
-            found = made._place_by_totals(group, failures, more, explain=explain)  # noqa: SLF001 - another engine
+            limited = self.with_limits(limits)
+            found = Engine.place(limited, group, failures, more, explain=explain)
             if not found.assignments:
                 break
             after = self._by_host(replace(group, status=found))
@@ -117,8 +118,7 @@ class AlignedEngine(Engine):
         """
         if status.assignments or status.conditions or not self._may_refuse():
             return status
-        made = self.with_limits(self._limits_of_group(group))
-        found = made._place_by_totals(group, _NOTHING, _NOTHING, explain=True)  # noqa: SLF001 - another engine
+        found = Engine.place(self.with_limits(self._limits_of_group(group)), group)
         if found.message == status.message:
             return status
         return replace(status, message=f"{found.message}; {_BY_ZONES}")
@@ -128,10 +128,10 @@ class AlignedEngine(Engine):
 
         What fills zones now may be these pods, so that zones count as empty.
         """
-        hosts, empty = self._by_host(group), self._empty
+        empty = self._empty
         found = {
-            host: empty.refused(host, hosts[host])
-            for host in (hosts if self._may_refuse() else ())
+            host: empty.refused(host, pods)
+            for host, pods in self._by_host(group).items()
             if host in empty.aligned_hosts()
         }
         return describe(group.status, found, found)
@@ -142,12 +142,12 @@ class AlignedEngine(Engine):
         empty = self._empty
         return {
             name: refused[""].why
-            for host, names in (empty.aligned_hosts().items() if self._may_refuse() else ())
+            for host, names in empty.aligned_hosts().items()
             if (refused := empty.refused(host, [pod]))
             for name in names
         }
 
-    def limits_of(self, unit: Unit) -> dict[str | tuple[str, ...], dict[str, int]]:
+    def limits_of(self, unit: Unit) -> _OwnLimits:
         """Return how many new pods of a unit nodes take that may refuse some for their zones."""
         if not self._may_refuse():
             return {}
@@ -156,17 +156,15 @@ class AlignedEngine(Engine):
             PodsOnHost(each.name, self._request(each.template.spec), None, each.count)
             for each in unit.pod_sets
         )
-        limits: dict[str | tuple[str, ...], dict[str, int]] = {}
+        limits: _OwnLimits = {}
         for pods in (workers, *leader):
             limits[pods.pod_set] = hosts.limits(replace(pods, pod_set=""))
         if leader:
             limits[unit.names] = hosts.limits_beside(leader[0], workers)
         return limits
 
-    def _limits_of_group(
-        self, group: PlacementGroup
-    ) -> dict[str | tuple[str, ...], dict[str, int]]:
-        limits: dict[str | tuple[str, ...], dict[str, int]] = {}
+    def _limits_of_group(self, group: PlacementGroup) -> _OwnLimits:
+        limits: _OwnLimits = {}
         for unit in units(group):
             limits |= self.limits_of(unit)
         return limits
@@ -240,16 +238,6 @@ class AlignedEngine(Engine):
         self._ended.append(pod)
         self._hosts = None
 
-    def _place_by_totals(
-        self,
-        group: PlacementGroup,
-        failures: Mapping[str, int],
-        more: Mapping[str, int],
-        *,
-        explain: bool,
-    ) -> GroupStatus:
-        return super().place(group, failures, more, explain=explain)
-
     def _may_refuse(self) -> bool:
         """Whether a node may refuse a pod for its zones, as far as is known without a look."""
         return bool(self.view.zones or self.view.stale)
@@ -307,7 +295,7 @@ class AlignedEngine(Engine):
 
     def _lower(
         self,
-        limits: dict[str | tuple[str, ...], dict[str, int]],
+        limits: _OwnLimits,
         before: ByHost,
         after: ByHost,
         refused: Mapping[str, Mapping[str, Refused]],
