@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -123,8 +124,8 @@ def measured(count: int) -> dict[str, float]:
     took: dict[str, float] = {}
     for name, request in _GROUPS.items():
         asked = group(256 if request.preferred else 64, request)
-        took[f"{name}{_FIRST}"] = timed(lambda: engine.place(asked), 9, tree.forget)  # noqa: B023
-        took[f"{name}{_ANOTHER}"] = timed(lambda: engine.place(asked), 50)  # noqa: B023
+        took[f"{name}{_FIRST}"] = timed(partial(engine.place, asked), 9, tree.forget)
+        took[f"{name}{_ANOTHER}"] = timed(partial(engine.place, asked), 50)
     kind = engine.kind(POD)
     names = random.Random(1).choices([node.name for node in made], k=1000)
 
@@ -282,7 +283,7 @@ def preemption() -> tuple[tuple[int, float], ...]:
         urgent = msgspec.structs.replace(group(pods, PlacementRequest(required=level)), priority=9)
         gone = victims(engine, urgent)
         assert gone
-        searches.append((len(gone), timed(lambda: victims(engine, urgent), 5)))  # noqa: B023
+        searches.append((len(gone), timed(partial(victims, engine, urgent), 5)))
     return tuple(searches)
 
 
