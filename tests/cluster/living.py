@@ -27,6 +27,7 @@ from tests.cluster.shop import (
     Shop,
 )
 from tests.support.exchanges import MERGE
+from tests.support.zone_reports import zone_report
 
 Object = dict[str, Any]
 
@@ -227,22 +228,7 @@ class Cluster:
 
 
 def _report(node: str, *free: int) -> Object:
-    memory = {"name": "memory", "capacity": "4Gi", "allocatable": "4Gi", "available": "4Gi"}
-    cpu = {"name": "cpu", "capacity": 2, "allocatable": 2}
-    return {
-        "apiVersion": "topology.node.k8s.io/v1alpha2",
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": node},
-        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
-        "zones": [
-            {
-                "name": f"node-{at}",
-                "type": "Node",
-                "resources": [memory, cpu | {"available": each}],
-            }
-            for at, each in enumerate(free)
-        ],
-    }
+    return zone_report(node, *free, cpus=2, memory="4Gi")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from nri_policy.kube.connection import access
 from tests.cluster.control_plane import ControlPlane, require
 from tests.cluster.installation import CONFIGS, KINDS, register
 from tests.support.exchanges import MERGE, NRT
+from tests.support.zone_reports import zone_report
 from tools.kueue import kinds
 
 Object = dict[str, Any]
@@ -58,32 +59,11 @@ def prepare(plane: ControlPlane, folder: Path, *zones: int) -> None:
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     for name in ("a", "b"):
         register(plane, name, capacity=amounts, allocatable=amounts)
-        plane.asked("POST", NRT, report(name, *zones))
-
-
-def report(node: str, *zones: int) -> Object:
-    """What a node that aligns pods says of its zones, of which each has so many CPUs."""
-    return {
-        "apiVersion": "topology.node.k8s.io/v1alpha2",
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": node},
-        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
-        "zones": [
-            {"name": f"node-{at}", "type": "Node", "resources": _resources(cpus)}
-            for at, cpus in enumerate(zones)
-        ],
-    }
+        plane.asked("POST", NRT, zone_report(name, *zones, memory="8Gi"))
 
 
 def _below(folder: Path, name: str) -> str:
     return os.path.relpath(CONFIGS / name, folder.resolve())
-
-
-def _resources(cpus: int) -> list[Object]:
-    return [
-        {"name": name, "capacity": amount, "allocatable": amount, "available": amount}
-        for name, amount in (("cpu", str(cpus)), ("memory", "8Gi"))
-    ]
 
 
 def template(cpus: int) -> Object:

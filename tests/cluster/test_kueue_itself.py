@@ -24,13 +24,13 @@ from tests.cluster.test_kueue import (
     WORKLOADS,
     Object,
     prepare,
-    report,
     service_of,
     template,
     token_of_service,
 )
 from tests.support.exchanges import MERGE, NRT
 from tests.support.ports import free_port
+from tests.support.zone_reports import zone_report
 from tools import kueue
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -165,7 +165,7 @@ async def admit(plane: ControlPlane) -> None:
         await asyncio.to_thread(submit, plane, "wide", 1, 3)
         await until(lambda: writer.answers["Retry"] > 0, "a host has room for it, but no zone")
         assert not is_admitted(plane, "wide")
-        zones = report(other, 4)
+        zones = zone_report(other, 4, memory="8Gi")
         await asyncio.to_thread(plane.asked, "PATCH", f"{NRT}/{other}", zones, content=MERGE)
         await until(lambda: is_admitted(plane, "wide"), "Kueue asks again, and a zone has room")
         name = "kueue/" + workload(plane, "wide")["metadata"]["name"]

@@ -10,28 +10,11 @@ from nri_policy.cluster.numa.promises import CHOSEN_SECONDS
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.zone import read_zones
 from tests.support.placement_world import HOSTS, Play
+from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
 CONTAINERS = [{"name": "c", "resources": {"limits": {"cpu": "2", "memory": "1"}}}]
-
-
-def zones(host: str, *free: int) -> Any:
-    """A report of zones of 2 CPUs, of which so many are free."""
-    memory = {"name": "memory", "capacity": 8, "allocatable": 8, "available": 8}
-    cpu = {"name": "cpu", "capacity": 2, "allocatable": 2}
-    return {
-        "metadata": {"name": host},
-        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}],
-        "zones": [
-            {
-                "name": f"node-{at}",
-                "type": "Node",
-                "resources": [memory, cpu | {"available": each}],
-            }
-            for at, each in enumerate(free)
-        ],
-    }
 
 
 def aligned(settings: Any = None, **free: tuple[int, int]) -> Play:
@@ -44,7 +27,7 @@ def aligned(settings: Any = None, **free: tuple[int, int]) -> Play:
 
 
 def report(play: Play, host: str, *free: int) -> None:
-    play.cluster.set_zones(read_zones(zones(host, *free), ""))
+    play.cluster.set_zones(read_zones(zone_report(host, *free, cpus=2, memory=8), ""))
 
 
 def submit(play: Play, name: str, pods: int, cpu: int = 2, **spec: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import engine_of
+from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec, settings
 
 RACK = "example.com/rack"
@@ -194,21 +196,7 @@ def test_a_budget_that_allows_one_lets_other_pods_go() -> None:
 
 
 def test_a_pod_needs_room_in_a_zone_where_the_node_aligns() -> None:
-    def report(name: str, *free: int) -> Any:
-        attributes = [{"name": "topologyManagerPolicy", "value": "single-numa-node"}]
-        zones = [
-            {
-                "name": f"node-{at}",
-                "type": "Node",
-                "resources": [
-                    {"name": name, "allocatable": 2, "available": amount}
-                    for name, amount in (("cpu", cpus), ("memory", 2))
-                ],
-            }
-            for at, cpus in enumerate(free)
-        ]
-        return {"metadata": {"name": name}, "attributes": attributes, "zones": zones}
-
+    report = partial(zone_report, cpus=2, memory=2)
     guaranteed = pod("p", "a1")
     resources = {"limits": {"cpu": 2, "memory": 1}, "requests": {"cpu": 2, "memory": 1}}
     guaranteed["spec"]["containers"][0]["resources"] = resources

@@ -16,27 +16,17 @@ from nri_policy.cluster.objects.files import Files
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.service.kueue import OF_KUEUE
 from tests.support.cluster_api import ClusterAPI
+from tests.support.zone_reports import zone_report
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.kueue_objects import admission_check, check_state, pod_set, workload
 from tests.unit.cluster.numa.test_extender import replica
 from tests.unit.cluster.written import HOSTNAME, Object, pod_spec
 
 
-def zones_of(name: str, free: int) -> Object:
-    """A node that aligns pods, with one zone."""
-    attributes = [{"name": "topologyManagerPolicy", "value": "single-numa-node"}]
-    resources = [
-        {"name": "cpu", "capacity": 4, "allocatable": 4, "available": free},
-        {"name": "memory", "capacity": "8Gi", "allocatable": "8Gi", "available": "8Gi"},
-    ]
-    zone = {"name": "node-0", "type": "Node", "resources": resources}
-    return {"metadata": {"name": name}, "attributes": attributes, "zones": [zone]}
-
-
 async def prepare(api: ClusterAPI) -> None:
     for name in ("n0", "n1"):
         await api.put("nodes", objects.node(name))
-        await api.put("noderesourcetopologies", zones_of(name, 4))
+        await api.put("noderesourcetopologies", zone_report(name, 4, memory="8Gi"))
     await api.put("admissionchecks", admission_check())
 
 
