@@ -34,7 +34,7 @@ from nri_policy.kube.connection import access
 from nri_policy.kube.events import Events
 from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.pod_objects import PodObjects
-from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
 from nri_policy.nrt.cluster_object import ClusterSink

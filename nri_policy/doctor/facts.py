@@ -34,7 +34,7 @@ from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.kubelet.podresources import SOCKET
+from nri_policy.kubelet.pod_resources import SOCKET
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport

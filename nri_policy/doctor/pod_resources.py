@@ -9,7 +9,7 @@ from typing import TypeVar
 import grpc
 
 from nri_policy.doctor.sockets import probe_socket
-from nri_policy.kubelet.podresources import manages_cpus
+from nri_policy.kubelet.pod_resources import manages_cpus
 from nri_policy.proto.podresources_pb2 import (
     AllocatableResourcesRequest,
     ListPodResourcesRequest,

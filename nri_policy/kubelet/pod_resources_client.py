@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from nri_policy.kubelet.podresources import KubeletError
+from nri_policy.kubelet.errors import KubeletError
 from nri_policy.proto.podresources_pb2 import (
     AllocatableResourcesRequest,
     AllocatableResourcesResponse,

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import NoReturn
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.podresources import Assignments, Device
+from nri_policy.kubelet.pod_resources import Assignments, Device
 
 AGAIN = 60.0  # seconds until the kubelet is asked again
 

@@ -42,7 +42,7 @@ STARTED = {nri_pb2.CONTAINER_RUNNING, nri_pb2.CONTAINER_PAUSED, nri_pb2.CONTAINE
 
 
 class Assignments(Protocol):
-    """Where devices are that the kubelet has assigned; `kubelet.podresources.Assignments`."""
+    """Where devices are that the kubelet has assigned; `kubelet.pod_resources.Assignments`."""
 
     def ask(self, pod: Pod) -> None:
         """Ask for a new pod's devices, without waiting."""

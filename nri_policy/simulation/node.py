@@ -26,7 +26,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.synthetic_devices import write_devices
 from nri_policy.hardware.sysfs import Tree
-from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources

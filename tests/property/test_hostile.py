@@ -28,7 +28,7 @@ from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.hypothetical import Making, parse_wanted
-from nri_policy.kubelet.podresources import _by_pod
+from nri_policy.kubelet.pod_resources import _by_pod
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import METHODS, Service

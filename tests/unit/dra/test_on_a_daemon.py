@@ -15,7 +15,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
-from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.plugin.sources import Sources
 from nri_policy.proto.podresources_pb2 import (
     ClaimResource,

@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.kubelet.stock import AGAIN, Stock
 from tests.support.clock import Steps
 
 from .kubelet import Kubelet, entry, resources, serving
-from .test_podresources import GPU, NIC, pod
+from .test_pod_resources import GPU, NIC, pod
 
 
 class Changes:

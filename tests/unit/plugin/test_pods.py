@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from nri_policy.engine.engine import Engine
-from nri_policy.kubelet.podresources import PATIENCE, Assignments
+from nri_policy.kubelet.pod_resources import PATIENCE, Assignments
 from nri_policy.node import Node
 from nri_policy.plugin.pods import Pods
 from nri_policy.proto import nri_pb2 as pb

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.podresources import Assignments
+from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.plugin.convert import devices_of
 from nri_policy.simulation.device_manager import (

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from nri_policy.foundation import on_demand
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import pod_resources_client
+from nri_policy.kubelet.pod_resources import DEADLINE, PATIENCE, Assignments
 from nri_policy.kubelet.pod_resources_client import BACKOFF, Client
-from nri_policy.kubelet.podresources import DEADLINE, PATIENCE, Assignments
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.proto.podresources_pb2 import DynamicResource, GetPodResourcesResponse
 from nri_policy.workload.pod import Pod

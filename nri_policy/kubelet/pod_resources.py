@@ -37,6 +37,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.on_demand import OnDemand
 from nri_policy.foundation.wording import quoted
+from nri_policy.kubelet.errors import KubeletError
 from nri_policy.workload.pod import Pod
 
 if TYPE_CHECKING:
@@ -55,17 +56,6 @@ PATIENCE = 0.1  # seconds that a request may wait for answers that are on their 
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 
 Device = tuple[str, str]  # resource and id
-
-
-class KubeletError(Exception):
-    """The kubelet does not answer; `code` is gRPC's, as a word."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(f"{code}: {reason}")
-        self.code = code
-        self.reason = reason
-
-
 _Name = tuple[str, str]  # a pod's namespace and name
 _Devices = Mapping[tuple[str, str, str], CPUSet]  # nodes by container, resource and device id
 

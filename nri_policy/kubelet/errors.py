@@ -1,0 +1,10 @@
+"""What can go wrong between the daemon and the kubelet."""
+
+
+class KubeletError(Exception):
+    """The kubelet does not answer; `code` is gRPC's, as a word."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
