@@ -172,11 +172,10 @@ class ChangingNode:
             self.counts[name] += not grant.preemptible
 
     def _judge_changes(self, decision: Decision, sent: dict[str, tuple[CPUSet, CPUSet]]) -> None:
-        for change in decision.changes:
-            request = self._engine.state.placed[change.container_id].request
-            self.counts["squeezed"] += request.shared > 0 and len(change.cpus) < len(
-                sent[change.container_id][0]
-            )
+        for each, change in decision.changes.items():
+            request = self._engine.state.placed[each].request
+            fewer = len(change.cpus) < len(sent[each][0])
+            self.counts["squeezed"] += request.shared > 0 and fewer
 
     def _touched(self, cpus: CPUSet) -> _Counts:
         return tuple(

@@ -124,8 +124,8 @@ class DecisionLog:
             self.refusals.pop(name, None)  # of a resize: it had its place
         if decision.explanation is not None:
             self.refusals.pop(decision.explanation.container, None)
-        for change in decision.changes:
-            self.causes[view.placed[change.container_id].container.full_name] = change.cause
+        for each, change in decision.changes.items():
+            self.causes[view.placed[each].container.full_name] = change.cause
         if isinstance(event, Synchronized | Reconfigured):
             there = view.by_name()
             self.causes = {name: self.causes[name] for name in self.causes if name in there}
@@ -171,14 +171,17 @@ def _fill(message: control_pb2.Decision, decision: Decision, view: NodeView) -> 
         message.mems = str(decision.placement.mems)
     elif decision.container_id is not None and decision.container_id in view.placed:  # it started
         message.container = view.placed[decision.container_id].container.full_name
-    message.changes.extend(_change(each, view) for each in decision.changes)
+    message.changes.extend(
+        _change(view.placed[each].container.full_name, change)
+        for each, change in decision.changes.items()
+    )
     message.released.extend(decision.released)
     message.warnings.extend(decision.warnings)
 
 
-def _change(change: Placement, view: NodeView) -> control_pb2.Change:
+def _change(full_name: str, change: Placement) -> control_pb2.Change:
     return control_pb2.Change(
-        container=view.placed[change.container_id].container.full_name,
+        container=full_name,
         cpus=str(change.cpus),
         mems=str(change.mems),
         cause=change.cause,

@@ -7,15 +7,12 @@ It is told of what differs from what it has. What is returned counts as sent: `S
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import repeat
 
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.quota import NO_QUOTA, quota_of
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import shares_of
-
-_NO_LIMITS: Mapping[str, str] = {}
 
 
 def announce(state: State, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
@@ -38,7 +35,6 @@ def announce(state: State, container_id: str, cause: str, *, with_shares: bool) 
     if quota is not None:
         state.quotas[container_id] = quota
     return Placement(
-        container_id=container_id,
         cpus=cpus,
         mems=mems,
         shares=shares_of(request.milli) if with_shares and cpus else None,
@@ -47,40 +43,44 @@ def announce(state: State, container_id: str, cause: str, *, with_shares: bool) 
     )
 
 
-def announce_all(state: State, container_ids: Iterable[str], cause: str) -> tuple[Placement, ...]:
+def announce_all(state: State, container_ids: Iterable[str], cause: str) -> dict[str, Placement]:
     """Return the updates for those of the containers whose place the runtime does not know."""
-    announced = [announce(state, each, cause, with_shares=False) for each in container_ids]
-    return tuple([placement for placement in announced if placement is not None])
+    return {
+        each: placement
+        for each in container_ids
+        if (placement := announce(state, each, cause, with_shares=False)) is not None
+    }
 
 
-def announce_since(state: State, free: CPUSet, cause: str) -> tuple[Placement, ...]:
+def announce_since(state: State, free: CPUSet, cause: str) -> dict[str, Placement]:
     """Return what other containers must hear now that the free CPUs are no longer *free*.
 
     These share free CPUs that changed, or have moved, if only to another pool or other memory.
     """
-    moved = _announce_moved(state, cause) if state.moved else []
-    return tuple(_announce_sharers(state, free ^ state.supply.free_cpus(), cause) + moved)
+    moved = _announce_moved(state, cause) if state.moved else {}
+    return _announce_sharers(state, free ^ state.supply.free_cpus(), cause) | moved
 
 
-def _announce_moved(state: State, cause: str) -> list[Placement]:
+def _announce_moved(state: State, cause: str) -> dict[str, Placement]:
     """Return the updates for the containers that moved in this event.
 
     Each has the cause that was noted when it moved, or else *cause*.
     """
-    announced = [
-        announce(state, each, why or cause, with_shares=False) for each, why in state.moved.items()
-    ]
-    return [placement for placement in announced if placement is not None]
+    return {
+        each: placement
+        for each, why in state.moved.items()
+        if (placement := announce(state, each, why or cause, with_shares=False)) is not None
+    }
 
 
-def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placement]:
+def _announce_sharers(state: State, changed: CPUSet, cause: str) -> dict[str, Placement]:
     """Return the updates for the containers that share in a pool with *changed* CPUs.
 
     They go by the ids of pools: the order in which pools came into use is not in the journal.
     Every creation calls this, so what a pool's sharers have in common is looked up once, and kept
     for the events to come.
     """
-    placements: list[Placement] = []
+    placements: dict[str, Placement] = {}
     if not changed or not state.layout.settings.pin_cpu:
         return placements
     pools, free = state.layout.tree.pools, state.supply.free_cpus()
@@ -91,15 +91,14 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> list[Placeme
         members = state.sharing[pool]
         known = state.common.get(pool) or _find_common(state, members)
         if known is None:
-            placements += _announce_members(state, members, cpus, cause)
+            placements |= _announce_members(state, members, cpus, cause)
             continue
         if known[0] != cpus:
-            known, sent = (cpus, known[1]), state.sent
-            for each in members:
-                sent[each] = known
+            known = cpus, known[1]
+            alike = Placement(cpus=cpus, mems=known[1], shares=None, cause=cause)
             # what they have in common is the same objects
-            alike = map(repeat, (cpus, known[1], None, cause, None, _NO_LIMITS))
-            placements += map(Placement, members, *alike)
+            state.sent |= dict.fromkeys(members, known)
+            placements |= dict.fromkeys(members, alike)
         state.common[pool] = known
     return placements
 
@@ -124,23 +123,23 @@ def _find_common(
 
 def _announce_members(
     state: State, members: Mapping[str, CPUSet | None], cpus: CPUSet, cause: str
-) -> list[Placement]:
+) -> dict[str, Placement]:
     """Return the updates for the sharers of a pool with *cpus*, who have not all the same."""
-    placements: list[Placement] = []
+    placements: dict[str, Placement] = {}
     sent = state.sent
-    known = now = None  # what the runtime has of the one before, and is to have
+    known = alike = None  # what the runtime has of the one before, and hears of it
+    now = cpus, EMPTY
     for member, mems in members.items():
         before = sent.get(member)
-        if before is not known or now is None or now[1] is not mems:
-            known, now = before, None
+        if before is not known or alike is None or alike.mems is not mems:
+            known, alike = before, None
             if before is not None and before[1] is mems and before[0] != cpus:
                 now = cpus, mems
-        if now is None or member in state.resizing or member in state.quotas:
+                alike = Placement(cpus=cpus, mems=mems, shares=None, cause=cause)
+        if alike is None or member in state.resizing or member in state.quotas:
             if (placement := announce(state, member, cause, with_shares=False)) is not None:
-                placements.append(placement)
+                placements[member] = placement
         else:
             sent[member] = now
-            placements.append(
-                Placement(container_id=member, cpus=cpus, mems=now[1], shares=None, cause=cause)
-            )
+            placements[member] = alike
     return placements

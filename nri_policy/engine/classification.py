@@ -111,12 +111,12 @@ def add_classes(state: State, decision: Decision, classes: Classes) -> Decision:
     )
 
 
-def update_limits(state: State, cause: str, *, everyone: bool = False) -> tuple[Placement, ...]:
+def update_limits(state: State, cause: str, *, everyone: bool = False) -> dict[str, Placement]:
     """Return what the runtime must hear of limits of I/O that are others now.
 
     Of containers in a class of I/O; of *everyone* where new settings may have put others into one.
     """
-    changes = []
+    changes = {}
     settings, equipment = state.layout.settings, state.equipment
     for container_id in [*(state.placed if everyone else state.classes)]:
         before = state.classes.get(container_id) or Classes()
@@ -133,17 +133,10 @@ def update_limits(state: State, cause: str, *, everyone: bool = False) -> tuple[
         limits = limits_to_write(before.limits, classes.limits, equipment)
         if limits and not equipment.no_io_updates:
             cpus, mems = state.sent[container_id]
-            changes.append(
-                Placement(
-                    container_id=container_id,
-                    cpus=cpus,
-                    mems=mems,
-                    shares=None,
-                    cause=cause,
-                    limits=limits,
-                )
+            changes[container_id] = Placement(
+                cpus=cpus, mems=mems, shares=None, cause=cause, limits=limits
             )
-    return tuple(changes)
+    return changes
 
 
 def updatable_limits(classes: Classes | None, equipment: Equipment) -> Mapping[str, str]:
@@ -153,8 +146,7 @@ def updatable_limits(classes: Classes | None, equipment: Equipment) -> Mapping[s
 
 def with_limits(state: State, decision: Decision, cause: str) -> Decision:
     """Return a decision about everybody with what is new of their limits of I/O."""
-    changes = {each.container_id: each for each in decision.changes}
-    for each in update_limits(state, cause, everyone=True):
-        known = changes.get(each.container_id, each)
-        changes[each.container_id] = replace(known, limits=each.limits)
-    return replace(decision, changes=tuple(changes.values()))
+    changes = {**decision.changes}
+    for each, new in update_limits(state, cause, everyone=True).items():
+        changes[each] = replace(changes.get(each, new), limits=new.limits)
+    return replace(decision, changes=changes)

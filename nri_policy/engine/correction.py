@@ -28,7 +28,7 @@ def describe(state: State, event: Described) -> Decision:
     corrected = correct(state, known, cause)
     settle_memory(state, (event.pod_id,))
     changes = announce_since(state, free, cause)
-    return Decision(changes=(*changes, *announce_all(state, corrected, cause)))
+    return Decision(changes=changes | announce_all(state, corrected, cause))
 
 
 def correct(state: State, containers: Iterable[Container], cause: str) -> list[str]:

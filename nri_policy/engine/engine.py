@@ -119,7 +119,7 @@ class Engine:
     def interim_placement(self, container: Container) -> Placement:
         """Return where a container can wait that has to be admitted before it is decided on."""
         _, request, _ = read_admitted(container, self.layout)
-        return interim_placement(self._state, container, request)
+        return interim_placement(self._state, request)
 
     def handle(self, event: Event) -> Decision:  # noqa: C901, PLR0912 - a case for each event
         """Apply *event* and return what to do about it.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from nri_policy.classes import Classes
+from nri_policy.classes import Classes, join_changes
 from nri_policy.engine.explanation import Explanation
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
@@ -70,18 +71,39 @@ class Held(Struct, frozen=True, kw_only=True):
         )
 
 
-# One decision may make hundreds of these. They are in no cycle: the collector need not know them.
-class Placement(Struct, frozen=True, omit_defaults=True, gc=False):
-    """What the runtime is told of one container; None and an empty set mean: leave alone."""
+class Placement(Struct, frozen=True, omit_defaults=True):
+    """What the runtime is told of a container; None and an empty set mean: leave alone.
 
-    container_id: str
+    One decision may change hundreds of containers that share CPUs: they have one of these together.
+    """
+
     cpus: CPUSet
     mems: CPUSet
     shares: int | None  # cgroup cpu.shares; only for the container asked about
     cause: str  # why, for people
     quota: int | None = None  # µs a period, NO_QUOTA for none; None: leave alone
     # what to write to files of its cgroup about I/O; empty: leave alone
-    limits: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = {}
+
+    def after(self, before: Placement) -> Placement:
+        """Return what to tell a container that has not heard of *before* either."""
+        if before.shares is None and before.quota is None and not before.limits:
+            return self
+        return replace(
+            self,
+            shares=before.shares if self.shares is None else self.shares,
+            quota=before.quota if self.quota is None else self.quota,
+            limits=join_changes(before.limits, self.limits) if before.limits else self.limits,
+        )
+
+
+Changes = Mapping[str, Placement]  # by container id
+
+
+def join(first: Changes, then: Changes) -> dict[str, Placement]:
+    """Return what to tell containers for two sets of changes, one after the other."""
+    both = first.keys() & then.keys()
+    return {**first, **then, **{each: then[each].after(first[each]) for each in both}}
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -92,7 +114,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     placement: Placement | None = None
     classes: Classes | None = None  # of the container asked about, if it is in any
     # to other containers: pool by pool, each in order of placement, then to those that have moved
-    changes: tuple[Placement, ...] = ()
+    changes: Changes = {}
     moved: tuple[Moved, ...] = ()  # others, to another pool
     explanation: Explanation | None = None
     released: tuple[str, ...] = ()  # namespace/pod/name of those that gave back what they held

@@ -11,19 +11,17 @@ from nri_policy.engine.choice import plain_grant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY
-from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 
-def interim_placement(state: State, container: Container, request: Request) -> Placement:
-    """Return where *container* can wait for its decision: on CPUs that are nobody's own."""
+def interim_placement(state: State, request: Request) -> Placement:
+    """Return where a container can wait for its decision: on CPUs that are nobody's own."""
     cpus = EMPTY
     if state.layout.settings.pin_cpu:
         top = state.layout.tree.top.id
         grant = replace(plain_grant(request, top, EMPTY), shares=request.sort is Sort.NORMAL)
         cpus = state.cpus(grant, request.hide_hyperthreads)
     return Placement(
-        container_id=container.id,
         cpus=cpus,
         mems=EMPTY,
         shares=None,

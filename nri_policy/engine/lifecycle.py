@@ -72,7 +72,7 @@ def create(state: State, event: Created) -> Decision:
     )
     if corrected:
         told = announce_all(state, corrected, cause)
-        decision = replace(decision, changes=(*decision.changes, *told))
+        decision = replace(decision, changes={**decision.changes, **told})
     return decision if classes is None else add_classes(state, decision, classes)
 
 
@@ -186,11 +186,8 @@ def resend(state: State, container_ids: tuple[str, ...]) -> Decision:
     for each in placed:
         del state.sent[each]
     state.common.clear()
-    changes = [
-        replace(
-            change,
-            limits=updatable_limits(state.classes.get(change.container_id), state.equipment),
-        )
-        for change in announce_all(state, placed, "it had drifted")
-    ]
-    return Decision(changes=tuple(changes))
+    changes = {
+        each: replace(change, limits=updatable_limits(state.classes.get(each), state.equipment))
+        for each, change in announce_all(state, placed, "it had drifted").items()
+    }
+    return Decision(changes=changes)

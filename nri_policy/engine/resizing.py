@@ -12,7 +12,7 @@ from nri_policy.engine.announcement import announce, announce_all, announce_sinc
 from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import Decision, join
 from nri_policy.engine.lifecycle import place_container
 from nri_policy.engine.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.pod_level import settle_memory
@@ -84,7 +84,7 @@ def resize(state: State, event: Resized) -> Decision:
         free = state.supply.free_cpus()
         fit_room(state, container.pod.id, whole)
         less = announce_since(state, free, f"{container.full_name} was resized")
-        decision = replace(decision, changes=(*decision.changes, *less))
+        decision = replace(decision, changes=join(decision.changes, less))
     return decision
 
 
@@ -99,7 +99,7 @@ def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:
     corrected = correct(state, share_amounts(state, pod_id, resources), cause)
     settle_memory(state, (pod_id,))
     changes = announce_since(state, free, cause)
-    return Decision(container_id=pod_id, changes=(*changes, *announce_all(state, corrected, cause)))
+    return Decision(container_id=pod_id, changes=changes | announce_all(state, corrected, cause))
 
 
 def _of_pod(container: Container, amounts: Resources | None) -> Container:
@@ -137,7 +137,8 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
     share_amounts(state, container.pod.id, whole)
     free = state.supply.free_cpus()
     fit_room(state, container.pod.id, whole)
-    decision = replace(decision, changes=(*decision.changes, *announce_since(state, free, note)))
+    later = announce_since(state, free, note)
+    decision = replace(decision, changes=join(decision.changes, later))
     placed = state.placed[container_id]
     if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
         notes = [each for each in before.explanation.notes if each != note]

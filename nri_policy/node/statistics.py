@@ -62,9 +62,9 @@ class Statistics:
             self._count_refusal(event, str(outcome))
             return
         asked = outcome.container_id
-        for change in outcome.changes:
+        for each in outcome.changes:
             self._updates += 1
-            placed = view.placed[change.container_id]
+            placed = view.placed[each]
             before = self.fates.get(placed.container.full_name)
             after = _fate(view, placed)
             self.fates[placed.container.full_name] = after

@@ -8,7 +8,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -165,7 +165,6 @@ class NodeView(Struct, frozen=True, kw_only=True):
             return None
         cpus, mems = self.sent[container_id]
         return Placement(
-            container_id=container_id,
             cpus=cpus,
             mems=mems,
             shares=None,
@@ -173,6 +172,14 @@ class NodeView(Struct, frozen=True, kw_only=True):
             quota=self.quotas.get(container_id),
             limits=updatable_limits(self.classes.get(container_id), self.equipment),
         )
+
+    def placements(self, container_ids: Iterable[str]) -> dict[str, Placement]:
+        """Return the same of those of the containers that hold a grant, by container id."""
+        return {
+            each: placement
+            for each in container_ids
+            if (placement := self.placement(each)) is not None
+        }
 
     def granted_quota(self, container_id: str) -> int | None:
         """Return the CFS quota of one from which we took it, µs a period; None of all others."""

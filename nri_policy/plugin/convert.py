@@ -170,15 +170,15 @@ def _scheduler(scheduler: Scheduler) -> nri_pb2.LinuxScheduler:
     )
 
 
-def update_of(placement: Placement, *, ignore_failure: bool) -> nri_pb2.ContainerUpdate:
+def update_of(
+    container_id: str, placement: Placement, *, ignore_failure: bool
+) -> nri_pb2.ContainerUpdate:
     """Return the update that moves an existing container where *placement* says.
 
     *ignore_failure* for other containers than the one asked about: their failure must not fail its
     request (CRI-O does that, nri.md §4).
     """
-    update = nri_pb2.ContainerUpdate(
-        container_id=placement.container_id, ignore_failure=ignore_failure
-    )
+    update = nri_pb2.ContainerUpdate(container_id=container_id, ignore_failure=ignore_failure)
     _fill(update.linux.resources, placement)
     return update
 

@@ -83,10 +83,11 @@ class Decisions:
         if decision.changes:
             self._update_queue.note(decision.changes)
         if decision.placement is not None and self._update_queue.is_overdue:
-            self._update_queue.note([decision.placement])
+            assert decision.container_id is not None, "the placement is of whom was asked about"
+            self._update_queue.note({decision.container_id: decision.placement})
         self._writing.claim()  # before anybody tells the runtime of all there is
-        for change in decision.changes:
-            self._resources.update(change.container_id)
+        for each in decision.changes:
+            self._resources.update(each)
 
 
 def log_decision(_event: Event, outcome: Outcome, _view: NodeView) -> None:

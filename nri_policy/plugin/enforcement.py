@@ -68,6 +68,7 @@ class Overlap(Struct, frozen=True, kw_only=True):
 class Case:
     """A container that is looked at: what is decided, then what was found and done."""
 
+    container_id: str
     placement: Placement
     cgroup: str
     own: CPUSet  # CPUs that nobody else may use
@@ -181,7 +182,7 @@ class Enforcement:
             try:
                 for case in await self.look():
                     if self._is_overdue(case):
-                        await self._resize_overdue(case.placement.container_id, case.found)
+                        await self._resize_overdue(case.container_id, case.found)
             except Exception:
                 log.exception("enforcement-failed")
 
@@ -276,6 +277,7 @@ class Enforcement:
             return None
         placed, resizing = view.placed[container_id], view.resizing.get(container_id)
         return Case(
+            container_id=container_id,
             placement=placement,
             cgroup=placed.container.cgroup,
             own=placed.grant.own | (resizing.kept if resizing else EMPTY),
@@ -290,7 +292,7 @@ class Enforcement:
 
     def _conclude(self, case: Case) -> None:
         """Take in what was found; have told again what is not in force and should be."""
-        each = case.placement.container_id
+        each = case.container_id
         now = self._node.view.placement(each)
         if now is None or (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
             return  # decided anew: it is told, and looked at again
@@ -304,7 +306,7 @@ class Enforcement:
         phase = self._confirmations.phase(each)
         if case.found is None:
             if phase is Phase.RUNNING and sent.lost:
-                self._again(case.placement, hurry=True)
+                self._again(each, case.placement, hurry=True)
             elif phase is Phase.RUNNING and (late or self._confirmations.has_handled(each)):
                 self._confirm(each)
         elif self._in_force(case):
@@ -312,19 +314,20 @@ class Enforcement:
                 self._ledger.seen(each, replace(cpuset_of(case.found), cpus=case.cpus))
                 self._confirm(each)
         elif phase is Phase.RUNNING and (late or sent.lost):
-            self._again(case.placement, hurry=bool(case.error))
+            self._again(each, case.placement, hurry=bool(case.error))
 
     def _note_written(self, case: Case) -> None:
         """Have the runtime hear of what was written here, and people of what could not be."""
-        name = self._node.view.placed[case.placement.container_id].container.full_name
+        each = case.container_id
+        name = self._node.view.placed[each].container.full_name
         if case.written:
             self._wrote()
             log.info("enforced", extra={"container": name, "cpus": case.cpus})
             if case.lost:
-                self._ledger.unsure(case.placement.container_id)
-            self._ledger.written(case.placement, case.cpus, self._clock.now())
+                self._ledger.unsure(each)
+            self._ledger.written(each, case.placement, case.cpus, self._clock.now())
         elif case.error:
-            self._writing.failed(case.placement.container_id, case.error)
+            self._writing.failed(each, case.error)
 
     def keep_overlaps(self, container_ids: Collection[str]) -> None:
         """Forget the overlaps of all other containers: they have ended."""
@@ -333,14 +336,14 @@ class Enforcement:
 
     def _report(self, case: Case) -> None:
         """Report an overlap, and one that lasts once."""
-        each, placed = case.placement.container_id, self._node.view.placed
+        each, placed = case.container_id, self._node.view.placed
         if case.error:
             if self._overlaps.get(each) == case.overlap:
                 return
             self._overlaps[each] = case.overlap
         self._overlapped(
             Overlap(
-                container=placed[case.placement.container_id].container,
+                container=placed[case.container_id].container,
                 cpus=case.overlap,
                 owners=tuple(
                     each.container.full_name
@@ -353,7 +356,7 @@ class Enforcement:
 
     def _is_overdue(self, case: Case) -> bool:
         """Whether a container's resize should have ended, by all that is known."""
-        each = case.placement.container_id
+        each = case.container_id
         sent = self._confirmations.sent.get(each)
         if sent is None or self._confirmations.phase(each) is not Phase.UPDATING:
             return False
@@ -374,16 +377,15 @@ class Enforcement:
         self._confirmations.confirm(container_id)
         self._tries.pop(container_id, None)
 
-    def _again(self, placement: Placement, *, hurry: bool) -> None:
+    def _again(self, container_id: str, placement: Placement, *, hurry: bool) -> None:
         """Have the runtime told again, but not for ever."""
-        each = placement.container_id
-        name = self._node.view.placed[each].container.full_name
-        self._confirmations.confirm(each)  # what was sent counts no more
-        self._tries[each] = self._tries.get(each, 0) + 1
-        if self._tries[each] < MAX_TRIES:
+        name = self._node.view.placed[container_id].container.full_name
+        self._confirmations.confirm(container_id)  # what was sent counts no more
+        self._tries[container_id] = self._tries.get(container_id, 0) + 1
+        if self._tries[container_id] < MAX_TRIES:
             log.info("sending-again", extra={"container": name, "cpus": placement.cpus})
-            self._update_queue.note([placement], hurry=hurry)
+            self._update_queue.note({container_id: placement}, hurry=hurry)
             return
-        del self._tries[each]
-        self._update_queue.refused[each] = placement
+        del self._tries[container_id]
+        self._update_queue.refused[container_id] = placement
         log.error("not-in-force", extra={"container": name, "cpus": placement.cpus})

@@ -7,12 +7,12 @@ cgroup to be seen hears again where it is to be, if the list may be old.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
-from nri_policy.engine.grant import Placement
+from nri_policy.engine.grant import Changes
 from nri_policy.engine.listing import in_force
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -131,12 +131,10 @@ class Inventory:
         for each in paths:
             ledger.seen(each, cpuset_of(found[each]) if each in found else None)
 
-    def unseen(self) -> Iterator[Placement]:
-        """Yield where those are to be of which only the list says where they are."""
-        for each in self._unseen:
-            placement = self._node.view.placement(each)
-            if placement is not None and (placement.cpus or placement.mems):
-                yield placement
+    def unseen(self) -> Changes:
+        """Return where those are to be of which only the list says where they are."""
+        due = self._node.view.placements(self._unseen)
+        return {each: new for each, new in due.items() if new.cpus or new.mems}
 
     def _correct(
         self,

@@ -25,12 +25,11 @@ def answer_late(parts: Parts, method: str, request: Message) -> Message:
             placement = parts.node.interim_placement(container_of(request.pod, request.container))
             return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
         case nri_pb2.UpdateContainerRequest():
-            held = parts.node.view.placement(request.container.id)
-            own = (
-                []
-                if held is None
-                else [update_of(parts.update_queue.own(held), ignore_failure=False)]
-            )
+            each = request.container.id
+            own = [
+                update_of(each, parts.update_queue.own(each, held), ignore_failure=False)
+                for held in parts.node.view.placements([each]).values()
+            ]
             return nri_pb2.UpdateContainerResponse(update=own)
         case _:
             response: Message = getattr(nri_pb2, f"{method}Response")()

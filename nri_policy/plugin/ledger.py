@@ -10,11 +10,11 @@ undo it. Knows no files, no clock and no pace: `writing`, `enforcement`, `lastin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
-from nri_policy.engine.grant import Placement
+from nri_policy.engine.grant import Changes, Placement
 from nri_policy.engine.listing import parse_cpus
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
@@ -79,17 +79,16 @@ class Ledger:
         """Return what the runtime knows of a container, None if nobody can say."""
         return self._known.get(container_id)
 
-    def created(self, placement: Placement) -> None:
+    def created(self, container_id: str, placement: Placement) -> None:
         """Enter what a container is created with."""
-        self._known[placement.container_id] = Cpuset().overlaid(placement)
-        self._in_force[placement.container_id] = Cpuset().overlaid(placement)
+        self._known[container_id] = Cpuset().overlaid(placement)
+        self._in_force[container_id] = Cpuset().overlaid(placement)
 
-    def told(self, placement: Placement) -> None:
+    def told(self, container_id: str, placement: Placement) -> None:
         """Enter what was sent to the runtime."""
-        each = placement.container_id
-        self._known[each] = self._known.get(each, Cpuset()).overlaid(placement)
-        self._fleeting.pop(each, None)  # the runtime has systemd set it
-        self._note_told(each)
+        self._known[container_id] = self._known.get(container_id, Cpuset()).overlaid(placement)
+        self._fleeting.pop(container_id, None)  # the runtime has systemd set it
+        self._note_told(container_id)
 
     def seen(self, container_id: str, cpuset: Cpuset | None) -> None:
         """Enter what a cgroup was found to have, None if it cannot be seen."""
@@ -100,18 +99,17 @@ class Ledger:
             self._in_force[container_id] = cpuset
             self._visible.add(container_id)
 
-    def written(self, placement: Placement, cpus: CPUSet, now: float) -> None:
+    def written(self, container_id: str, placement: Placement, cpus: CPUSet, now: float) -> None:
         """Enter which CPUs were written for a *placement*, *now* in seconds."""
-        each = placement.container_id
-        before = self._in_force.get(each, Cpuset())
-        self._in_force[each] = Cpuset(cpus=cpus, mems=before.mems)
-        known = self._known.get(each)
-        self._fleeting.setdefault(each)
+        before = self._in_force.get(container_id, Cpuset())
+        self._in_force[container_id] = Cpuset(cpus=cpus, mems=before.mems)
+        known = self._known.get(container_id)
+        self._fleeting.setdefault(container_id)
         self.fresh.set()
         if known is not None and known == known.overlaid(placement) and known.cpus == cpus:
-            self._note_told(each)
+            self._note_told(container_id)
         else:
-            self.owe(each, now)
+            self.owe(container_id, now)
 
     def lasts(self, container_id: str) -> None:
         """Enter that nobody undoes what was written."""
@@ -136,17 +134,18 @@ class Ledger:
         self.some_untold.clear()
         self._fleeting = {each: None for each in self._fleeting if each in found}
 
-    def compare(self, due: Iterable[Placement], now: float) -> None:
+    def compare(self, due: Changes, now: float) -> None:
         """Enter as untold those that are where they are to be, and listed elsewhere.
 
         An earlier daemon wrote them, and may have ended before systemd had heard of it.
         """
-        for each in due:
-            in_force = self._in_force.get(each.container_id)
-            known = self._known.get(each.container_id)
-            if in_force is not None and in_force.has(each) and not (known and known.has(each)):
-                self.owe(each.container_id, now)
-                self._fleeting.setdefault(each.container_id)
+        for each, placement in due.items():
+            in_force, known = self._in_force.get(each), self._known.get(each)
+            if in_force is None or not in_force.has(placement):
+                continue
+            if known is None or not known.has(placement):
+                self.owe(each, now)
+                self._fleeting.setdefault(each)
                 self.fresh.set()
 
     def owe(self, container_id: str, now: float) -> None:

@@ -125,8 +125,8 @@ class PolicyPlugin:
         self._update_queue.only(decision.changes)
         if runtime is not None and runtime.lists_creations:
             self._update_queue.note(self._inventory.unseen())
-        due = (self._node.view.placement(each.id) for each in listed)
-        self._update_queue.ledger.compare(filter(None, due), self._update_queue.clock.now())
+        due = self._node.view.placements(each.id for each in listed)
+        self._update_queue.ledger.compare(due, self._update_queue.clock.now())
         await self._writing.probe(each.id for each in listed)
         self._writing.claim()
         await self._writing.narrow()
@@ -197,9 +197,9 @@ class PolicyPlugin:
             update=self._update_queue.take(container.id, untold=WITH_CREATION, creating=True)
         )
         if decision.placement is not None:
-            own = self._update_queue.own(decision.placement)
+            own = self._update_queue.own(container.id, decision.placement)
             response.adjust.CopyFrom(adjustment_of(own, decision.classes))
-            self._update_queue.note_answer(own, creating=True)
+            self._update_queue.note_answer(container.id, own, creating=True)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
@@ -260,7 +260,8 @@ class PolicyPlugin:
         others = self._update_queue.take(container.id, untold=WITH_CREATION)
         if decision.placement is None:
             return nri_pb2.UpdateContainerResponse(update=others)
-        own = update_of(self._update_queue.own(decision.placement), ignore_failure=False)
+        placement = self._update_queue.own(container.id, decision.placement)
+        own = update_of(container.id, placement, ignore_failure=False)
         response = nri_pb2.UpdateContainerResponse(update=[own, *others])
         self._resizes.note_answer(container.id)
         return response
@@ -318,7 +319,7 @@ class PolicyPlugin:
             Created(container=self._pods.container(pod, container), admitted=True, unheard=True)
         )
         if decision.placement is not None:
-            self._update_queue.note([decision.placement])
+            self._update_queue.note({container.id: decision.placement})
         return decision.placement is not None
 
     async def disconnected(self) -> None:

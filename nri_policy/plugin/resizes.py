@@ -89,7 +89,7 @@ class Resizes:
         """Take note that the answer about a resize is on its way."""
         placement = self._node.view.placement(container_id)
         if placement is not None:
-            self._update_queue.note_answer(placement)
+            self._update_queue.note_answer(container_id, placement)
         if self._confirmations.phase(container_id) is Phase.RUNNING:
             self._confirmations.enter(container_id, Phase.UPDATING)
 
@@ -199,7 +199,7 @@ class Resizes:
         decision = self._decisions.decide(Resized(container_id=container_id, resources=resources))
         if decision.placement is not None:
             self._resources.update(container_id)
-            self._update_queue.note([decision.placement])
+            self._update_queue.note({container_id: decision.placement})
 
     def _doubt(self, container_id: str) -> None:
         self._doubts[container_id] = self._clock.now() + DOUBT

@@ -9,10 +9,9 @@ responses alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import NoReturn
 
-from nri_policy.engine.grant import Placement
+from nri_policy.engine.grant import Changes
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.session import Session
@@ -55,7 +54,7 @@ class Telling:
         silent = self._clock.now() - self._confirmations.latest
         if silent < SILENCE:
             return SILENCE - silent
-        chosen = self._queue.choose(1) if self._may_call(session) else []
+        chosen = self._queue.choose(1) if self._may_call(session) else {}
         if not chosen:  # something is under way
             return SILENCE
         return PAUSE if await self._tell(session, chosen) else RETRY
@@ -68,11 +67,14 @@ class Telling:
             and not self._queue.leaving
         )
 
-    async def _tell(self, session: Session, chosen: Sequence[Placement]) -> bool:
+    async def _tell(self, session: Session, chosen: Changes) -> bool:
         """Tell of these; return whether that worked."""
         self._queue.mark_sent(chosen)  # what is decided meanwhile goes into the answer
         try:
-            await session.update_containers(update_of(each, ignore_failure=True) for each in chosen)
+            await session.update_containers(
+                update_of(each, placement, ignore_failure=True)
+                for each, placement in chosen.items()
+            )
         except (CallRefused, ConnectionError, TimeoutError) as error:
             log.warning("not-sent", extra={"containers": len(chosen), "reason": str(error)})
             self._queue.doubt(chosen)

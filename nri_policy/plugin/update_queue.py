@@ -31,8 +31,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from nri_policy.classes import join_changes
-from nri_policy.engine.grant import Placement
+from nri_policy.engine.grant import Changes, Placement
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node, NodeView
@@ -89,23 +88,15 @@ class UpdateQueue:
         return self.request is not None and self.request.answered
 
     @property
-    def unsent(self) -> Mapping[str, Placement]:
+    def unsent(self) -> Changes:
         """The latest for containers that are not in force and not sent, by container id."""
         return self._unsent
 
-    def note(self, changes: Iterable[Placement], *, hurry: bool = False) -> None:
+    def note(self, changes: Changes, *, hurry: bool = False) -> None:
         """Have containers told of their new placements; in a *hurry* no response is waited for."""
-        for change in changes:
-            each = change.container_id
-            before = self._unsent.get(each)
-            new = self.own(change)
-            if new.shares is None and before is not None:
-                new = replace(new, shares=before.shares)
-            if new.quota is None and before is not None:
-                new = replace(new, quota=before.quota)
-            if before is not None and before.limits:
-                new = replace(new, limits=join_changes(before.limits, new.limits))
-            self._unsent[each] = new
+        for each, change in changes.items():
+            before, new = self._unsent.get(each), self.own(each, change)
+            self._unsent[each] = new if before is None else new.after(before)
             self._tries.pop(each, None)
             self.refused.pop(each, None)
             self.noted.set()
@@ -132,51 +123,52 @@ class UpdateQueue:
         self.claimed.difference_update(container_ids)
         self._set_flags()
 
-    def done(self, changes: Iterable[Placement]) -> None:
+    def done(self, changes: Changes) -> None:
         """Take note that changes are in force, but for those decided anew meanwhile."""
-        for change in changes:
-            if self._unsent.get(change.container_id) is change:
-                del self._unsent[change.container_id]
-                self.claimed.discard(change.container_id)
-                self._tries.pop(change.container_id, None)
+        for each, change in changes.items():
+            if self._unsent.get(each) is change:
+                del self._unsent[each]
+                self.claimed.discard(each)
+                self._tries.pop(each, None)
         self._set_flags()
 
-    def own(self, decided: Placement) -> Placement:
+    def own(self, container_id: str, decided: Placement) -> Placement:
         """Return what a container is to be told that was *decided* to run there."""
         if not self.leaving:
             return decided
-        left = _unmanaged_placement(self._node.view, decided.container_id)
+        left = _unmanaged_placement(self._node.view, container_id)
         return replace(left, shares=decided.shares, limits=decided.limits)
 
-    def only(self, changes: Iterable[Placement]) -> None:
+    def only(self, changes: Changes) -> None:
         """Have nobody else told: the runtime has just said what it has.
 
         It does not say how disks are limited: who was to hear of that still is.
         """
-        still = [
-            replace(now, limits=waiting.limits)
+        still = {
+            each: replace(now, limits=waiting.limits)
             for each, waiting in self._unsent.items()
             if waiting.limits and (now := self._node.view.placement(each)) is not None
-        ]
+        }
         self._unsent.clear()
         self._along.clear()
         self._tries.clear()
         self.claimed.clear()
         self.refused.clear()
         self._responded = -PAUSE
-        self.note([*still, *(each for each in changes if not self._can_wait(each))])
+        self.note(still)
+        self.note({each: new for each, new in changes.items() if not self._can_wait(each, new)})
         if self.leaving:
             self._widen()
 
-    def _can_wait(self, change: Placement) -> bool:
+    def _can_wait(self, container_id: str, change: Placement) -> bool:
         """Have a container told at leisure of which only the quota changes, and return True.
 
         It runs where it is to; and after an upgrade that can be all of a node's owners of CPUs.
         """
-        has = self.ledger.in_force(change.container_id)
+        has = self.ledger.in_force(container_id)
         if change.quota is None or change.limits or has is None or not has.has(change):
             return False
-        self.ledger.owe(change.container_id, self.clock.now())
+        self.ledger.owe(container_id, self.clock.now())
         return True
 
     def take(
@@ -194,27 +186,29 @@ class UpdateQueue:
         self._drop_gone()
         waiting = self._unclaimed()
         if self._after_a_pause():
-            waiting |= {each.container_id: each for each in self.choose(untold, asked)}
+            waiting |= self.choose(untold, asked)
         if not waiting:
             return []
         taken = self._batch(waiting, response=True)
         for each in taken:
             self._unsent.pop(each, None)
-        self.mark_sent(waiting[each] for each in taken)
+        self.mark_sent({each: waiting[each] for each in taken})
         if creating and taken:
             self._along[asked] = (*taken,)
         self._set_flags()
         return [*taken.values()]
 
-    def note_answer(self, placement: Placement, *, creating: bool = False) -> None:
+    def note_answer(
+        self, container_id: str, placement: Placement, *, creating: bool = False
+    ) -> None:
         """Take note that a container's own placement goes with the answer about it."""
         if self.is_overdue:
             return
         if creating:
-            self.ledger.created(placement)
+            self.ledger.created(container_id, placement)
         else:
-            self.ledger.told(placement)
-        self.confirmations.note_answer(placement.container_id, self.clock.now())
+            self.ledger.told(container_id, placement)
+        self.confirmations.note_answer(container_id, self.clock.now())
         self.sent.set()
 
     def note_creation(self, container_id: str) -> None:
@@ -223,12 +217,8 @@ class UpdateQueue:
 
     def note_end(self, container_id: str) -> None:
         """Tell again what went along with a container's creation, if that seems to have failed."""
-        again = (self._node.view.placement(each) for each in self._along.pop(container_id, ()))
-        self.note(
-            placement
-            for placement in again
-            if placement is not None and placement.container_id not in self._unsent
-        )
+        along = self._along.pop(container_id, ())
+        self.note(self._node.view.placements(each for each in along if each not in self._unsent))
 
     async def run(self, session: Session) -> NoReturn:
         """Tell what no response takes along in time."""
@@ -283,7 +273,7 @@ class UpdateQueue:
 
     def _widen(self) -> None:
         view = self._node.view
-        self.note([_unmanaged_placement(view, each) for each in view.placed])
+        self.note({each: _unmanaged_placement(view, each) for each in view.placed})
 
     def _patience(self, session: Session) -> float:
         runtime = session.runtime
@@ -323,7 +313,7 @@ class UpdateQueue:
                 session.reconnect()
                 return False
             failed = {*sent}
-        told = [waiting[each] for each in sent if each not in failed]
+        told = {each: waiting[each] for each in sent if each not in failed}
         self.mark_sent(told)
         for each in failed & sent.keys():
             self._retry_later(each)
@@ -333,14 +323,18 @@ class UpdateQueue:
         self._set_flags()
         return bool(again or len(sent) < len(waiting)) and not failed
 
-    def repeat_overtaken(self, told: Iterable[Placement]) -> bool:
+    def repeat_overtaken(self, told: Changes) -> bool:
         """Have those told again who were decided anew during a call; return whether there are any.
 
         Rule 2: a response may have told them before the call did.
         """
-        due = [(each, self._node.view.placement(each.container_id)) for each in told]
-        now = [(each, self.own(placement)) for each, placement in due if placement is not None]
-        again = [new for old, new in now if (new.cpus, new.mems) != (old.cpus, old.mems)]
+        due = self._node.view.placements(told)
+        now = {each: self.own(each, placement) for each, placement in due.items()}
+        again = {
+            each: new
+            for each, new in now.items()
+            if (new.cpus, new.mems) != (told[each].cpus, told[each].mems)
+        }
         self.note(again, hurry=bool(again))
         return bool(again)
 
@@ -349,7 +343,7 @@ class UpdateQueue:
         due = self._node.view.placement(each)
         if due is None:
             return
-        now = self.own(due)
+        now = self.own(each, due)
         tries = self._tries[each] = self._tries.get(each, 0) + 1
         if tries < MAX_TRIES:
             self._unsent.setdefault(each, now)
@@ -381,26 +375,28 @@ class UpdateQueue:
         """Return what the runtime has to put in force."""
         return {each: new for each, new in self._unsent.items() if each not in self.claimed}
 
-    def choose(self, most: int, asked: str = "") -> list[Placement]:
+    def choose(self, most: int, asked: str = "") -> dict[str, Placement]:
         """Return what the runtime may be told of containers that are right, the most urgent first.
 
         Of none that is *asked* about, or that something else is under way for.
         """
+        view = self._node.view
         due = (
-            self._node.view.placement(each)
+            each
             for each in self.ledger.by_urgency()
             if each != asked
+            and each in view.placed
             and each not in self._unsent
             and each not in self.confirmations.sent
             and self.confirmations.phase(each) is Phase.RUNNING
         )
-        return [*islice(filter(None, due), most)]
+        return view.placements(islice(due, most))
 
-    def doubt(self, sent: Iterable[Placement]) -> None:
+    def doubt(self, sent: Changes) -> None:
         """Take note that nobody knows whether the runtime has heard what it was sent."""
         for each in sent:
-            self.ledger.unsure(each.container_id)
-            self.note([each])
+            self.ledger.unsure(each)
+        self.note(sent)
 
     def _after_a_pause(self) -> bool:
         """Whether a response may tell of those who are right already."""
@@ -416,19 +412,18 @@ class UpdateQueue:
         for each, placement in waiting.items():
             if response and each in self._tries:
                 continue  # a response would not tell us that it failed again
-            update = update_of(placement, ignore_failure=response)
+            update = update_of(each, placement, ignore_failure=response)
             size += update.ByteSize() + _OVERHEAD
             if size > MAX_MESSAGE:
                 break
             batch[each] = update
         return batch
 
-    def mark_sent(self, placements: Iterable[Placement]) -> None:
+    def mark_sent(self, placements: Changes) -> None:
         """Take note of updates that were sent beside what the runtime asked about."""
-        now = self.clock.now()
-        for each in placements:
-            self.ledger.told(each)
-            self.confirmations.mark_sent([each.container_id], now)
+        for each, placement in placements.items():
+            self.ledger.told(each, placement)
+        self.confirmations.mark_sent(placements, self.clock.now())
         self.sent.set()
 
     def _set_flags(self) -> None:
@@ -451,7 +446,6 @@ def _unmanaged_placement(view: NodeView, container_id: str) -> Placement:
     mems = settings.pin_memory and not request.memory_preserve
     nodes = CPUSet(node.id for node in machine.nodes if node.memory)
     return Placement(
-        container_id=container_id,
         cpus=machine.online if cpus else EMPTY,
         mems=nodes if mems else EMPTY,
         shares=None,

@@ -129,7 +129,7 @@ class Writing:
             return
         if not await self._clock.done_within(MAX_START, self._begin()):
             log.warning("cgroups-slow", extra={"containers": len(self._on(own))})
-        failed = [self._queue.unsent[each] for each in self._on(own) - self._queue.claimed]
+        failed = {each: self._queue.unsent[each] for each in self._on(own) - self._queue.claimed}
         self._queue.note(failed, hurry=bool(failed))
 
     def _is_still(self, *, moved: bool) -> bool:
@@ -189,9 +189,9 @@ class Writing:
         """
         if self._cgroups is None:
             return
-        changes = [*self._queue.unsent.values()]
+        changes = {**self._queue.unsent}
         async with self.lock:
-            await self._write([each.container_id for each in changes])
+            await self._write(changes)
         self._queue.note(changes)
 
     async def probe(self, container_ids: Iterable[str]) -> None:
@@ -304,7 +304,7 @@ class Writing:
             paths = {each: placed[each].container.cgroup for each in wanted}
             cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
             done = await asyncio.to_thread(self._cgroups.confine, cpus, change)
-            self._conclude((each, done[paths[each.container_id]]) for each in wanted.values())
+            self._conclude((each, new, done[paths[each]]) for each, new in wanted.items())
             written += sum(each.written for each in done.values())
         if written:
             self._wrote(written, self._clock.now() - began)
@@ -317,19 +317,18 @@ class Writing:
             if each in view.placed and placement is not None and placement.cpus:
                 yield each, placement
 
-    def _conclude(self, outcomes: Iterable[tuple[Placement, Confined]]) -> None:
+    def _conclude(self, outcomes: Iterable[tuple[str, Placement, Confined]]) -> None:
         """Enter what became of containers; what is not done is left for the runtime."""
         placed, now = self._node.view.placed, self._clock.now()
-        done, left = [], []
-        for placement, outcome in outcomes:
-            each = placement.container_id
+        done, left = {}, []
+        for each, placement, outcome in outcomes:
             if each not in placed:  # it has ended meanwhile
                 continue
             if outcome.cpus is None:
                 self._ledger.seen(each, None)
                 left.append(each)
                 continue
-            self._ledger.written(placement, outcome.cpus, now)
+            self._ledger.written(each, placement, outcome.cpus, now)
             if outcome.error:
                 self.failed(each, outcome.error)
                 left.append(each)
@@ -337,6 +336,6 @@ class Writing:
             self._failed.pop(each, None)
             self._proven = True
             if outcome.cpus == placement.cpus:
-                done.append(placement)
+                done[each] = placement
         self._queue.leave_to_runtime(left)
         self._queue.done(done)

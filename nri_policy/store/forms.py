@@ -15,16 +15,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from itertools import groupby
 from typing import Any, get_args
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Classes
 from nri_policy.engine.event import Created, Event, Reconfigured, StoredGrant, Synchronized
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Decision, Grant, Moved, Placement
+from nri_policy.engine.grant import Changes, Decision, Grant, Moved, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.mismatch import json_problem
@@ -56,11 +57,25 @@ class _Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...]
 
 
+class _Placement(Placement, frozen=True, kw_only=True, omit_defaults=True):
+    """A placement with those who are told it."""
+
+    container_id: str
+    others: tuple[str, ...] = ()  # ids of those who are told the same
+
+    @classmethod
+    def of(cls, placement: Placement, container_id: str, *others: str) -> _Placement:
+        return cls(**asdict(placement), container_id=container_id, others=others)
+
+    def read(self) -> Placement:
+        return Placement(**{each: getattr(self, each) for each in Placement.__struct_fields__})
+
+
 class _Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container_id: str | None
     grant: Grant | None
-    placement: Placement | None
-    changes: tuple[Placement, ...]
+    placement: _Placement | None
+    changes: tuple[_Placement, ...]
     warnings: tuple[str, ...]
     refusal: str | None
     explanation: _Explanation | None
@@ -143,11 +158,15 @@ def encode_decision(
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
             notes=explanation.notes,
         )
+    placement = None
+    if decision.placement is not None:
+        assert decision.container_id is not None, "somebody was asked about"
+        placement = _Placement.of(decision.placement, decision.container_id)
     form = _Decision(
         container_id=decision.container_id,
         grant=decision.grant,
-        placement=decision.placement,
-        changes=decision.changes,
+        placement=placement,
+        changes=_group(decision.changes),
         warnings=decision.warnings,
         refusal=refusal,
         explanation=why,
@@ -222,14 +241,30 @@ def decode_decision(
     decision = Decision(
         container_id=form.container_id,
         grant=form.grant,
-        placement=form.placement,
+        placement=None if form.placement is None else form.placement.read(),
         classes=form.classes,
-        changes=form.changes,
+        changes=_ungroup(form.changes),
         moved=form.moved,
         explanation=explanation,
         warnings=form.warnings,
     )
     return decision, form.refusal
+
+
+def _group(changes: Changes) -> tuple[_Placement, ...]:
+    """Return *changes* with one entry for all of a row that are told the same."""
+    alike = groupby(changes, changes.__getitem__)
+    return tuple([_Placement.of(placement, *ids) for placement, ids in alike])
+
+
+def _ungroup(forms: tuple[_Placement, ...]) -> Changes:
+    """Return the changes of *forms*; earlier versions could have two entries for a container."""
+    changes: dict[str, Placement] = {}
+    for form in forms:
+        placement = form.read()
+        for each in (form.container_id, *form.others):
+            changes[each] = placement.after(changes[each]) if each in changes else placement
+    return changes
 
 
 def _trim_request(request: Request) -> Request:

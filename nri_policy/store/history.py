@@ -173,16 +173,16 @@ def _changes_of(
                 continue  # it was refused: nothing has changed
             case _:
                 pass
-        for change in record.decision.changes:
-            if change.container_id == container_id and len(changes) < MOST_CHANGES:
-                changes.append(
-                    ChangeReport(
-                        time=format_time(record.time),
-                        cause=change.cause,
-                        cpus=change.cpus,
-                        mems=change.mems,
-                    )
+        change = record.decision.changes.get(container_id)
+        if change is not None:
+            changes.append(
+                ChangeReport(
+                    time=format_time(record.time),
+                    cause=change.cause,
+                    cpus=change.cpus,
+                    mems=change.mems,
                 )
+            )
         if isinstance(record.event, Created) and record.event.container.id == container_id:
             break
         if len(changes) == MOST_CHANGES:
@@ -267,16 +267,18 @@ def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
         pool=None if explanation is None else explanation.pool_name,
         cpus=None if placement is None else placement.cpus,
         mems=None if placement is None else placement.mems,
-        changes=tuple(_change(each, names) for each in decision.changes),
+        changes=tuple(
+            _change(each, names.get(each), change) for each, change in decision.changes.items()
+        ),
         warnings=decision.warnings,
     )
 
 
-def _change(change: Placement, names: Mapping[str, str]) -> JournalChange:
+def _change(container_id: str, full_name: str | None, change: Placement) -> JournalChange:
     return JournalChange(
-        container_id=change.container_id,
+        container_id=container_id,
         cpus=change.cpus,
         mems=change.mems,
         cause=change.cause,
-        container=names.get(change.container_id),
+        container=full_name,
     )

@@ -188,7 +188,7 @@ def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
         "refusal": (record.refusal, refusal),
         "grant": (then.grant, decision.grant),
         "placement": (then.placement, decision.placement),
-        "changes": (then.changes, decision.changes),
+        "changes": ([*then.changes.items()], [*decision.changes.items()]),
         "warnings": (then.warnings, decision.warnings),
         "classes": (then.classes, decision.classes),
     }

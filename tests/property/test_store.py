@@ -33,7 +33,7 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.grant import Decision, Grant
+from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.layout import layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.supply import Table
@@ -104,7 +104,16 @@ def decisions() -> st.SearchStrategy[Decision]:
         pulls=st.none() | st.lists(pulls, max_size=3).map(tuple),
         notes=st.lists(st.text(), max_size=2).map(tuple),
     )
-    return st.builds(Decision, explanation=st.none() | explanations)
+    limits = st.dictionaries(st.text(), st.text(), max_size=2)
+    placements = st.builds(Placement, quota=st.none() | st.integers(-1, 9), limits=limits)
+    few = st.lists(placements, min_size=1, max_size=3)
+    return st.builds(
+        Decision,
+        container_id=st.text(),
+        placement=st.none() | placements,
+        changes=few.flatmap(lambda alike: st.dictionaries(st.text(), st.sampled_from(alike))),
+        explanation=st.none() | explanations,
+    )
 
 
 @given(events)
@@ -129,7 +138,9 @@ def test_an_event_is_read_as_it_was(event: Event) -> None:
 @given(decisions(), st.none() | st.text())
 def test_a_decision_is_read_as_it_was(decision: Decision, refusal: str | None) -> None:
     text = forms.encode_decision(decision, refusal, decision.explanation)
-    assert forms.decode_decision(text, None, LAYOUT) == (decision, refusal)
+    again = forms.decode_decision(text, None, LAYOUT)
+    assert again == (decision, refusal)
+    assert [*again[0].changes] == [*decision.changes], "in the same order"
 
 
 @given(grants)

@@ -34,23 +34,23 @@ class Runtime:
     def apply(self, decision: Decision) -> None:
         """Apply a decision; every change must change something, and not who was asked about."""
         if decision.placement is not None:
-            self._set(decision.placement)
+            assert decision.container_id is not None
+            self._set(decision.container_id, decision.placement)
         self.moved = []
-        for change in decision.changes:
-            each = change.container_id
+        for each, change in decision.changes.items():
             told = self.cpus.get(each), self.mems.get(each), self.quotas.get(each)
             now = change.cpus, change.mems, told[2] if change.quota is None else change.quota
             assert told != now, f"{change} changes nothing"
             assert each != decision.container_id
             if told[:2] != now[:2]:
                 self.moved.append(each)
-            self._set(change)
+            self._set(each, change)
 
-    def _set(self, placement: Placement) -> None:
-        self.cpus[placement.container_id] = placement.cpus
-        self.mems[placement.container_id] = placement.mems
+    def _set(self, container_id: str, placement: Placement) -> None:
+        self.cpus[container_id] = placement.cpus
+        self.mems[container_id] = placement.mems
         if placement.quota is not None:
-            self.quotas[placement.container_id] = placement.quota
+            self.quotas[container_id] = placement.quota
 
     def forget(self, container_id: str) -> None:
         """The container is gone."""

@@ -90,7 +90,7 @@ class EngineDriver:
         """Return the CPUs of the others that the last decision moved, by container id."""
         moved = self.runtime.moved
         changes = self.decision.changes
-        return {each.container_id: str(each.cpus) for each in changes if each.container_id in moved}
+        return {each: str(change.cpus) for each, change in changes.items() if each in moved}
 
     def free(self) -> CPUSet:
         """Return the sharable CPUs that are no one's own."""

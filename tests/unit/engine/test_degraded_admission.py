@@ -131,7 +131,7 @@ def test_it_gets_its_due_when_everything_is_looked_at_again() -> None:
     driver.create(first)
     late = nodes.container(4000)
     admit(driver, late)
-    assert driver.reconfigure().changes == (), "settings are not refused for it"
+    assert driver.reconfigure().changes == {}, "settings are not refused for it"
     held = {late.id: view_of(driver.engine).to_store(late.id)}
     running = nodes.running(late, driver.runtime.cpus[late.id], driver.runtime.mems[late.id])
     driver.stop(first)

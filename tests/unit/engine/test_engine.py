@@ -665,7 +665,7 @@ def test_settings_that_only_steer_new_choices_move_no_one() -> None:
         {"preferIsolatedCPUs": True},
     ):
         decision = driver.reconfigure(**spec)
-        assert decision.changes == ()
+        assert decision.changes == {}
         assert {each.id: driver.grant(each) for each in (second, shared, mixed)} == held
 
 
@@ -764,7 +764,7 @@ def test_who_loses_a_cpu_gets_another_and_the_rest_stay() -> None:
     decision = driver.reconfigure(machine=offline(nodes.SMALL, "5"))
     assert driver.cpus(second) == "8-9"
     assert driver.cpus(first) == "4,6"
-    assert decision.changes[0].container_id == first.id
+    assert next(iter(decision.changes)) == first.id
     assert set(driver.changed()) == {first.id}
     driver.reconfigure(machine=nodes.machine())
     assert (driver.cpus(first), driver.cpus(second)) == ("4,6", "8-9")
@@ -797,8 +797,8 @@ def test_repeated_settings_change_nothing() -> None:
     driver = life_of(2000, 500, 1500, 3000)
     for each in (nodes.best_effort(), nodes.container(100, 200), system(2000)):
         driver.create(each)
-    assert driver.reconfigure().changes == ()
-    assert driver.engine.handle(Reconfigured()).changes == ()
+    assert driver.reconfigure().changes == {}
+    assert driver.engine.handle(Reconfigured()).changes == {}
 
 
 def test_settings_with_another_reading_of_the_machine_can_be_refused() -> None:
@@ -823,8 +823,8 @@ def test_who_drifted_is_told_again_what_was_decided_and_nothing_else_changes() -
     for drifted in (own, guest):
         driver.runtime.forget(drifted)
     driver.handle(Drifted(container_ids=(own, "gone", guest)))
-    assert [change.container_id for change in driver.decision.changes] == [own, guest]
-    assert {change.cause for change in driver.decision.changes} == {"it had drifted"}
+    assert [*driver.decision.changes] == [own, guest]
+    assert {change.cause for change in driver.decision.changes.values()} == {"it had drifted"}
     assert driver.engine.state.snapshot() == before
     assert shared not in driver.changed()
     bookkeeping.check(driver.engine, driver.runtime)
@@ -897,7 +897,8 @@ def test_engines_agree_to_the_letter() -> None:
                 container, pod=replace(container.pod, id=f"p{number}", name=f"p{number}")
             )
             decision = engine.handle(Created(container=container))
-            decisions[-1].append((decision.grant, decision.placement, decision.changes))
+            changes = [*decision.changes.items()]
+            decisions[-1].append((decision.grant, decision.placement, changes))
     assert decisions[0] == decisions[1]
 
 

@@ -57,7 +57,7 @@ def test_a_sharer_moves_up_so_that_exclusive_cpus_lie_on_one_package() -> None:
     assert notes(driver, large) == (
         f"its CPUs are closer together because {far.full_name} moved to a wider pool",
     )
-    causes = {each.container_id: each.cause for each in driver.decision.changes}
+    causes = {each: change.cause for each, change in driver.decision.changes.items()}
     assert causes == {far.id: notes(driver, far)[0]}
 
 

@@ -130,7 +130,7 @@ def test_new_settings_take_the_quota_away_and_bring_it_back() -> None:
     driver.reconfigure(exclusiveQuota="keep")
     assert driver.runtime.quotas == {own.id: 200_000}
     assert driver.changed() == {}
-    assert driver.reconfigure(exclusiveQuota="keep").changes == ()
+    assert driver.reconfigure(exclusiveQuota="keep").changes == {}
     driver.reconfigure(exclusiveQuota="none")
     assert driver.runtime.quotas == {own.id: NO_QUOTA}
 
@@ -139,7 +139,7 @@ def test_who_is_told_again_where_to_run_hears_of_that_alone() -> None:
     """Only so can its cgroup be written without the runtime."""
     driver, container = EngineDriver(), nodes.container(2000)
     driver.create(container)
-    (change,) = driver.engine.handle(Drifted(container_ids=(container.id,))).changes
+    (change,) = driver.engine.handle(Drifted(container_ids=(container.id,))).changes.values()
     assert change.quota is None
     placement = view_of(driver.engine).placement(container.id)
     assert placement is not None
@@ -153,8 +153,8 @@ def test_no_quota_in_the_list_is_the_one_that_was_granted() -> None:
     event = Synchronized(
         containers=(listed(driver, container, NO_QUOTA),), held=stored(driver, container)
     )
-    assert after.handle(event).changes == ()
-    assert after.handle(event).changes == (), "nor when it connects again"
+    assert after.handle(event).changes == {}
+    assert after.handle(event).changes == {}, "nor when it connects again"
     known = after.state.placed[container.id].container
     assert (known.resources.cpu_quota, known.resized) == (200_000, False)
 
@@ -166,7 +166,7 @@ def test_who_runs_with_a_quota_loses_it_at_the_start(*, known: bool) -> None:
     after = Engine(driver.engine.layout.machine, driver.engine.layout.settings)
     held = stored(driver, container) if known else {}
     event = Synchronized(containers=(listed(driver, container, 200_000),), held=held)
-    (change,) = after.handle(event).changes
+    (change,) = after.handle(event).changes.values()
     assert change.quota == NO_QUOTA
 
 
@@ -179,7 +179,7 @@ def test_who_runs_without_one_gets_it_back_if_it_is_to_keep_it(*, known: bool) -
     after = Engine(driver.engine.layout.machine, settings)
     held = stored(driver, container) if known else {}
     event = Synchronized(containers=(listed(driver, container, NO_QUOTA),), held=held)
-    (change,) = after.handle(event).changes
+    (change,) = after.handle(event).changes.values()
     assert change.quota == 200_000
 
 
@@ -191,7 +191,7 @@ def test_a_resize_that_was_missed_is_taken_in_by_its_quota() -> None:
     event = Synchronized(
         containers=(listed(driver, grown, 300_000),), held=stored(driver, container)
     )
-    (change,) = after.handle(event).changes
+    (change,) = after.handle(event).changes.values()
     assert (len(change.cpus), change.quota) == (3, NO_QUOTA)
 
 

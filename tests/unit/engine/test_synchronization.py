@@ -351,7 +351,7 @@ def test_who_left_and_who_came_meanwhile_is_named(*, killed: bool) -> None:
             containers=(at(shared, "6-7", "0"), at(came, "0-7", "0")), held=held if killed else {}
         )
     )
-    (cause,) = {each.cause for each in decision.changes if each.container_id == shared.id}
+    cause = decision.changes[shared.id].cause
     names = sorted(each.full_name for each in gone)
     assert f"{', '.join(names[:3])} and 2 more stopped meanwhile" in cause
     assert f"; {came.full_name} came meanwhile" in cause
@@ -429,7 +429,7 @@ def test_a_bad_annotation_is_none_in_who_runs_already() -> None:
     driver.engine = Engine(nodes.machine(), nodes.settings())
     driver.handle(Synchronized(containers=(at(bad, "1", "0"),), held=held))
     assert str(driver.grant(bad).exclusive) == "1", "and again in the next life"
-    assert driver.reconfigure().changes == ()
+    assert driver.reconfigure().changes == {}
 
 
 def test_hidden_threads_are_the_containers_again() -> None:

@@ -42,11 +42,13 @@ class Files:
 
 
 def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Case:
-    placement = Placement(
-        container_id=cgroup, cpus=CPUSet.parse(wanted), mems=EMPTY, shares=None, cause=""
-    )
     return Case(
-        placement=placement, cgroup=cgroup, own=CPUSet.parse(own), lost=lost, settled=not lost
+        container_id=cgroup,
+        placement=Placement(cpus=CPUSet.parse(wanted), mems=EMPTY, shares=None, cause=""),
+        cgroup=cgroup,
+        own=CPUSet.parse(own),
+        lost=lost,
+        settled=not lost,
     )
 
 

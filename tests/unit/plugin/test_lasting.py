@@ -61,7 +61,7 @@ async def written(it: Served) -> None:
     shared = it.runtime.container("shared/main")
     (change,) = [it.daemon.node.view.placement(shared.id)]
     assert change is not None
-    queue.ledger.written(change, shared.cpus, 1.0)
+    queue.ledger.written(shared.id, change, shared.cpus, 1.0)
 
 
 async def test_systemd_keeps_what_was_written_while_nobody_else_writes(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ async def test_what_systemd_does_not_keep_holds_up_nobody_else(
         shared = it.runtime.container("shared/main")
         change = it.daemon.node.view.placement(shared.id)
         assert change is not None
-        ledger.written(change, shared.cpus, 2.0)
+        ledger.written(shared.id, change, shared.cpus, 2.0)
         while ledger.fleeting:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
         running.cancel()

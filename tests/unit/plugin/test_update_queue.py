@@ -69,13 +69,17 @@ class Scene:
             return self.placement(number)
         return placement
 
+    def change(self, number: int, cpus: str = "") -> dict[str, Placement]:
+        """Return the same as a change of that container."""
+        return {self.ids[number]: self.placement(number, cpus)}
+
     def handle(self, event: Event) -> None:
         """Have something happen."""
         self.engine.handle(event)
         self.node.view = view_of(self.engine)
 
     def note(self, *numbers: int) -> None:
-        self.update_queue.note([self.placement(number) for number in numbers])
+        self.update_queue.note({self.ids[number]: self.placement(number) for number in numbers})
 
     async def wait(self, seconds: float) -> None:
         """Let *seconds* pass once the telling waits, and for no answer to a call."""
@@ -140,7 +144,7 @@ async def test_who_is_where_it_is_to_be_hears_of_another_quota_at_leisure(tmp_pa
         change = replace(it.placement(0), quota=NO_QUOTA)
         in_force = {it.ids[0]: Cpuset(cpus=change.cpus, mems=change.mems)}
         it.update_queue.ledger.restart({}, in_force)
-        it.update_queue.only([change])
+        it.update_queue.only({it.ids[0]: change})
         assert it.update_queue.unsent == {}
         assert it.update_queue.ledger.some_untold.is_set()
 
@@ -150,7 +154,7 @@ async def test_the_answer_about_a_resize_tells_of_the_container_itself(tmp_path:
     async with scene(tmp_path) as it:
         ledger, placement = it.update_queue.ledger, it.placement(0)
         ledger.owe(it.ids[0], 0.0)
-        it.update_queue.note_answer(placement)
+        it.update_queue.note_answer(it.ids[0], placement)
         assert not ledger.untold
         known = ledger.known(it.ids[0])
         assert known is not None
@@ -231,7 +235,7 @@ async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: 
         it.note(0, 1)
         await it.wait(PATIENCE)
         request, _ = await it.call()
-        it.update_queue.note([it.placement(0, "8-11")])
+        it.update_queue.note(it.change(0, "8-11"))
         (overtaking,) = (u for u in it.update_queue.take() if u.container_id == it.ids[0])
         it.peer.respond(request)
         request, (again,) = await it.call()
@@ -302,7 +306,7 @@ async def test_more_than_fits_into_a_message_goes_into_several(
 ) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
-        size = update_of(it.placement(0), ignore_failure=True).ByteSize()
+        size = update_of(it.ids[0], it.placement(0), ignore_failure=True).ByteSize()
         monkeypatch.setattr(update_queue_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
         await it.wait(PATIENCE)
         request, updates = await it.call()
@@ -329,7 +333,10 @@ async def test_500_containers_are_one_message(tmp_path: Path) -> None:
             it.handle(Created(container=container))
             it.ids.append(container.id)
         it.update_queue.note(
-            replace(it.placement(number), cpus=CPUSet.parse(cpus)) for number in range(400)
+            {
+                it.ids[number]: replace(it.placement(number), cpus=CPUSet.parse(cpus))
+                for number in range(400)
+            }
         )
         it.note(*range(400, 500))
         await it.wait(PATIENCE)
@@ -365,12 +372,12 @@ async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path:
     """Which came last, the call or the response that went there, only the runtime knows."""
     async with scene(tmp_path) as it:
         before = it.placement(0)
-        it.update_queue.note([before])
+        it.note(0)
         await it.wait(PATIENCE)
         request, _ = await it.call()
-        it.update_queue.note([it.placement(0, "8-11")])
+        it.update_queue.note(it.change(0, "8-11"))
         assert len(it.update_queue.take()) == 1
-        it.update_queue.note([it.placement(0, str(before.cpus))])
+        it.update_queue.note(it.change(0, str(before.cpus)))
         it.peer.respond(request)
         await it.wait(PATIENCE)
         request, (again,) = await it.call()
@@ -381,8 +388,8 @@ async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path:
 
 async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        it.update_queue.note([replace(it.placement(0), shares=77)])
-        it.update_queue.note([it.placement(0, "8-11")])
+        it.update_queue.note({it.ids[0]: replace(it.placement(0), shares=77)})
+        it.update_queue.note(it.change(0, "8-11"))
         (update,) = it.update_queue.take()
         assert update.linux.resources.cpu.shares.value == 77
         assert update.linux.resources.cpu.cpus == "8-11"
@@ -411,7 +418,7 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
     running = asyncio.create_task(update_queue.run(session), name="update queue")
     placement = node.view.placement(container.id)
     assert placement is not None
-    update_queue.note([placement])
+    update_queue.note({container.id: placement})
     for _ in range(3):
         await until(lambda: bool(time.sleepers))
         time.advance(PATIENCE)
@@ -431,9 +438,9 @@ async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
             assert update.linux.resources.cpu.cpus == "0-15"
             assert update.linux.resources.cpu.mems == "0-3"
         # from now on nobody is told anything else, whatever is decided
-        it.update_queue.note([it.placement(0, "8-11")])
+        it.update_queue.note(it.change(0, "8-11"))
         assert {u.linux.resources.cpu.cpus for u in it.update_queue.take()} == {"0-15"}
-        it.update_queue.only([it.placement(1, "8-11")])
+        it.update_queue.only(it.change(1, "8-11"))
         assert [u.linux.resources.cpu.cpus for u in it.update_queue.take()] == ["0-15"] * 3
         it.peer.respond(request)
         await until(lambda: leaving in it.time.sleepers)

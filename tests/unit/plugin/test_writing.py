@@ -294,7 +294,7 @@ async def test_what_changes_memory_or_shares_is_left_to_the_runtime(tmp_path: Pa
         has = queue.ledger.in_force(shared.id)
         assert has is not None
         queue.ledger.seen(shared.id, type(has)(cpus=has.cpus, mems=CPUSet([1])))
-        queue.note([placement])
+        queue.note({shared.id: placement})
         await it.daemon.parts.writing.settle()
         assert not queue.claimed
         assert cgroups.batches == []

@@ -10,11 +10,14 @@ from base64 import b64decode
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import Decision, Placement
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.supply import Column, Table
 from nri_policy.report import explanation_report
 from nri_policy.store.compaction import compact
@@ -202,6 +205,25 @@ def test_an_outcome_that_has_another_name_now_is_read() -> None:
         assert decision.explanation == kept
     with pytest.raises(ValueError, match="unknown"):
         decode_decision(form.replace(b"kept its place", b"unknown"), None, layout)
+
+
+def test_changes_that_were_stored_one_by_one_are_read() -> None:
+    """As they were before those who are told the same were stored together."""
+    alike = Placement(cpus=CPUSet([1, 2]), mems=CPUSet([0]), shares=None, cause="x was placed")
+    changes = dict.fromkeys(("a", "b"), alike) | {"c": replace(alike, cpus=CPUSet([3]))}
+    decided = Decision(container_id="x", placement=alike, changes=changes)
+    layout = nodes.engine().layout
+    form = encode_decision(decided, None, None)
+    assert form.count(b"x was placed") == 3, "once for the first two"
+    rows = msgspec.json.decode(form)
+    together = rows["changes"][0]
+    assert together.pop("others") == ["b"]
+    twice = {**together, "cpus": "5", "quota": 7}  # one could be told of twice in one decision
+    rows["changes"][:1] = [twice, together, {**together, "container_id": "b"}]
+    earlier, _ = decode_decision(msgspec.json.encode(rows), None, layout)
+    expected = {**changes, "a": replace(alike, quota=7)}
+    assert earlier == replace(decided, changes=expected)
+    assert [*earlier.changes] == ["a", "b", "c"]
 
 
 def test_columns_that_the_first_version_did_not_have_are_zero() -> None:

@@ -443,7 +443,7 @@ def test_a_resize_outlives_the_annotation_with_the_old_amounts(tmp_path: Path) -
     again = Engine(nodes.machine(), nodes.settings())
     decision = again.handle(Synchronized(containers=(listed,), held=held))
     assert again.state.placed[container.id].grant == grant
-    assert decision.changes == ()
+    assert decision.changes == {}
 
 
 def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: Path) -> None:
