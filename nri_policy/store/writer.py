@@ -49,8 +49,8 @@ class Writer:
     def __init__(self, connection: sqlite3.Connection, found: StoreContents) -> None:
         """Take the database and the grants that are in it."""
         self._connection = connection
-        self._stored = {*found.grants}  # ids of the containers in the database
-        self._mark: object = None  # of the grants there; None: they are to be written anew
+        self._stored = {**found.grants}  # by container id, as in the database
+        self._mark: object = None  # of the grants there; None: all are compared
         self._cold: Mapping[str, float | None] = {}  # as in the view that was written
         self._layout: Layout | None = None
         self._layout_id = 0
@@ -83,18 +83,19 @@ class Writer:
         """Return the grants that are others than in the database, None for one that is no more."""
         changed = view.changed_since(self._mark)
         if changed is None:
-            changed = self._stored.union(view.holders)
+            changed = {*self._stored, *view.holders}
         if view.cold != self._cold:
             changed = {*changed, *dict(view.cold.items() ^ self._cold.items())}
             self._cold = view.cold
         held: dict[str, StoredGrant | None] = {}
         for each in changed:
             if each in view.placed or each in view.rooms or each in view.claims:
-                held[each] = view.to_store(each)
-                self._stored.add(each)
+                grant = view.to_store(each)
+                if self._stored.get(each) != grant:
+                    held[each] = self._stored[each] = grant
             elif each in self._stored:
                 held[each] = None
-                self._stored.remove(each)
+                del self._stored[each]
         self._mark = view.touched.mark
         holders = len(view.placed) + len(view.rooms) + len(view.claims)
         assert len(self._stored) == holders, "the database has whom the node has"

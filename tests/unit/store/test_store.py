@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -66,13 +67,27 @@ def test_a_writer_that_is_wrong_about_the_database_reads_it_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, engine = stores.started(tmp_path)
+    container = nodes.container(1000)
+    stores.commit(store, engine, Created(container=container))
     assert store._writer is not None
-    store._writer._stored.add("nobody")
+    store._writer._stored["nobody"] = store._writer._stored[container.id]
     with pytest.raises(StoreError, match="the database has whom the node has"):
         stores.commit(store, engine, Created(container=nodes.container(1000)))
     stores.commit(store, engine, Created(container=nodes.container(500)), now=RETRY_AFTER)
     assert stores.on_disk(store.path) == stores.grants(engine)
     assert f"event=store-available path={store.path}" in caplog.text
+
+
+def test_a_record_has_no_grant_that_is_stored_already(tmp_path: Path) -> None:
+    """A start changes what a container does, and nothing that it holds."""
+    store, engine = stores.started(tmp_path)
+    container = nodes.container(1000)
+    stores.commit(store, engine, Created(container=container))
+    stores.commit(store, engine, Started(container_id=container.id, now=0.0))
+    with closing(open_for_reading(store.path)) as connection:
+        rows = connection.execute("SELECT kind, held IS NULL FROM journal WHERE link = 0")
+        assert rows.fetchall()[-2:] == [(b"created", 0), (b"started", 1)]
+    assert stores.on_disk(store.path) == stores.grants(engine)
 
 
 def test_what_stops_is_forgotten(tmp_path: Path) -> None:
@@ -470,9 +485,11 @@ def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: 
     refused = nodes.container(0, annotations={"hide-hyperthreads.resource-policy.nri.io/pod": "?"})
     assert isinstance(stores.commit(store, engine, Created(container=refused)), AnnotationError)
     assert held() == {}
-    engine.handle(Stopped(container_id=running[1].id))  # nobody has stored this
+    engine.handle(Stopped(container_id=running[1].id))  # nobody has stored these
+    more = nodes.container(200).resources
+    engine.handle(Resized(container_id=running[3].id, resources=more))
     stores.commit(store, engine, Stopped(container_id=running[2].id))
     gone = {each for each, form in held().items() if form == forms.GONE}
     assert gone == {running[1].id, running[2].id}
-    assert len(held()) == 20, "all are written where it is not known who changed"
+    assert held().keys() - gone == {running[3].id}
     assert stores.on_disk(store.path) == stores.grants(engine)
