@@ -111,25 +111,36 @@ class StoreContents(Struct, frozen=True, kw_only=True):
 NOTHING = StoreContents(grants={}, machine=None, reserved=EMPTY)
 
 
+# what reading and writing a database raises: SQLite's errors, the system's, of a text that is none,
+# a value without a form, and of what was written and is not what was meant
+FAILURES = (sqlite3.Error, OSError, ValueError, AssertionError)
+
+
+def failure_of(path: Path, error: Exception) -> StoreError:
+    """Return what *error*, one of FAILURES, says of *path*."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        kind = StoreError if code in _TRANSIENT else DamagedStoreError
+        text = "this is not an SQLite database" if code == sqlite3.SQLITE_NOTADB else str(error)
+        return kind(path, text)
+    if isinstance(error, OSError):
+        return StoreError(path, error.strerror or str(error))
+    # sqlite3 reads what SQLite says of a damaged schema as text
+    if isinstance(error, UnicodeDecodeError):
+        return DamagedStoreError(path, f"it has malformed text: {error}")
+    if isinstance(error, ValueError):
+        return StoreError(path, f"a value has no stored form: {error}")
+    # it is opened and read again, and no decision fails for it
+    return StoreError(path, f"what was written is not what was meant: {error}")
+
+
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite and the system say of *path* into StoreError."""
     try:
         yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-        kind = StoreError if code in _TRANSIENT else DamagedStoreError
-        text = "this is not an SQLite database" if code == sqlite3.SQLITE_NOTADB else str(error)
-        raise kind(path, text) from error
-    except OSError as error:
-        raise StoreError(path, error.strerror or str(error)) from error
-    # sqlite3 reads what SQLite says of a damaged schema as text
-    except UnicodeDecodeError as error:
-        raise DamagedStoreError(path, f"it has malformed text: {error}") from error
-    except ValueError as error:
-        raise StoreError(path, f"a value has no stored form: {error}") from error
-    except AssertionError as error:  # it is opened and read again, and no decision fails for it
-        raise StoreError(path, f"what was written is not what was meant: {error}") from error
+    except FAILURES as error:
+        raise failure_of(path, error) from error
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from nri_policy.foundation.mismatch import json_problem
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.supply import Table
 from nri_policy.settings import Settings, from_spec, to_spec
-from nri_policy.workload.annotations import is_ours
+from nri_policy.workload.annotations import any_ours, is_ours
 from nri_policy.workload.peers import Pull, Pulls
 from nri_policy.workload.pod import Container, Pod
 from nri_policy.workload.request import Request
@@ -152,7 +152,7 @@ def encode_decision(
         pulls, request = explanation.pulls, explanation.request
         why = _Explanation(
             container=explanation.container,
-            outcome=explanation.kind.value,
+            outcome=explanation.kind,
             request=None if request is None else _trim_request(request),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
@@ -293,7 +293,9 @@ def _trim(container: Container) -> Container:
 
 
 def _trim_pod(pod: Pod) -> Pod:
-    ours = {key: text for key, text in pod.annotations.items() if is_ours(key)}
+    ours = {}
+    if any_ours(pod.annotations):
+        ours = {key: text for key, text in pod.annotations.items() if is_ours(key)}
     return replace(pod, annotations=_shorten(ours), labels=_shorten(pod.labels))
 
 

@@ -23,10 +23,12 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView, Outcome
 from nri_policy.store.compaction import compact
 from nri_policy.store.database import (
+    FAILURES,
     MAX_LOG,
     NOTHING,
     StoreContents,
     check_machine,
+    failure_of,
     open_database,
     open_for_reading,
     read_held,
@@ -94,12 +96,15 @@ class Store:
         if self._damaged:
             self._let_go()
         try:
-            with translate_errors(self.path):
-                writer = self._writer or self._reopen(view.layout.machine)
-                self._logged += PAGES + writer.write(event, outcome, view, now)
+            writer = self._writer or self._reopen(view.layout.machine)
+            self._logged += PAGES + writer.write(event, outcome, view, now)
         except StoreError as error:
             self._give_up(error, now)
             raise
+        except FAILURES as error:
+            failure = failure_of(self.path, error)
+            self._give_up(failure, now)
+            raise failure from error
         if self._logged > COMPACT_EVERY:
             self._compact()
 
