@@ -23,9 +23,12 @@ from msgspec import Struct
 from nri_policy.cli import Program
 from nri_policy.cli.failure import Exit, Failure
 
-_LABEL = "app.kubernetes.io/name=nri-policy"
-_CONTAINER = "nri-policy"
+_LABEL = "app.kubernetes.io/name"
+# Its values, which are also the names of the daemon's container: ours, and nri-plugins' (docs/
+# migration.md, By the image alone).
+_NAMES = ("nri-policy", "nri-resource-policy-topology-aware")
 _ENDED = "command terminated with exit code "  # what kubectl adds where the command's was not 0
+_NO_PROGRAM = "executable file"  # of runc's and crun's words for an image without it
 _LOGGED = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\] ")  # what kubectl logs before it fails
 _OPERATORS = {
     "In": "{key} in{values}",
@@ -38,6 +41,13 @@ _WORKLOADS = {
     *("ds", "daemonset", "daemonsets", "rs", "replicaset", "replicasets", "job", "jobs"),
 }
 _ALLOW = "docs/kubernetes.md, From kubectl, has the rights that this takes"
+
+
+class Daemon(Struct, frozen=True, kw_only=True):
+    """Where the daemon runs."""
+
+    pod: str
+    container: str
 
 
 class Cluster(Struct, frozen=True, kw_only=True):
@@ -71,22 +81,26 @@ class Cluster(Struct, frozen=True, kw_only=True):
             click.echo(f"{kind}/{name} has {len(pods)} pods; this is about {chosen}", err=True)
         return pods[0]
 
-    def daemon_on(self, node: str) -> str:
-        """Return the name of the daemon's pod on a node."""
+    def daemon_on(self, node: str) -> Daemon:
+        """Return the daemon's pod on a node: ours, before one of nri-plugins' DaemonSet."""
         where = f"spec.nodeName={node},status.phase=Running"
-        found = self.get("pods", "-n", self.system, "-l", _LABEL, "--field-selector", where)
-        names = [str(each["metadata"]["name"]) for each in found["items"]]
-        if not names:
+        label = f"{_LABEL} in ({','.join(_NAMES)})"
+        found = self.get("pods", "-n", self.system, "-l", label, "--field-selector", where)
+        pods = [
+            Daemon(pod=str(metadata["name"]), container=metadata["labels"][_LABEL])
+            for metadata in (each["metadata"] for each in found["items"])
+        ]
+        if not pods:
             raise Failure(
                 f"no pod of nri-policy runs on node {node}: none in {self.system} has the label"
-                f" {_LABEL} (--daemon-namespace)",
+                f" {_LABEL} with the value {' or '.join(_NAMES)} (--daemon-namespace)",
                 Exit.UNREACHABLE,
             )
-        return names[0]
+        return min(pods, key=lambda each: _NAMES.index(each.container))
 
-    def execute(self, pod: str, command: Sequence[str], given: str | None) -> int:
+    def execute(self, daemon: Daemon, command: Sequence[str], given: str | None) -> int:
         """Execute a command in the daemon's pod, with a text as its input; return its exit code."""
-        held = ["exec", "-n", self.system, pod, "-c", _CONTAINER]
+        held = ["exec", "-n", self.system, daemon.pod, "-c", daemon.container]
         stdin = [] if given is None else ["-i"]
         done = self._run(
             [*held, *stdin, "--", "env", *_environment(), *command],
@@ -98,6 +112,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
                 click.echo(line, err=True)
         if "(Forbidden)" in done.stderr:
             click.echo(_ALLOW, err=True)
+        if _NO_PROGRAM in done.stderr and daemon.container != _NAMES[0]:
+            click.echo(f"the image of pod {daemon.pod} is still that of nri-plugins", err=True)
         return done.returncode
 
     def _run(self, command: Sequence[str], **how: Any) -> subprocess.CompletedProcess[str]:

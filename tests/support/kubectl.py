@@ -49,12 +49,12 @@ class Cluster:
         self.permit("list", "pods", options.namespace)
         fields = options.field_selector.split(",") if options.field_selector else []
         wanted = [part.split("=") for part in fields]
-        label, _, labelled = options.selector.partition("=")
+        label, labelled = _requirement(options.selector)
         found = [
             pod
             for pod in self.pods.get(options.namespace, {}).values()
             if all(_field(pod, path) == value for path, value in wanted)
-            and pod["metadata"]["labels"].get(label) == labelled
+            and pod["metadata"]["labels"].get(label) in labelled
         ]
         return {"apiVersion": "v1", "kind": "List", "items": found}
 
@@ -67,6 +67,11 @@ class Cluster:
             fail(f"error: container {options.container} is not valid for pod {options.name}")
         if not command:
             fail("error: you must specify at least one command for the container")
+        if options.name not in self.sockets:
+            fail(
+                "error: Internal error occurred: Internal error occurred: error executing command"
+                f' in container: exec: "{command[0]}": executable file not found in $PATH'
+            )
         given = sys.stdin.read() if options.stdin else ""
         socket = Path(self.sockets[options.name])
         journal = "history" in command  # which asks no daemon
@@ -100,6 +105,15 @@ def _run(command: list[str], more: list[str], given: str) -> int:
     except SystemExit as ended:
         return int(ended.code or 0)
     return 0
+
+
+def _requirement(selector: str) -> tuple[str, list[str]]:
+    """Return the label of a selector `KEY=VALUE` or `KEY in (VALUE,...)`, and its values."""
+    label, is_set, values = selector.partition(" in ")
+    if is_set:
+        return label, values.strip("()").split(",")
+    label, _, value = selector.partition("=")
+    return label, [value]
 
 
 def _field(pod: dict[str, Any], path: str) -> Any:

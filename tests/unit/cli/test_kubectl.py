@@ -36,11 +36,12 @@ def placed(manifest: dict[str, Any], node: str = "") -> dict[str, Any]:
     }
 
 
-def daemon(node: str) -> dict[str, Any]:
-    labels = {"app.kubernetes.io/name": "nri-policy"}
+def daemon(node: str, name: str = "nri-policy") -> dict[str, Any]:
+    """Return the pod of a DaemonSet of that *name* on a node."""
+    labels = {"app.kubernetes.io/name": name}
     return {
-        "metadata": {"name": f"nri-policy-{node}", "namespace": "kube-system", "labels": labels},
-        "spec": {"nodeName": node, "containers": [{"name": "nri-policy"}]},
+        "metadata": {"name": f"{name}-{node}", "namespace": "kube-system", "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"name": "metrics"}, {"name": name}]},
         "status": {"phase": "Running"},
     }
 
@@ -136,6 +137,28 @@ async def test_a_node_is_asked_about_a_pod_that_is_gone(
         done = await asyncio.to_thread(author.asks, *asked)
     assert '"shop/web/main"' in capfd.readouterr().out, done.output
     assert done.exit_code == 0
+
+
+PEER = "nri-resource-policy-topology-aware"
+
+
+async def test_the_daemon_answers_in_the_pod_of_nri_plugins_daemonset(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster(tmp_path) as author:
+        pods, sockets = author.pods["kube-system"], author.sockets
+        pods[f"{PEER}-node-a"] = daemon("node-a", PEER)
+        ours = await asyncio.to_thread(author.asks, "explain", "shop/web")
+        assert (ours.exit_code, ours.stderr) == (0, ""), "ours comes first"
+        del pods["nri-policy-node-a"]
+        before = await asyncio.to_thread(author.asks, "explain", "shop/web")
+        assert (before.exit_code, before.stderr.count("\n")) == (1, 2)
+        assert f"the image of pod {PEER}-node-a is still that of nri-plugins" in before.stderr
+        sockets[f"{PEER}-node-a"] = sockets.pop("nri-policy-node-a")
+        capfd.readouterr()
+        after = await asyncio.to_thread(author.asks, "explain", "shop/web")
+    assert "web/main: placed on NUMA node" in capfd.readouterr().out
+    assert (after.exit_code, after.stderr) == (0, "")
 
 
 @pytest.fixture
