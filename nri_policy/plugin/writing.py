@@ -275,6 +275,8 @@ class Writing:
             if has is None and each not in self._confirmations.sent:
                 has = self._ledger.known(each)
             if has is None:
+                if self._confirmations.phase(each) is Phase.CREATED:
+                    continue  # it runs nowhere yet, however long that lasts
                 return None
             if due is not None and due.cpus:
                 leaving.append(has.cpus - due.cpus)

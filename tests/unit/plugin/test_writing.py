@@ -422,6 +422,23 @@ async def test_nobody_gets_what_somebody_has_still_to_leave(
         await until(lambda: len(own.cpus) == 2 and shared.cpus == CPUSet.parse("1-7") - own.cpus)
 
 
+async def test_who_was_never_started_keeps_nobody_from_getting_more(tmp_path: Path) -> None:
+    """Also where it was told something, and has no cgroup that would show it."""
+    async with host(tmp_path) as it:
+        (shared,) = await sharers(it, 1)
+        await it.runtime.create_container(await it.runtime.run_pod(pod("never")), "main")
+        before = it.runtime.synchronizations
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=before)
+        await it.start(pod("own", "2"))
+        never, queue = it.runtime.container("never/main"), it.daemon._update_queue
+        assert never.id in queue.confirmations.sent
+        assert queue.ledger.in_force(never.id) is None
+        await it.runtime.delete_pod(it.runtime.pod("own"))
+        await it.daemon.parts.writing.settle()
+        assert shared.cpus == CPUSet.parse("1-7")
+
+
 async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
