@@ -34,7 +34,7 @@ class Hypotheses:
 
     def pods(self, manifests: str, replicas: int) -> Manifests:
         """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
-        kubelet = Kubelet(memory_capacity=max(1, self._node.view.layout.machine.memory))
+        kubelet = Kubelet(memory_capacity=self._node.view.layout.machine.memory)
         making = Making(
             kubelet=kubelet,
             convert=self._pods.container,

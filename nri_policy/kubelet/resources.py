@@ -130,7 +130,8 @@ class Kubelet(Struct, frozen=True, kw_only=True):
                 min(main.resources.requests.get("memory", 0) for main in pod.spec.containers),
             )
         request += _rest_of_memory(pod)
-        return max(3, min(1000 - 1000 * request // self.memory_capacity, 999))
+        # a machine may not say how much memory it has
+        return max(3, min(1000 - 1000 * request // max(1, self.memory_capacity), 999))
 
 
 def cpu_shares(milli_cpu: int) -> int:

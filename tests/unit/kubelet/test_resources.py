@@ -100,6 +100,13 @@ def test_the_oom_score_follows_the_memory_request(manifest: PodManifest, score: 
     assert NODE.oom_score_adj(manifest, manifest.container("c0")) == score
 
 
+def test_a_machine_that_does_not_say_its_memory_has_a_score() -> None:
+    nameless = Kubelet(memory_capacity=0)
+    assert nameless.oom_score_adj(BURSTABLE, BURSTABLE.container("c0")) == 999
+    manifest = pod(container("c0", None, (10 * GIB, None)))
+    assert nameless.oom_score_adj(manifest, manifest.container("c0")) == 3
+
+
 def test_a_sidecar_is_not_killed_before_those_that_it_serves() -> None:
     manifest = pod(
         container("a", None, (30 * GIB, None)),
