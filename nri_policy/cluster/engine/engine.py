@@ -269,6 +269,10 @@ class Engine(ClusterState):
         limits = self._limits.get(pod_set.name, {})
         return tree.spread(pod_set, preferences, tolerations, own, failures, within, limits)
 
+    def count_by_zones(self, _group: PlacementGroup, status: GroupStatus) -> GroupStatus:
+        """Return the *status* of a new group, with what zones leave room for if it is refused."""
+        return status
+
     def limits_of(self, _unit: Unit) -> Limits:
         """Return how many new pods of a unit nodes take at most, whatever they have in all."""
         return self._limits

@@ -127,7 +127,7 @@ class Attempts:
                 if not leaving and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
                 leaving = leaving or self._is_somebody_leaving()
-            self.queue.note_refusal(key, hopeless=hopeless, holds=leaving)
+            self.waiting.note_refusal(key, asked, hopeless=hopeless, holds=leaving)
             no_room = "no room in zones" if status.conditions else "no room"
             self.statistics.tries["unplaceable" if hopeless else no_room] += 1
             status = replace(

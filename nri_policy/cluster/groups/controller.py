@@ -202,6 +202,8 @@ class Controller:
             group = with_status(group, GroupStatus(message=lie))
         old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
         self.queue.prioritize(key, group.priority)
+        if old is not None and old.group.pod_sets != group.pod_sets:
+            self.queue.note_edit(key)
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.note_change()
         if old is not None and _has_failed(old.group) and not _has_failed(group):

@@ -3,7 +3,8 @@
 Order is priority, then age. A group that did not fit is tried again only after something came that
 could help, and others go before it. One that has waited `timeout` seconds becomes the *holder*, one
 at a time on a topology: the first of them in the queue's order (spec cluster.md §9). One that would
-not even fit into an empty cluster is none. It has no clock of its own.
+not even fit into an empty cluster is none, and is not tried again before there is another cluster.
+It has no clock of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class _Waiting:
     tried: int = -1  # the change up to which it has been tried
     refused: bool = False
     hopeless: bool = False
+    final: bool = False  # nothing helps that becomes free
 
 
 class Queue(Generic[GroupKey]):
@@ -40,6 +42,9 @@ class Queue(Generic[GroupKey]):
 
     def __contains__(self, key: GroupKey) -> bool:
         return key in self._waiting
+
+    def __iter__(self) -> Iterator[GroupKey]:
+        return iter(self._waiting)
 
     def put(  # noqa: PLR0913 - keywords: of what the queue knows nothing else
         self,
@@ -65,6 +70,12 @@ class Queue(Generic[GroupKey]):
             found.rank = (-priority, *found.rank[1:])
             self.note_change()
 
+    def note_edit(self, key: GroupKey) -> None:
+        """Take in that a group asks for something else: if it waits, it is tried again."""
+        found = self._waiting.get(key)
+        if found is not None:
+            found.tried, found.final = -1, False
+
     def remove(self, key: GroupKey) -> None:
         """Forget a group, if it waits."""
         self._waiting.pop(key, None)
@@ -73,13 +84,22 @@ class Queue(Generic[GroupKey]):
         """Take in that something came that could make a group fit."""
         self._change += 1
 
-    def note_refusal(self, key: GroupKey, *, hopeless: bool, holds: bool = False) -> None:
-        """Take in that a group did not fit; *hopeless*: not even into an empty cluster.
+    def note_new_cluster(self) -> None:
+        """Take in that the cluster could hold something else if it were empty."""
+        for each in self._waiting.values():
+            each.final = False
+        self.note_change()
 
-        One that *holds* is a holder from now on, for others leave for it.
+    def note_refusal(
+        self, key: GroupKey, *, hopeless: bool, holds: bool = False, final: bool = False
+    ) -> None:
+        """Take in that a group did not fit; *hopeless*: no hosts are to be set aside for it.
+
+        One that *holds* is a holder from now on, for others leave for it. One whose refusal is
+        *final* is tried again in another cluster only.
         """
         found = self._waiting[key]
-        found.tried, found.refused = self._change, True
+        found.tried, found.refused, found.final = self._change, True, final
         found.hopeless, found.holds = hopeless, holds or (found.holds and not hopeless)
 
     def rank(self, key: GroupKey) -> Rank:
@@ -105,11 +125,13 @@ class Queue(Generic[GroupKey]):
 
         They have waited *timeout* seconds, or hold already.
         """
-        found: dict[str, GroupKey] = {}
-        for key, waiting in self._in_order() if self._waiting else ():
-            if waiting.topology not in found and _is_holder(waiting, now, timeout):
-                found[waiting.topology] = key
-        return [*found.values()]
+        found: dict[str, tuple[Rank, GroupKey]] = {}
+        for key, waiting in self._waiting.items():
+            if _is_holder(waiting, now, timeout):
+                first = found.get(waiting.topology)
+                if first is None or waiting.rank < first[0]:
+                    found[waiting.topology] = waiting.rank, key
+        return [key for _, key in sorted(found.values(), key=lambda each: each[0])]
 
     def seconds_waited(self, key: GroupKey, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
@@ -120,7 +142,8 @@ class Queue(Generic[GroupKey]):
         return max((now - each.since for each in self._waiting.values()), default=0.0)
 
     def _in_order(self) -> list[tuple[GroupKey, _Waiting]]:
-        return sorted(self._waiting.items(), key=lambda each: each[1].rank)
+        some = [each for each in self._waiting.items() if not each[1].final]
+        return sorted(some, key=lambda each: each[1].rank)
 
 
 def _is_holder(waiting: _Waiting, now: float, timeout: float) -> bool:

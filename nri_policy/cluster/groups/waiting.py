@@ -46,6 +46,7 @@ class WaitingGroups:
         self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that do not, by shape
         self._refused: dict[bytes, GroupStatus] = {}  # by shape, what did not fit in this round
         self._refused_without: frozenset[str] = frozenset()  # these hosts
+        self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
         self._counting: set[Key] = set()  # groups that were refused, and count where others are
 
@@ -124,6 +125,7 @@ class WaitingGroups:
         Nor is what would not fit into an empty cluster, until that has changed.
         """
         self._refused = dict(self._hopeless)
+        self._counted.clear()
 
     def place(
         self,
@@ -154,6 +156,19 @@ class WaitingGroups:
             self._refused[shape] = found
         return self._seen(key, found)
 
+    def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
+        """Return the status of a group of the queue that does not fit, as `cluster place` says it.
+
+        That is for people who look at the group after a round.
+        """
+        aside = self._aside(key)
+        known = aside, _shape(group)
+        found = self._counted.get(known)
+        if found is None:
+            engine = self._without(aside)
+            found = self._counted[known] = engine.count_by_zones(group, engine.place(group))
+        return found
+
     def is_hopeless(self, group: PlacementGroup) -> bool:
         """Whether a group would not even fit into an empty cluster."""
         shape = _shape(group)
@@ -166,6 +181,16 @@ class WaitingGroups:
             if not fits and shape in self._refused:
                 self._hopeless[shape] = self._refused[shape]
         return not fits
+
+    def note_refusal(
+        self, key: Key, group: PlacementGroup, *, hopeless: bool, holds: bool = False
+    ) -> None:
+        """Take in that *group*, as it was tried, did not fit; see `Queue.note_refusal`.
+
+        If it is known that an empty cluster does not hold its shape, it waits for another one.
+        """
+        final = hopeless and _shape(group) in self._hopeless
+        self.queue.note_refusal(key, hopeless=hopeless, holds=holds, final=final)
 
     def standing(self, key: Key, group: PlacementGroup) -> str:
         """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
@@ -220,7 +245,7 @@ class WaitingGroups:
         self._checked = False
         self._fits_empty.clear()
         self._hopeless.clear()
-        self.queue.note_change()
+        self.queue.note_new_cluster()
 
 
 def topology_name(group: PlacementGroup) -> str:

@@ -158,7 +158,7 @@ class AlignedEngine(Engine):
         )
         limits: _OwnLimits = {}
         for pods in (workers, *leader):
-            limits[pods.pod_set] = hosts.limits(replace(pods, pod_set=""))
+            limits[pods.pod_set] = hosts.limits(pods)
         if leader:
             limits[unit.names] = hosts.limits_beside(leader[0], workers)
         return limits

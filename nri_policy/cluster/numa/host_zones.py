@@ -173,10 +173,11 @@ class HostZones:
 
     def limits(self, pods: PodsOnHost) -> dict[str, int]:
         """Return by node how many of *pods* hosts take, of those that may refuse some."""
+        some = _round_up(pods)
         return {
             name: number
             for host, names in self.aligned_hosts().items()
-            for number in [self.number(host, pods)]
+            for number in [min(self.number(host, some), pods.count)]
             for name in names
         }
 
@@ -186,9 +187,10 @@ class HostZones:
         Only of those that take both, each by itself, and may refuse some.
         """
         found: dict[str, int] = {}
+        some, one = _round_up(workers), _round_up(leader)
         for host, names in self.aligned_hosts().items():
-            number = self.number(host, replace(workers, pod_set=""))
-            if not number or not self.number(host, replace(leader, pod_set="")):
+            number = min(self.number(host, some), workers.count)
+            if not number or not self.number(host, one):
                 continue
             while number:
                 refused = self.refused(host, [leader, replace(workers, count=number)])
@@ -244,7 +246,7 @@ class HostZones:
             report = self._view.zones[names[0]]
             if (number := count_equal(report, pods.request)) is not None:
                 return min(number, pods.count, most)
-        some = replace(pods, pod_set="", count=min(pods.count, most))
+        some = replace(pods, count=min(pods.count, most))
         kind = (self._kind(host), *first, None, some)
         found = self._kinds.numbers.get(kind)
         if found is None:
@@ -324,6 +326,11 @@ class HostZones:
     def _keep(self, zones: LiveZones, nodes: Iterable[str], pods: PodsOnHost) -> bool:
         key = ("", str(next(self._keys)))
         return any(zones.keep(key, name, pods.request, pods.zone) for name in nodes)
+
+
+def _round_up(pods: PodsOnHost) -> PodsOnHost:
+    """Return *pods* of no pod set, up to twice as many: for groups of any size alike."""
+    return replace(pods, pod_set="", count=1 << (pods.count - 1).bit_length())
 
 
 def without(

@@ -95,6 +95,18 @@ class Recorder:
         if name in self._jobs:
             self._jobs[name].message = message
 
+    def examples(self) -> set[str]:
+        """Return the name of the first job of each kind that has not been placed."""
+        first: dict[str, str] = {}
+        for name, job in self._jobs.items():
+            if job.wait is None:
+                first.setdefault(job.kind, name)
+        return {*first.values()}
+
+    def explain(self, name: str, message: str) -> None:
+        """Take in why a job does not fit, in other words than when it was tried last."""
+        self._jobs[name].message = message
+
     def use(self, amounts: Amounts) -> None:
         """Take in that so much more is used, or less where an amount is negative."""
         for name, amount in amounts.items():

@@ -185,6 +185,10 @@ class Simulation:
 
     def figures(self) -> Figures:
         """Return what came of all groups until now."""
+        examples = self._recorder.examples()
+        for key in self._waiting.queue:
+            if _name(key) in examples:
+                self._recorder.explain(_name(key), self._message(self._groups[key]))
         return self._recorder.figures(self._now)
 
     def _wait(self, key: Key) -> None:
@@ -256,7 +260,7 @@ class Simulation:
         units(scaled)  # refuses what is no whole number of slices
         self._groups[key] = scaled
         if not group.status.assignments:
-            self._waiting.queue.note_change()
+            self._waiting.queue.note_edit(key)
             return
         fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
         self._set(key, msgspec.structs.replace(group.status, assignments=fewer, message=""))
@@ -269,8 +273,10 @@ class Simulation:
     def _missing_pods(self, key: Key) -> Counter[str]:
         """Return how many pods of a group that has places have none, by pod set."""
         group = self._groups[key]
+        if not group.status.assignments:
+            return Counter()
         wanted = Counter({each.name: each.count for each in group.pod_sets})
-        return wanted - places_by_pod_set(group) if group.status.assignments else Counter()
+        return wanted - places_by_pod_set(group)
 
     def _key(self, name: str) -> Key:
         namespace, _, own = name.rpartition("/")
@@ -361,7 +367,7 @@ class Simulation:
                     self._look_at(self._now + self._runs[key], key)
                 continue
             hopeless = self._waiting.is_hopeless(asked)
-            queue.note_refusal(key, hopeless=hopeless)
+            self._waiting.note_refusal(key, asked, hopeless=hopeless)
             self._recorder.note_refusal(_name(key), found.message)
             self._refuse(key, found.message, hopeless=hopeless)
 
@@ -401,7 +407,7 @@ class Simulation:
         standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
         status = GroupStatus(
             state="Unplaceable" if hopeless else "Waiting",
-            message="; ".join(each for each in (standing, message) if each),
+            message=_joined(standing, message),
             reserved=[*reserved],
         )
         self._set(key, status)
@@ -430,13 +436,25 @@ class Simulation:
         pods: Counter[str] = Counter()
         for part in fold(self._engine, group)[1]:
             pods[part.values[-1]] += part.pods
-        status = group.status
         return GroupState(
             name=_name((group.namespace, group.name)),
-            state=status.state,
-            message=status.message,
+            state=group.status.state,
+            message=self._message(group),
             domains=dict(pods),
         )
+
+    def _message(self, group: PlacementGroup) -> str:
+        """Return the message of a group, of one that waits by what zones leave room for."""
+        key, status = (group.namespace, group.name), group.status
+        if key not in self._waiting.queue or status.assignments:
+            return status.message
+        asked = msgspec.structs.replace(group, status=GroupStatus())
+        standing = self._waiting.standing(key, asked) if status.state == "Waiting" else ""
+        return _joined(standing, self._waiting.count_by_zones(key, asked).message)
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(each for each in texts if each)
 
 
 def _name(key: Key) -> str:

@@ -64,6 +64,18 @@ def test_a_group_is_tried_again_with_other_settings() -> None:
     assert play.world.let_go("gang") == (4, 4)
 
 
+def test_a_group_is_tried_again_when_it_asks_for_something_else() -> None:
+    play = Play()
+    play.world.submit("gang", 8, 1, RACK, nodeSelector={RACK: "r9"})
+    play.rest()
+    assert play.world.group("job-gang").status.state == "Unplaceable"
+    changed = play.world.objects["groups"]["job-gang"]
+    del changed["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"]
+    play.world.put("groups", changed)
+    play.rest()
+    assert play.world.group("job-gang").status.assignments
+
+
 def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
     play = full()
     assert play.world.group("job-gang").status.reserved == []

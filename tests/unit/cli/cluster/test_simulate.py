@@ -418,23 +418,44 @@ def test_groups_are_looked_through_only_if_nodes_failed_or_recovered(
     assert len(looked) <= 1, "the first time, when no node is known to have failed"
 
 
+ZONES = "rack:2 host:2 cpu:8 memory:8Gi numa:2"  # of 4 CPUs
+
+
+def aligned(name: str, count: int, cpu: Any) -> Any:
+    """A group of Guaranteed pods."""
+    limits = {"limits": {"cpu": cpu, "memory": "1Gi"}}
+    template = {"spec": {"containers": [{"name": "c", "resources": limits}]}}
+    one = {"name": "main", "count": count, "template": template}
+    return {"kind": "PlacementGroup"} | group(one, name=name)
+
+
 def test_groups_wait_for_zones_of_nodes_that_align_pods(tmp_path: Path) -> None:
     """A host has two zones of 4 CPUs: two pods of 3 CPUs, and none of 5, though it has 8 in all."""
-    spec = "rack:2 host:2 cpu:8 memory:8Gi numa:2"
-
-    def pods(name: str, count: int, cpu: int) -> Any:
-        limits = {"limits": {"cpu": cpu, "memory": "1Gi"}}
-        template = {"spec": {"containers": [{"name": "c", "resources": limits}]}}
-        one = {"name": "main", "count": count, "template": template}
-        return {"kind": "PlacementGroup"} | group(one, name=name)
-
     small = {"message": "cpu: 5 asked, 4 in an empty zone", "state": "Unplaceable"}
     steps = [
-        {"apply": [pods("one", 4, 3), pods("two", 6, 3), pods("large", 1, 5)]},
+        {"apply": [aligned("one", 4, 3), aligned("two", 6, 3), aligned("large", 1, 5)]},
         {"expect": {"one": {"state": "Placed"}, "two": {"state": "Waiting"}, "large": small}},
         {"delete": ["one"]},
         {"expect": {"two": {"state": "Placed"}}},
     ]
     file = write(tmp_path / "steps.yaml", steps)
-    code, text = run("simulate", file, "--synthetic", spec)
+    code, text = run("simulate", file, "--synthetic", ZONES)
     assert code == 0, text
+
+
+def test_it_is_said_by_zones_why_a_group_waits(tmp_path: Path) -> None:
+    """In all, hosts have room for 10 of these pods, in their zones for 6."""
+    steps = [{"apply": [aligned("one", 2, "2500m"), aligned("two", 12, "2500m")]}]
+    file = write(tmp_path / "steps.yaml", steps)
+    report = json.loads(run("simulate", file, "--synthetic", ZONES, "-o", "json")[1])
+    message = (
+        'topology "default" allows to fit only 6 out of 12 pod(s);'
+        " nodes that align pods to one NUMA node count by their zones"
+    )
+    [step] = report["steps"]
+    assert {each["name"]: each["message"] for each in step["groups"]} == {
+        "default/one": "",
+        "default/two": message,
+    }
+    [kind] = report["figures"]["kinds"]
+    assert kind["why"] == f"default/two: {message}"

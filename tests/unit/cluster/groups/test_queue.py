@@ -99,6 +99,17 @@ def test_one_that_can_never_fit_is_no_holder() -> None:
     assert queue.holders(TIMEOUT + 5, TIMEOUT) == ["b"]
 
 
+def test_one_whose_refusal_is_final_is_tried_again_in_another_cluster_only() -> None:
+    queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
+    queue.note_refusal("a", hopeless=True, final=True)
+    queue.note_change()
+    assert tried(queue) == "b"
+    queue.note_new_cluster()
+    assert tried(queue) == "ab"
+    queue.note_change()
+    assert tried(queue) == "ab"
+
+
 def test_one_for_which_others_leave_is_a_holder_at_once() -> None:
     queue = queue_of(("a", 0, 0.0), ("b", 0, 1.0))
     queue.note_refusal("b", hopeless=False, holds=True)
