@@ -24,7 +24,13 @@ from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
 from nri_policy.doctor.pod_resources import assigned_resources, has_cpu_manager
-from nri_policy.doctor.processes import Process, find_named, own_affinity, processes
+from nri_policy.doctor.processes import (
+    Process,
+    find_named,
+    has_own_ids,
+    own_affinity,
+    processes,
+)
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
 from nri_policy.dra.cdi import FOLDER
@@ -43,6 +49,7 @@ from nri_policy.systemd.scopes import socket_of
 from nri_policy.workload.claim import DRIVER
 
 PATIENCE = 8.0  # seconds for everything
+UDEV = "/run/udev/data"  # the links to disks
 
 
 class Where(Struct, frozen=True, kw_only=True):
@@ -67,6 +74,8 @@ class Kernel(Struct, frozen=True, kw_only=True):
     cgroup_version: int | None = None
     cgroups_writable: bool = True  # by who runs here; a service may be allowed less
     scopes: bool = False  # whether systemd makes the pods' cgroups
+    own_processes: bool = False  # whether we see other processes' ids than the host does
+    udev: bool = True  # whether udev's database is there
 
 
 class Folder(Struct, frozen=True, kw_only=True):
@@ -243,6 +252,8 @@ def _kernel(host: Host) -> Kernel:
         cgroup_version=version,
         cgroups_writable=host.writable("/sys/fs/cgroup"),
         scopes=host.has("/sys/fs/cgroup/kubepods.slice"),
+        own_processes=has_own_ids(host),
+        udev=bool(host.names(UDEV)),
     )
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from nri_policy.doctor.host import Host
 from nri_policy.foundation.cpuset import CPUSet
 
+_IDS = re.compile(r"^NSpid:\s*\d+\s+\d", re.MULTILINE)  # one id in each namespace from /proc's on
 _ALLOWED = re.compile(r"^Cpus_allowed_list:\s*(\S+)", re.MULTILINE)
 
 
@@ -53,6 +54,11 @@ def processes(host: Host) -> tuple[Process, ...]:
 def find_named(processes: Iterable[Process], *names: str) -> list[Process]:
     """Return the processes of programs with these names."""
     return [process for process in processes if process.name in names]
+
+
+def has_own_ids(host: Host) -> bool:
+    """Return whether we are in a PID namespace of our own, below that of the host's /proc."""
+    return _IDS.search(host.read("/proc/self/status") or "") is not None
 
 
 def own_affinity(host: Host, process: Process) -> CPUSet | None:

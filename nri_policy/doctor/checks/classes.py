@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nri_policy.classes import Equipment
-from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.facts import UDEV, Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.foundation.wording import some
 from nri_policy.settings import REALTIME, SchedulingClass, SchedulingPolicy, Settings
 
 _UNORDERED = ("none", "kyber")  # schedulers of disks that look at no priority
+
+_KERNELS = 2  # slashes in the kernel's own name of a disk, /dev/sda
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -21,7 +23,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if settings.scheduling_classes:
         yield from _check_scheduling(settings, equipment, facts)
     if settings.control.blockio.enable and settings.control.blockio.classes:
-        yield from _blockio(settings, equipment)
+        yield from _blockio(settings, equipment, facts)
 
 
 def _check_scheduling(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
@@ -50,12 +52,28 @@ def _schedules(given: SchedulingClass) -> bool:
     return given.policy is not SchedulingPolicy.NONE or given.nice is not None or bool(given.flags)
 
 
-def _blockio(settings: Settings, equipment: Equipment) -> Iterator[Finding]:
+def _blockio(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
     entries = [each for name in settings.control.blockio.classes.values() for each in name]
     if equipment.no_io_limits:
         found = f"block I/O classes are left to the runtime: {equipment.no_io_limits}"
         yield Finding("classes", Verdict.WARNING, found, "boot with cgroup v2 alone")
         return
+    there = [path for disk in equipment.disks for path in disk.paths]
+    links = {
+        glob.pattern
+        for each in entries
+        for glob in each.devices
+        if glob.pattern.count("/") > _KERNELS and not any(map(glob.matches, there))
+    }
+    if links and facts.kernel is not None and not facts.kernel.udev:
+        folder = f"{facts.where.host_root}{UDEV}".replace("//", "/")
+        yield Finding(
+            "classes",
+            Verdict.WARNING,
+            f"no disk here is {some(sorted(links))}: {folder}, where udev says which links disks"
+            " have, is not there, or empty",
+            f"mount the host's {UDEV} there, or name disks as the kernel does (/dev/sda)",
+        )
     if any(each.weight is not None for each in entries):
         idle = [d.name for d in equipment.disks if not (d.costed or d.scheduler == "bfq")]
         if idle:

@@ -14,6 +14,14 @@ def check(facts: Facts) -> Iterator[Finding]:
     if facts.user:
         found = f"the doctor runs as user {facts.user}: it does not see all that the daemon sees"
         yield Finding("rights", Verdict.WARNING, found, "run it as root, as the daemon")
+    if facts.kernel is not None and facts.kernel.own_processes:
+        yield Finding(
+            "rights",
+            Verdict.WARNING,
+            "the host's processes cannot be seen here: the audit does not compare threads, and a"
+            " container that ends or starts without an event of the runtime is not noticed",
+            "hostPID: true for the daemon's pod, as in configs/kubernetes/daemonset.yaml",
+        )
     if facts.state is None:
         return
     wrong = _wrong(facts.state, facts.user)

@@ -635,6 +635,38 @@ def test_classes_that_have_no_effect_here_are_named(made: Made) -> None:
     assert not [each for each in examine(made.facts("v2.1.9")) if each.check == "classes"]
 
 
+def test_links_to_disks_are_not_known_without_the_database_of_udev(made: Made) -> None:
+    """As in the pod of a DaemonSet that does not mount it."""
+    made.write("sys/fs/cgroup/cgroup.controllers", "cpuset io\n")
+    made.write("sys/class/block/sda/dev", "8:0\n")
+    made.write("sys/class/block/sda/size", "1\n")
+
+    def found(device: str) -> dict[str, Verdict]:
+        classes = {"a": [{"Devices": [device], "ThrottleReadBps": 1}]}
+        made.settings(control={"blockio": {"enable": True, "classes": classes}})
+        return {each: its for each, its in made.found("classes").items() if "udev" in each}
+
+    link = "/dev/disk/by-id/wwn-*"
+    ((text, verdict),) = found(link).items()
+    assert text.startswith(f"no disk here is {link}: {made.root}/run/udev/data")
+    assert verdict is Verdict.WARNING
+    assert not found("/dev/sda")
+    assert not found("/dev/nvme0n1"), "another kind of disk, which udev would not know either"
+    made.write("run/udev/data/b8:0", "S:disk/by-id/wwn-0x5\n")
+    assert not found(link)
+
+
+@pytest.mark.parametrize(("ids", "own"), [("4711", False), ("4711\t7", True)])
+def test_a_daemon_that_does_not_see_the_hosts_processes_is_told(
+    ids: str, own: bool, made: Made
+) -> None:
+    """The host's /proc has the ids in the host's PID namespace, and then those in ours."""
+    made.write("proc/4711/status", f"Name:\tpython3\nPid:\t4711\nNSpid:\t{ids}\nThreads:\t1\n")
+    (made.root / "proc/self").symlink_to("4711")
+    found = {text: verdict for text, verdict in made.found("rights").items() if "processes" in text}
+    assert [*found.values()] == [Verdict.WARNING] * own
+
+
 def test_a_node_may_have_all_its_settings_from_the_cluster(made: Made) -> None:
     """As in nri-plugins' pod, which mounts no file; without a cluster that would be the end."""
     made.where.config.unlink()
