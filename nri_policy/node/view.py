@@ -40,6 +40,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     home: str | None = None  # the name of the pool that it was moved up from, where it goes back to
     unthrottled: bool = False  # it has no CFS quota, for its CPUs are its own
     room: CPUSet | None = None  # the CPUs of its pod's room, of which it has a part
+    decided_only: tuple[str, ...] = ()  # what of it is not set, by the settings: cpus, mems
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
@@ -153,7 +154,15 @@ class NodeView(Struct, frozen=True, kw_only=True):
             classes=self.classes.get(placed.container.id),
             unthrottled=self.quotas.get(placed.container.id) == NO_QUOTA,
             room=self.rooms[placed.container.pod.id].grant.exclusive if grant.tenant else None,
+            decided_only=self.decided_only(placed),
         )
+
+    def decided_only(self, placed: Placed) -> tuple[str, ...]:
+        """Return what of a container is decided and not set, by the settings: cpus, mems."""
+        settings = self.layout.settings
+        cpus = not settings.pin_cpu and placed.grant.sort is not Sort.PRESERVE
+        mems = not settings.pin_memory and not placed.request.memory_preserve
+        return ("cpus",) * cpus + ("mems",) * mems
 
     def holdings(self) -> Iterator[Holding]:
         """Yield what every container holds."""

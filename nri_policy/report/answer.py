@@ -81,7 +81,7 @@ def describe_room(view: NodeView, pod_id: str) -> str:
 
 def _unset(view: NodeView, placed: Placed) -> bool:
     """Return whether CPUs are decided for it, and not set."""
-    return not view.layout.settings.pin_cpu and placed.grant.sort is not Sort.PRESERVE
+    return "cpus" in view.decided_only(placed)
 
 
 def _cpus_left(view: NodeView, placed: Placed) -> str:

@@ -32,6 +32,8 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     quota: str | None = None  # that we have set of its CPU time, instead of the kubelet's
     home: str | None = None  # the pool that it made way from, where it goes back to
     room: CPUSet | None = None  # the CPUs that its pod has as one, of which it has a part
+    # which of cpus (and what they are) and mems are decided, and not set by the settings in force
+    decided_only: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -70,6 +72,7 @@ def container_report(
         quota=NO_QUOTA if holding.unthrottled else None,
         home=holding.home,
         room=holding.room,
+        decided_only=holding.decided_only,
     )
 
 

@@ -179,6 +179,28 @@ async def test_containers_have_the_fields_of_scenario_results(tmp_path: Path) ->
     assert {*refused, "quota"} == {*shown["default/own/main"]}
 
 
+@pytest.mark.parametrize(
+    ("off", "decided_only"),
+    [
+        (["pinCPU"], ["cpus"]),
+        (["pinMemory"], ["mems"]),
+        (["pinCPU", "pinMemory"], ["cpus", "mems"]),
+    ],
+)
+async def test_containers_say_what_of_them_is_decided_and_not_set(
+    off: list[str], decided_only: list[str], tmp_path: Path
+) -> None:
+    own = pod("own", "1")
+    left = {f"{each}.preserve.resource-policy.nri.io": "true" for each in ("cpu", "memory")}
+    async with asked(tmp_path, **dict.fromkeys(off, False)) as (node, stub):
+        await node.start(own, pod("left", "1", annotations=left))
+        shown = await listed(stub)
+        assert shown["default/own/main"]["decided_only"] == decided_only
+        assert "decided_only" not in shown["default/left/main"], "nothing is decided"
+        await node.daemon.events.reconfigure(settings=nodes.settings())
+        assert "decided_only" not in (await listed(stub))["default/own/main"]
+
+
 async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path) -> None:
     async with asked(tmp_path, version="2.4.0") as (node, stub):
         await node.start(pod("guest"), pod("own", "2"))
