@@ -118,7 +118,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     pin now (pinCPU, pinMemory), they are compared with where the kernel has the containers.
 
     Exits with 1 if not all pods fit (--replicas max: if none fits), or if the settings would be
-    refused. With pinCPU and pinMemory off, pods that do not fit start all the same.
+    refused. With pinCPU and pinMemory off, pods that do not fit start all the same: then with 0.
     """
     if not files and not settings_files:
         raise click.UsageError("give pods by -f, settings by --settings, or both")
@@ -135,7 +135,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         print_document(report, form)
     else:
         _picture(now, report, form)
-    context.exit(0 if report.fits else Exit.NO)
+    context.exit(0 if report.fits or _start_unplaced(report) else Exit.NO)
 
 
 @contextmanager
@@ -313,6 +313,12 @@ def _sentence(pod: Fit) -> str:
     also = " The next one would start, but with pinning on it would be refused."
     fit = f"{pod.fit} of {pod.replicas} replicas of {name} would fit."
     return f"{fit}{also * pod.starts_unplaced}"
+
+
+def _start_unplaced(report: WhatIfReport) -> bool:
+    """Return whether nobody is refused, as nothing is pinned, though not all fit."""
+    accepted = report.settings is None or report.settings.accepted
+    return accepted and any(pod.starts_unplaced for pod in report.pods)
 
 
 def _misfits(pod: Fit, misfits: Sequence[Misfit]) -> str:
