@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn, Protocol
 
 from msgspec import Struct
@@ -192,12 +193,12 @@ class Enforcement:
 
     async def observe(
         self, paths: Mapping[str, str], *, living: bool = False
-    ) -> Mapping[str, Resources]:
+    ) -> Mapping[str, Resources] | None:
         """Return what the kernel says of containers, by id; *paths* are the runtime's names.
 
         Nothing of those that are not here, or, if only the *living* are asked about, that have no
-        process, and of all of them where that takes too long: what is
-        found then is entered when it comes, for those of whom nothing newer is known.
+        process. None where that takes too long: what is found then is entered when it comes, for
+        those of whom nothing newer is known, and who is not where it is to be hears of that again.
         """
         cgroups = self._cgroups
         if cgroups is None or not paths:
@@ -214,17 +215,25 @@ class Enforcement:
         reading = asyncio.ensure_future(asyncio.to_thread(read))
         if not await self._clock.done_within(MAX_SURVEY, reading):
             log.warning("cgroups-slow", extra={"containers": len(paths)})
-            reading.add_done_callback(self._surveyed_late)
-            return {}
+            reading.add_done_callback(partial(self._surveyed_late, paths))
+            return None
         return reading.result()
 
-    def _surveyed_late(self, reading: asyncio.Task[dict[str, Resources]]) -> None:
+    def _surveyed_late(
+        self, container_ids: Iterable[str], reading: asyncio.Task[dict[str, Resources]]
+    ) -> None:
         if reading.cancelled() or reading.exception() is not None:
             return
-        for each, found in reading.result().items():
+        found, ledger = reading.result(), self._ledger
+        for each in container_ids:
             newer = each in self._confirmations.sent or each in self._update_queue.unsent
-            if self._ledger.in_force(each) is None and not newer:
-                self._ledger.seen(each, cpuset_of(found))
+            if newer or ledger.in_force(each) is not None:
+                continue
+            if each in found:
+                ledger.seen(each, cpuset_of(found[each]))
+            has, due = ledger.in_force(each), self._node.view.placement(each)
+            if due is not None and (due.cpus or due.mems) and not (has and has.has(due)):
+                self._update_queue.note({each: due})  # the list, which was believed, may be wrong
 
     async def settle(self, container_id: str, *, starts: bool = True) -> None:
         """Look now if a container is in doubt, or one that *starts* takes CPUs from others."""

@@ -2,7 +2,7 @@
 
 A list can be old: CRI-O has what a container was created with, containerd what it was told, even if
 the container never got it. So the cgroup counts, for the cpuset and for the amounts. Who has no
-cgroup to be seen hears again where it is to be, if the list may be old.
+cgroup to be seen hears again where it is to be, if the list may be wrong about it.
 """
 
 from __future__ import annotations
@@ -45,22 +45,27 @@ class Inventory:
         self._update_queue = update_queue
         self._enforcement = enforcement
         self._held = held
-        self._unseen: tuple[str, ...] = ()  # containers that were listed, and have no cgroup here
+        self._unseen: Collection[str] = ()  # containers that were listed, and have no cgroup here
+        # those of them that an earlier daemon knew: it may have told them in vain
+        self._inherited: Collection[str] = ()
 
     async def read(
         self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
     ) -> tuple[tuple[Container, ...], Mapping[str, StoredGrant]]:
         """Return the containers as they are, by all that is known, and what was granted before."""
         by_id = {pod.id: pod for pod in pods}
-        found = await self._enforcement.observe(
+        held = self._held()
+        earlier = held.keys() - self._node.view.placed.keys()
+        seen = await self._enforcement.observe(
             {each.id: each.linux.cgroups_path for each in listed}
         )
-        self._unseen = tuple(each.id for each in listed if each.id not in found)
+        found = seen or {}
+        self._unseen = [each.id for each in listed if each.id not in found]
+        self._inherited = () if seen is None else [each for each in self._unseen if each in earlier]
         self._update_queue.ledger.restart(
             listed={each.id: cpuset_of(resources_of(each.linux.resources)) for each in listed},
             found={each: cpuset_of(resources) for each, resources in found.items()},
         )
-        held = self._held()
         return (
             tuple(
                 self._correct(by_id[each.pod_sandbox_id], each, found.get(each.id), held)
@@ -108,7 +113,7 @@ class Inventory:
             if there.isdisjoint((each, stored.full_name))
         }
         paths = {each: container.cgroup for each, container in earlier.items()}
-        found = await self._enforcement.observe(paths, living=True)
+        found = await self._enforcement.observe(paths, living=True) or {}
         asked += [(earlier[each], seen.cpus, seen.mems) for each, seen in found.items()]
         return tuple(
             replace(each, resources=replace(each.resources, cpus=cpus, mems=mems))
@@ -127,13 +132,17 @@ class Inventory:
         """Enter what the cgroups of these containers have."""
         placed, ledger = self._node.view.placed, self._update_queue.ledger
         paths = {each: placed[each].container.cgroup for each in container_ids if each in placed}
-        found = await self._enforcement.observe(paths)
+        found = await self._enforcement.observe(paths) or {}
         for each in paths:
             ledger.seen(each, cpuset_of(found[each]) if each in found else None)
 
-    def unseen(self) -> Changes:
-        """Return where those are to be of which only the list says where they are."""
-        due = self._node.view.placements(self._unseen)
+    def doubtful(self, *, old: bool) -> Changes:
+        """Return where those are to be of which only the list says where they are, if it is *old*.
+
+        Else of those of them that an earlier daemon knew: if it ended before it saw that they had
+        lost what it sent, nobody else knows.
+        """
+        due = self._node.view.placements(self._unseen if old else self._inherited)
         return {each: new for each, new in due.items() if new.cpus or new.mems}
 
     def _correct(

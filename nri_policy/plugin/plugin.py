@@ -123,8 +123,8 @@ class PolicyPlugin:
             self._confirmations.enter(container.id, Phase.CREATING)
         # whoever differs from the decisions is among them
         self._update_queue.only(decision.changes)
-        if runtime is not None and runtime.lists_creations:
-            self._update_queue.note(self._inventory.unseen())
+        old = runtime is not None and runtime.lists_creations
+        self._update_queue.note(self._inventory.doubtful(old=old))
         due = self._node.view.placements(each.id for each in listed)
         self._update_queue.ledger.compare(due, self._update_queue.clock.now())
         await self._writing.probe(each.id for each in listed)

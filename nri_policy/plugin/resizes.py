@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 DOUBT = 10.0  # seconds that a resize may still come into force that seems refused
 LOOK = 0.5  # seconds between looks for that
 
-Observe = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Resources]]]
+Observe = Callable[[Mapping[str, str]], Awaitable[Mapping[str, Resources] | None]]
 
 
 class Resizes:
@@ -160,9 +160,8 @@ class Resizes:
 
     async def _look(self, observe: Observe) -> None:
         placed = self._node.view.placed
-        found = await observe(
-            {each: placed[each].container.cgroup for each in self._doubts if each in placed}
-        )
+        doubts = {each: placed[each].container.cgroup for each in self._doubts if each in placed}
+        found = await observe(doubts) or {}
         async with self._node.turn:
             for each, resources in found.items():
                 known = self._node.view.placed.get(each)

@@ -665,6 +665,54 @@ async def test_a_creation_that_goes_on_while_the_daemon_is_restarted_keeps_its_c
         await second.close()
 
 
+@pytest.mark.parametrize("seen", ["never", "late", "late or never"])
+async def test_what_an_earlier_daemon_sent_in_vain_is_sent_again(
+    seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """containerd lists what a container was sent, and only the earlier daemon knew it was lost."""
+    machine = nodes.machine(ONE_POOL)
+    async with EmbeddedRuntime(
+        tmp_path / "nri.sock",
+        online_cpus=machine.online,
+        memory_nodes=CPUSet([0]),
+        name="containerd",
+        version="2.2.1",
+        timeouts=PATIENT,
+    ) as runtime:
+
+        def daemon() -> Daemon:
+            host = Environment(
+                state_dir=tmp_path,
+                root=tmp_path,
+                cgroups=None if "never" in seen else SimulatedCgroups(runtime),
+                delay=lambda _: 0.0,
+            )
+            return Daemon(machine, nodes.settings(), host)
+
+        first = daemon()
+        gate = Gate(runtime, "starting", "slow")
+        async with first.serving(runtime.socket_path):
+            await runtime.synchronized()
+            await runtime.start_pod(pod("own", "2"))
+            starting = asyncio.create_task(runtime.start_pod(pod("slow")))
+            await gate.reached.wait()
+            own, slow = runtime.containers
+            await runtime.stop_container(own)
+        await first.close()
+        await runtime.disconnected()
+        gate.open.set()
+        await starting
+        wide = CPUSet.parse(slow.message.linux.resources.cpu.cpus)
+        assert slow.cpus < wide, "it was sent more than it got"
+        if "late" in seen:
+            monkeypatch.setattr(enforcement, "MAX_SURVEY", 0.0)
+        second = daemon()
+        async with second.serving(runtime.socket_path):
+            await runtime.synchronized(after=1)
+            await until(lambda: slow.cpus == wide)
+        await second.close()
+
+
 async def test_a_pod_that_stops_takes_its_creations_along(tmp_path: Path) -> None:
     async with served(tmp_path, ONE_POOL, name="cri-o", version="1.36.3") as it:
         gate = Gate(it.runtime, "creating", "given-up")
