@@ -13,7 +13,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -200,13 +200,20 @@ class ControlPlane:
         assert answer.status in {200, 201, 202}, (method, path, answer)
         return answer.body
 
-    def until(self, condition: Any, what: str, *, seconds: float = HANGS) -> None:
-        """Wait until *condition* is true."""
+    def until(
+        self,
+        condition: Any,
+        what: str,
+        *,
+        seconds: float = HANGS,
+        found: Callable[[], object] = str,
+    ) -> None:
+        """Wait until *condition* is true; where it never is, say what was *found* instead."""
         deadline = time.monotonic() + seconds
         while not condition():
             for name, process in self._programs.items():
                 assert process.poll() is None, f"{name} ended:\n{self.log(name)[-4000:]}"
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what} {found()}"
             time.sleep(0.05)
 
     def apply(self, *arguments: str) -> str:

@@ -21,6 +21,7 @@ from tests.e2e import cgroup, image
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import Daemon
 from tests.e2e.packages import Programs, programs, programs_in
+from tests.e2e.runtime import Recorded
 from tools import debs, runtimes
 from tools.control_plane import KUBERNETES, OLDEST, program
 
@@ -52,18 +53,30 @@ class Node:
         self.cluster = cluster
         self.runtime = runtime
         self.manifests = machine.folder / "manifests"  # of static pods
+        self._access: Path | None = None  # the daemon's kubeconfig
 
     def daemon(self, folder: Path, settings: Mapping[str, Any]) -> Daemon:
         """Return a daemon of the node, as its pod would run it; not started yet."""
+        if self._access is None:
+            self._access = self.cluster.kubeconfig(daemon_token(self.cluster, self.name))
+            # a container that starts just when the daemon registers can lose what it is told, and
+            # has it register again in the midst of the test
+            self._await_all("kube-system")
         return Daemon(
             folder,
             settings=settings,
             host_root=self.machine.hardware or Path("/"),
             nri_socket=self.runtime.nri_socket,
             inside=self.machine.inside,
-            kubeconfig=self.cluster.kubeconfig(daemon_token(self.cluster, self.name)),
+            kubeconfig=self._access,
             node_name=self.name,
         )
+
+    def _await_all(self, namespace: str) -> None:
+        """Wait until all pods that a namespace has on the node are ready."""
+        path = f"/api/v1/namespaces/{namespace}/pods?fieldSelector=spec.nodeName={self.name}"
+        for each in self.cluster.asked("GET", path)["items"]:
+            self.until_ready(each["metadata"]["name"], namespace=namespace)
 
     # ---- pods
 
@@ -189,6 +202,11 @@ class Node:
         if self.machine.hardware:
             return self.runtime.played(self.ids(name, namespace=namespace)[container])
         return cgroup.cpuset(self.cgroup_of(name, container, namespace=namespace))
+
+    def calls(self, name: str, container: str) -> list[Recorded]:
+        """Return what the runtime was told of a container whose hardware is played."""
+        own = self.ids(name)[container]
+        return [each for each in self.runtime.recorded() if each.container == own]
 
     # ---- the kubelet
 

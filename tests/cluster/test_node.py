@@ -14,7 +14,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from tests.cluster.node import NAME, Node, pod
 from tests.e2e import image, packages
 from tests.e2e.cgroup import Amounts
-from tests.e2e.daemon import PROGRAM, SYNCHRONIZED, Daemon
+from tests.e2e.daemon import PROGRAM, Daemon
 from tests.support.exchanges import NRT
 
 HARDWARE = "package:2 numa:2 core:8 pu:2 isolated=8-15"
@@ -110,13 +110,9 @@ def test_the_owner_of_a_refused_container_reads_why_in_the_pod_s_status(
     assert daemon.containers()["default/large/main"]["state"] == "error"
 
 
-def test_a_container_reads_its_cpus_from_the_file_in_it(node: Node, daemon: Daemon) -> None:
-    """Unless it comes while the daemon registers again, as it may: nobody asks for its mounts."""
-    registered = 0
-    while registered != daemon.counted(SYNCHRONIZED):
-        registered = daemon.counted(SYNCHRONIZED)
-        node.clear()
-        node.start(pod("own", {"main": {"limits": {"cpu": "2", "memory": "64Mi"}}}))
+@pytest.mark.usefixtures("daemon")
+def test_a_container_reads_its_cpus_from_the_file_in_it(node: Node) -> None:
+    node.start(pod("own", {"main": {"limits": {"cpu": "2", "memory": "64Mi"}}}))
     command = ("/bin/busybox", "cat", "/.nri-resource-policy/resources.sh")
     said = node.cluster.kubectl("exec", "own", "--", *command)
     assert f'EXCLUSIVE_CPUS="{node.cpuset("own", "main").cpus}"' in said.splitlines()

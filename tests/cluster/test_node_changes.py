@@ -114,13 +114,26 @@ def test_an_evicted_pod_gives_its_cpus_back(node: Node, daemon: Daemon) -> None:
     assert node.cpuset("own", "main") == before
 
 
-def consistent(node: Node, daemon: Daemon) -> bool:
-    """Return whether those that run, and no others, have the cpusets that the daemon says."""
-    shown = {tuple(name.split("/")): each["cpus"] for name, each in daemon.containers().items()}
-    held = {(name, each): cpus for (space, name, each), cpus in shown.items() if space == "default"}
-    running = {(name, each) for name, _ in held for each in node.running(name)}
-    return held.keys() == running and all(
-        str(node.cpuset(*container).cpus) == cpus for container, cpus in held.items()
+def until_consistent(node: Node, daemon: Daemon) -> None:
+    """Wait until those that run, and no others, have the cpusets that the daemon says."""
+
+    def differences() -> dict[str, Any]:
+        """Return what differs, by container: the daemon's CPUs, and what the runtime was told."""
+        shown = daemon.containers()
+        held = {each: said["cpus"] for each, said in shown.items() if each.startswith("default/")}
+        pods = {each.split("/")[1] for each in held}
+        runs = {f"default/{pod}/{each}" for pod in pods for each in node.running(pod)}
+        found: dict[str, Any] = {}
+        for each in sorted(held.keys() | runs):
+            _, pod, name = each.split("/")
+            if each not in held or each not in runs:
+                found[each] = "runs" if each in runs else "is the daemon's alone"
+            elif str(node.cpuset(pod, name).cpus) != held[each]:
+                found[each] = shown[each], node.calls(pod, name)
+        return found
+
+    node.cluster.until(
+        lambda: not differences(), "all are where the daemon has them", found=differences
     )
 
 
@@ -171,7 +184,7 @@ def test_what_the_kubelet_did_while_the_daemon_was_dead_is_made_up_for(
     daemon.kill()
     change(node)
     daemon.start()
-    node.cluster.until(lambda: consistent(node, daemon), "all are where the daemon has them")
+    until_consistent(node, daemon)
     own = [CPUSet.parse(each["exclusive"]) for each in daemon.containers().values()]
     assert sum(map(len, own)) == len(CPUSet.union(own)), "no CPU is two containers' own"
     assert node.cpuset("other", "main") == other
@@ -186,7 +199,7 @@ def test_a_pod_that_starts_while_the_daemon_is_killed_has_its_cpus_in_the_end(
     daemon.start()
     for number in range(4):
         node.until_ready(f"own-{number}")
-    node.cluster.until(lambda: consistent(node, daemon), "all are where the daemon has them")
+    until_consistent(node, daemon)
     held: dict[str, Any] = daemon.containers()
     own = [CPUSet.parse(held[f"default/own-{number}/main"]["exclusive"]) for number in range(4)]
     assert [len(each) for each in own] == [2, 2, 2, 2]
