@@ -84,6 +84,7 @@ class DecisionLog:
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
         self.refusals: dict[str, Refusal] = {}  # by namespace/pod/name, the latest last
+        self.latest: Explanation | None = None  # of a decision about a container
         self.causes: dict[str, str] = {}  # what another's event changed each container for, by name
 
     @contextmanager
@@ -104,6 +105,7 @@ class DecisionLog:
             explanation = outcome.explanation
         elif isinstance(event, Created | Resized):
             explanation = self._explain_refusal(event, outcome, view)
+        self.latest = explanation or self.latest
         if not self._watchers:
             return
         message = control_pb2.Decision(event=kind(event))

@@ -125,14 +125,13 @@ class Daemon:
             took=self.metrics.time_decision,
         )
         self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.count_lag)
+        self._decision_log = DecisionLog()
         self._build_runtime_side(host)
         self._build_read_side(host)
         self._unused = host.unused
-        self._decision_log = DecisionLog()
         self.node.observe(
             log_decision,
             self._decision_log.note,
-            self.status.note,
             DecisionEvents(host.record).note,
             self.topology.feed.note,
             self.metrics.note,
@@ -234,6 +233,7 @@ class Daemon:
             self._findings,
             synchronized=self.synchronized,
             not_taken=self._update_queue.refused,
+            latest=lambda: self._decision_log.latest,
             notes=host.notes,
             more=lambda: (*self.readiness.problems(), *self.claim_driver.problems()),
         )

@@ -122,9 +122,11 @@ class ClaimDriver:
     def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Look whether anything is to begin or to end; an observer of the node."""
         del outcome
+        if self.publisher is None:
+            return
         self._changed.set()
-        self._look_again()
-        if isinstance(event, Reconfigured) and self.publisher is not None:
+        self.publisher.ask()
+        if isinstance(event, Reconfigured):
             self._driver.rewrite()
             self._report_losses(view)
 

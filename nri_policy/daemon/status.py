@@ -10,10 +10,9 @@ from msgspec import Struct
 
 from nri_policy.audit.auditor import Auditor
 from nri_policy.daemon.reload import log_notices
-from nri_policy.engine.event import Event
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Placement
-from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.node import Node
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin.findings import Findings
@@ -52,13 +51,15 @@ class Status:
         *,
         synchronized: asyncio.Event,
         not_taken: Mapping[str, Placement],
+        latest: Callable[[], Explanation | None],
         notes: Iterable[str],
         more: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Take whom to ask; *called* serves a runtime over gRPC.
 
         *notes* say what is known of the node for good, *not_taken* are the placements that the
-        runtime does not take, by container id; *more* returns what others say, as `doubts` does.
+        runtime does not take, by container id; *latest* returns the latest decision about a
+        container, *more* what others say, as `doubts` does.
         """
         self._node = node
         self._parts = parts
@@ -70,11 +71,7 @@ class Status:
         self._more = more
         self.synchronized = synchronized
         self.not_taken = not_taken
-        self._latest: Explanation | None = None  # of a decision about a container
-
-    def note(self, _event: Event, outcome: Outcome, _view: NodeView) -> None:
-        """Note the latest decision about a container; an observer of the node."""
-        self._latest = getattr(outcome, "explanation", None) or self._latest
+        self._latest = latest
 
     @property
     def runtime(self) -> str:
@@ -91,7 +88,7 @@ class Status:
         if not self.synchronized.is_set():
             return "waiting for the runtime"
         self._node.catch_up()
-        view, latest = self._node.view, self._latest
+        view, latest = self._node.view, self._latest()
         shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
         if latest is not None:
             shown += f"; last decision: {latest.container} {latest.kind.value}"

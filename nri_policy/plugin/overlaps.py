@@ -20,12 +20,11 @@ from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
-from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
-from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.node import Node
 from nri_policy.plugin.enforcement import Enforcement
 
 log = logging.getLogger(__name__)
@@ -146,6 +145,5 @@ class Overlaps:
             text = f"checking every {PERIOD:g} s instead"
             log.info("cpusets-not-watched", extra={"reason": reason, "text": text})
 
-    def _note_decision(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        del event, outcome, view
-        self.hasten()
+    def _note_decision(self, *_: object) -> None:
+        self._news.set()
