@@ -34,20 +34,18 @@ _DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
 
 def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
     """Return the engine's view of a pod, without the annotations that are the runtime's own."""
-    labels, annotations = pod.labels, pod.annotations
+    labels, annotations, linux = pod.labels, pod.annotations, pod.linux
     return Pod(
         id=pod.id,
         uid=pod.uid,
         name=_part(pod.name),
         namespace=_part(pod.namespace),
-        qos=QoS.of_cgroup(pod.linux.cgroup_parent),
+        qos=QoS.of_cgroup(linux.cgroup_parent),
         labels={key: labels[key] for key in labels},  # `dict` would call Python for each
         annotations={
             key: annotations[key] for key in annotations if not key.startswith(_RUNTIMES_OWN)
         },
-        amounts=resources_of(pod.linux.pod_resources)
-        if pod.linux.HasField("pod_resources")
-        else None,
+        amounts=resources_of(linux.pod_resources) if linux.HasField("pod_resources") else None,
     )
 
 
@@ -61,7 +59,7 @@ def _part(name: str) -> str:
 
 def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Container:
     """Return the engine's view of a container of *pod*."""
-    labels = container.labels
+    labels, linux = container.labels, container.linux
     return Container(
         id=container.id,
         pod=pod_of(pod),
@@ -69,8 +67,8 @@ def container_of(pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> Conta
         state=_STATES.get(container.state, ContainerState.CREATED),
         created=container.created_at,
         labels={key: labels[key] for key in labels},
-        resources=resources_of(container.linux.resources, container.linux.oom_score_adj.value),
-        cgroup=container.linux.cgroups_path,
+        resources=resources_of(linux.resources, linux.oom_score_adj.value),
+        cgroup=linux.cgroups_path,
     )
 
 
@@ -133,18 +131,13 @@ def _may_write(device: nri_pb2.LinuxDevice, rules: Iterable[nri_pb2.LinuxDeviceC
     return allowed
 
 
-def adjustment_of(
-    placement: Placement, classes: Classes | None = None
-) -> nri_pb2.ContainerAdjustment:
-    """Return the adjustment that puts a container under creation where *placement* says.
-
-    And into its *classes*.
-    """
-    adjustment = nri_pb2.ContainerAdjustment()
-    linux = adjustment.linux
+def fill_adjustment(
+    linux: nri_pb2.LinuxContainerAdjustment, placement: Placement, classes: Classes | None = None
+) -> None:
+    """Have a container under creation put where *placement* says, and into its *classes*."""
     _fill(linux.resources, placement)
     if classes is None:
-        return adjustment
+        return
     if classes.blockio is not None and classes.blockio.passed_on:
         linux.resources.blockio_class.value = classes.blockio.name
     if classes.scheduling is not None:
@@ -155,7 +148,6 @@ def adjustment_of(
             linux.io_priority.CopyFrom(
                 nri_pb2.LinuxIOPriority(priority=io.level, **{"class": _IO_CLASSES[io.io_class]})
             )
-    return adjustment
 
 
 def _scheduler(scheduler: Scheduler) -> nri_pb2.LinuxScheduler:

@@ -33,6 +33,7 @@ class ExposedResources:
         self._node = node
         self._exposure = exposure
         self._unseen: set[str] = set()  # containers whose files are not written yet
+        self._new: list[str] = []  # those for whom a timer runs
         self._stale: dict[str, None] = {}  # containers whose files are out of date
         self._updating: asyncio.Task[None] | None = None
 
@@ -52,9 +53,15 @@ class ExposedResources:
             )
             return None
         self._unseen.add(container_id)
-        # not only at its start: we may be gone by then
-        asyncio.get_running_loop().call_later(SOON, self.show, container_id)
+        if not self._new:  # not only at its start: we may be gone by then
+            asyncio.get_running_loop().call_later(SOON, self._show_new)
+        self._new.append(container_id)
         return mount
+
+    def _show_new(self) -> None:
+        new, self._new = self._new, []
+        for container_id in new:
+            self.show(container_id)
 
     def show(self, container_id: str) -> None:
         """Write what a container is to see when it starts, unless it is written."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from nri_policy.nri.versions import Runtime
-from nri_policy.plugin.convert import adjustment_of, container_of, update_of
+from nri_policy.plugin.convert import container_of, fill_adjustment, update_of
 from nri_policy.plugin.parts import Parts
 from nri_policy.proto import nri_pb2
 
@@ -23,7 +23,9 @@ def answer_late(parts: Parts, method: str, request: Message) -> Message:
             return nri_pb2.SynchronizeResponse(more=request.more)
         case nri_pb2.CreateContainerRequest():
             placement = parts.node.interim_placement(container_of(request.pod, request.container))
-            return nri_pb2.CreateContainerResponse(adjust=adjustment_of(placement))
+            creation = nri_pb2.CreateContainerResponse()
+            fill_adjustment(creation.adjust.linux, placement)
+            return creation
         case nri_pb2.UpdateContainerRequest():
             each = request.container.id
             own = [

@@ -81,8 +81,8 @@ class Ledger:
 
     def created(self, container_id: str, placement: Placement) -> None:
         """Enter what a container is created with."""
-        self._known[container_id] = Cpuset().overlaid(placement)
-        self._in_force[container_id] = Cpuset().overlaid(placement)
+        cpuset = Cpuset(cpus=placement.cpus, mems=placement.mems)
+        self._known[container_id] = self._in_force[container_id] = cpuset
 
     def told(self, container_id: str, placement: Placement) -> None:
         """Enter what was sent to the runtime."""

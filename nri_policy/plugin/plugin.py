@@ -17,7 +17,7 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.confirmation import Phase
-from nri_policy.plugin.convert import adjustment_of, resources_of, update_of
+from nri_policy.plugin.convert import fill_adjustment, resources_of, update_of
 from nri_policy.plugin.late_answers import answer_late
 from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.update_queue import WITH_CREATION, WITH_LIST, WITH_STOP
@@ -180,13 +180,13 @@ class PolicyPlugin:
         await self._pods.ready(pod)
         await self._parts.claims.check(pod, container)
         self._confirmations.enter(container.id, Phase.CREATING)
-        admitted = self._update_queue.is_overdue or self._decisions.pins_nothing
+        unheard = self._update_queue.is_overdue
         try:
             decision = self._decisions.decide(
                 Created(
                     container=self._pods.container(pod, container),
-                    admitted=admitted,
-                    unheard=self._update_queue.is_overdue,
+                    admitted=unheard or self._decisions.pins_nothing,
+                    unheard=unheard,
                 )
             )
         except CallRefused:
@@ -198,7 +198,7 @@ class PolicyPlugin:
         )
         if decision.placement is not None:
             own = self._update_queue.own(container.id, decision.placement)
-            response.adjust.CopyFrom(adjustment_of(own, decision.classes))
+            fill_adjustment(response.adjust.linux, own, decision.classes)
             self._update_queue.note_answer(container.id, own, creating=True)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)

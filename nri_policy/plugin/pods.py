@@ -238,11 +238,12 @@ class Pods:
         view = self._node.view
         if pod_id in view.rooms:
             return view.rooms[pod_id].container.resources
-        containers = (view.placed[each].container for each in self._node.of_pod(pod_id))
-        known = (each.pod.amounts for each in containers if not each.pod_level)
+        for each in self._node.of_pod(pod_id):
+            container = view.placed[each].container
+            if not container.pod_level and container.pod.amounts is not None:
+                return container.pod.amounts
         sandbox = self._known.get(pod_id)
-        asked = None if sandbox is None else sandbox.asked
-        return next(filter(None, known), asked)
+        return None if sandbox is None else sandbox.asked
 
     def only_container(self, pod_id: str) -> str | None:
         """Return the container that a resize of its pod is for.
@@ -333,19 +334,18 @@ class Pods:
 
         The latter in its owner's words, where these are known.
         """
-        plain = container_of(pod, container)
+        plain, assignments = container_of(pod, container), self._kubelet
         whole = self.amounts(pod.id)
         if whole is not None and whole != plain.pod.amounts:
             plain = replace(plain, pod=replace(plain.pod, amounts=whole))
         if used := self._claimed(pod, container):
             plain = replace(plain, claims=used)
-        if near := self._hints_of_pod(plain.pod):
+        if near := self._hints_of_pod(plain.pod, assignments):
             plain = replace(plain, pod=replace(plain.pod, hints=near))
         if (objects := self._cluster) and (found := objects.of(plain.pod)):
             plain = described(plain, found)
         if self.locator is None:
             return plain
-        assignments = self._kubelet
         assigned = assignments.devices(plain.pod, plain.name) if assignments else {}
         interfaces = container.linux.net_devices
         hints = candidates(
@@ -356,9 +356,8 @@ class Pods:
             hints = (*hints, *claim_hints(claimed, self.locator))
         return replace(plain, hints=hints)
 
-    def _hints_of_pod(self, pod: Pod) -> tuple[Hint, ...]:
+    def _hints_of_pod(self, pod: Pod, assignments: Assignments | None) -> tuple[Hint, ...]:
         """Return what is near to any container of a pod that may have its CPUs as one."""
-        assignments = self._kubelet
         if assignments is None or self.locator is None:
             return ()
         rooms = self._node.view.layout.settings.pod_rooms is not PodRooms.OFF

@@ -182,9 +182,11 @@ class UpdateQueue:
         """
         if self.is_overdue:
             return []
-        self.supersede(asked)
-        self._drop_gone()
-        waiting = self._unclaimed()
+        waiting: dict[str, Placement] = {}
+        if self._unsent or self._tries or self.refused:
+            self.supersede(asked)
+            self._drop_gone()
+            waiting = self._unclaimed()
         if self._after_a_pause():
             waiting |= self.choose(untold, asked)
         if not waiting:
@@ -363,8 +365,6 @@ class UpdateQueue:
     def _drop_gone(self) -> None:
         """Forget the containers that hold nothing any more."""
         placed = self._node.view.placed
-        if not (self._unsent or self._tries or self.refused):
-            return
         for table in (self._unsent, self._tries, self.refused):
             # the difference of the two sets of keys would look at all that are placed
             for gone in [each for each in table if each not in placed]:
