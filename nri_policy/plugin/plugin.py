@@ -121,6 +121,10 @@ class PolicyPlugin:
         )
         for container in creating:
             self._confirmations.enter(container.id, Phase.CREATING)
+        # they were answered before, and may have missed what was decided since
+        self._confirmations.mark_sent(
+            (each.id for each in creating), self._update_queue.clock.now()
+        )
         # whoever differs from the decisions is among them
         self._update_queue.only(decision.changes)
         old = runtime is not None and runtime.lists_creations

@@ -275,7 +275,7 @@ class Writing:
             if has is None and each not in self._confirmations.sent:
                 has = self._ledger.known(each)
             if has is None:
-                if self._confirmations.phase(each) is Phase.CREATED:
+                if self._confirmations.phase(each) in (Phase.CREATING, Phase.CREATED):
                     continue  # it runs nowhere yet, however long that lasts
                 return None
             if due is not None and due.cpus:

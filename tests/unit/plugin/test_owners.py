@@ -613,6 +613,25 @@ async def test_a_creation_that_goes_on_while_the_runtime_registers_us_keeps_its_
         assert not slow.updated_by
 
 
+@pytest.mark.parametrize(("name", "version"), [("cri-o", "1.36.3"), ("containerd", "1.7.24")])
+async def test_a_creation_that_the_runtime_registers_us_in_hears_what_was_decided_before(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=name, version=version
+    ) as it:
+        gate = Gate(it.runtime, "creating", "slow")
+        starting = asyncio.create_task(it.start(pod("slow")))
+        await gate.reached.wait()
+        assert await it.start(pod("own", "2")) == []
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        gate.open.set()
+        assert await starting == []
+        slow, own = it.runtime.container("slow/main"), it.runtime.container("own/main")
+        assert slow.cpus == CPUSet.parse("1-3") - own.cpus
+
+
 @pytest.mark.parametrize("living", [True, False])
 async def test_a_creation_that_goes_on_while_the_daemon_is_restarted_keeps_its_cpus(
     living: bool, tmp_path: Path
