@@ -20,18 +20,24 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Isolation, Request
 
 
-def keep(state: State, container: Container, request: Request, grant: Grant) -> list[str]:
+def keep(
+    state: State,
+    container: Container,
+    request: Request,
+    grant: Grant,
+    kind: DecisionKind = DecisionKind.KEPT,
+) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
     map_ = state.layout.memory
     memory = memory_request(
         container, request, aligned=state.layout.aligned, cold=map_.is_cold(grant.mems)
     )
     if memory is None or grant.tenant:
-        book(state, container, request, Choice(grant=grant, kind=DecisionKind.KEPT))
+        book(state, container, request, Choice(grant=grant, kind=kind))
         return []
     home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
     grant = replace(grant, mems=grant.mems or home.zone)
-    book(state, container, request, Choice(grant=grant, kind=DecisionKind.KEPT))
+    book(state, container, request, Choice(grant=grant, kind=kind))
     if home.cold:
         state.cold[container.id] = None
     shortage = state.memory.adopt(grant.pool, memory, grant.mems)

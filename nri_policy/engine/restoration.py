@@ -12,9 +12,11 @@ from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.announcement import announce_all
+from nri_policy.engine.claimants import choose_by_claims
 from nri_policy.engine.claims import complete, end_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision, Grant, Held
 from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
@@ -157,14 +159,23 @@ def restore(
 
 
 def _restore_claimants(state: State, candidates: Iterable[Candidate], result: Restored) -> None:
-    """Place containers that use claims, which hold what they have."""
+    """Place containers that use claims: these hold their CPUs, and memory stays where it is."""
+    nodes = state.layout.memory.nodes
     for candidate in sorted(candidates, key=_order):
-        container, request = candidate.container, candidate.request
+        container, request, held = candidate.container, candidate.request, candidate.held
         try:
-            place(state, container, request)
+            if held is None or not candidate.same or not held.mems <= nodes:
+                place(state, container, request)
+                continue
+            claimed = choose_by_claims(state, container, request)
         except PlacementError as refusal:
             texts = admit_degraded(state, container, request, refusal)
             result.flagged += [f"{container.full_name}: {text}" for text in texts]
+            continue
+        grant = replace(claimed.grant, mems=held.mems)
+        short = keep(state, container, request, grant, DecisionKind.CLAIMED)
+        add_notes(state, container.id, *claimed.uses, *claimed.notes)
+        result.short += [f"{container.full_name}: {text}" for text in short]
 
 
 def _restore(

@@ -271,6 +271,25 @@ def test_claims_and_their_containers_come_back_after_a_restart() -> None:
     assert again.prepare(claim) == ["4-5"]
 
 
+def test_the_memory_of_a_container_with_a_claim_stays_where_it_is() -> None:
+    node, claim = Driver("package:2 numa:2(memory=1GiB) core:2 pu:2"), part(2000, 1)
+    node.prepare(claim)
+    other, container = (
+        replace(each, resources=replace(each.resources, memory_limit=700 << 20))
+        for each in (user(claim, milli=1000), user(claim, milli=1000))
+    )
+    node.create(other)
+    node.create(container)
+    assert node.mems(container) == "0-1"
+    node.stop(other)
+    node.reconfigure(packing="tight")
+    assert node.mems(container) == "0-1"
+    assert not node.decision.changes
+    again = _restarted(node, container.id)
+    assert again.grant(container) == node.grant(container)
+    assert again.notes(container.id) == node.notes(container.id)
+
+
 def test_a_claim_without_container_comes_back_too_and_one_that_ended_does_not() -> None:
     node, idle, ended = Driver(), part(2000, 1), part(2000, 2, claim="ended")
     node.prepare(idle)
