@@ -269,7 +269,8 @@ class State:
             room = self.rooms[move.id]
             self.enter(replace(room, grant=replace(room.grant, mems=move.zone)))
             for each in self.of_pod(move.id):
-                if self.placed[each].grant.tenant:
+                tenant = self.placed[each]
+                if tenant.grant.tenant and not tenant.request.memory_preserve:
                     self._rezone_one(each, move.zone)
 
     def _rezone_one(self, container_id: str, zone: CPUSet) -> None:

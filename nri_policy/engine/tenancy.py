@@ -77,10 +77,15 @@ def tenant_with(room: Placed, request: Request, own: CPUSet, rest: CPUSet) -> Gr
         shared=0,
         shares=False,
         preemptible=False,
-        mems=room.grant.mems,
+        mems=_zone(room, request),
         tenant=True,
     )
     return _share(room, request, grant, rest)
+
+
+def _zone(room: Placed, request: Request) -> CPUSet:
+    """Return the memory nodes of *room*'s tenant, none where its memory is left alone."""
+    return EMPTY if request.memory_preserve else room.grant.mems
 
 
 def _share(room: Placed, request: Request, grant: Grant, rest: CPUSet) -> Grant:
@@ -124,7 +129,9 @@ def settle(state: State, pod_id: str) -> None:
         return
     rest, displaced = rest_of(state, room), False
     for each in tenants(state, pod_id):
-        grant = _share(room, each.request, replace(each.grant, mems=room.grant.mems), rest)
+        grant = _share(
+            room, each.request, replace(each.grant, mems=_zone(room, each.request)), rest
+        )
         displaced = displaced or grant.shares
         if grant != each.grant:
             state.rebook(each, grant, "its pod's room changed")

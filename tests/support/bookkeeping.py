@@ -106,7 +106,8 @@ def check_rooms(engine: Engine, runtime: Runtime) -> None:
         for each in tenants:
             assert set(each.grant.exclusive) <= free, "I7: a slice outside its room, or in another"
             free -= set(each.grant.exclusive)
-            assert each.grant.mems == room.grant.mems
+            preserved = each.request.memory_preserve
+            assert each.grant.mems == (CPUSet() if preserved else room.grant.mems)
         for each in tenants:
             if each.container.id in state.resizing:
                 free -= set(state.resizing[each.container.id].kept)

@@ -48,6 +48,15 @@ def started(whole: Pod) -> tuple[EngineDriver, Container, Container, Container]:
     return driver, main, log, mesh
 
 
+def test_a_tenant_whose_memory_is_left_alone_has_no_memory_nodes() -> None:
+    left_alone = {"memory.preserve.resource-policy.nri.io/container.log": "true"}
+    driver, main, log, mesh = started(rooms.pod(4000, annotations=rooms.ROOM | left_alone))
+    assert [len(driver.grant(each).mems) for each in (main, log, mesh)] == [1, 0, 1]
+    driver.reconfigure(packing="tight")
+    driver.stop(main)
+    assert [len(driver.grant(each).mems) for each in (log, mesh)] == [0, 1]
+
+
 def test_a_guaranteed_pod_has_its_cpus_as_one_and_containers_have_slices_or_share() -> None:
     whole = rooms.pod(4000)
     driver, main, log, mesh = started(whole)
