@@ -26,9 +26,12 @@ class ClusterView(Struct, frozen=True):
     other_hostnames: Mapping[str, tuple[str, ...]] = {}  # hostname -> nodes that have another name
 
     def on_host(self, host: str) -> list[ClusterNode]:
-        """Return the nodes with a hostname: that of this name alone, where there is one."""
+        """Return the nodes with a hostname: that of this name alone, where there is one.
+
+        A node without the label has its name as its hostname.
+        """
         alike = self.nodes.get(host)
-        if alike is not None and alike.labels.get(HOSTNAME) == host:
+        if alike is not None and alike.labels.get(HOSTNAME, host) == host:
             return [alike]
         return [self.nodes[name] for name in self.other_hostnames.get(host, ())]
 

@@ -238,20 +238,30 @@ class Engine(ClusterState):
         running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
         Raises DocumentError for a request that breaks a rule.
         """
+        pods: Counter[str] = Counter()
+        for new, left in self._spread_group(group, failures).values():
+            pods.update(new | {"": left})
+        return dict(+pods)
+
+    def _spread_group(
+        self, group: PlacementGroup, failures: Mapping[str, int]
+    ) -> dict[str, tuple[dict[str, int], int]]:
+        """Return, by pod set, the new pods for each node, and how many find no place."""
         own = self.running_of((group.namespace, group.name))
-        placed: Counter[str] = Counter()
+        found: dict[str, tuple[dict[str, int], int]] = {}
         pod_sets = requested(group)
         trial = self.fork() if len(pod_sets) > 1 else self
         for number, pod_set in enumerate(pod_sets):
             path = f"spec.podSets[{number}].request"
             try:
-                new, left = trial._spread(pod_set, own + placed, failures, None, path)  # noqa: SLF001 - another engine
+                new, left = trial._spread(pod_set, own, failures, None, path)  # noqa: SLF001 - another engine
             except Unplaceable as refused:
                 raise DocumentError(join(path, "topology"), str(refused)) from None
-            placed.update(new | {"": left})
+            found[pod_set.name] = new, left
+            own.update(new)
             for node, pods in new.items() if number + 1 < len(pod_sets) else ():
                 trial.occupy(node, self.kind_of(pod_set), pods)
-        return dict(+placed)
+        return found
 
     def _spread(
         self,

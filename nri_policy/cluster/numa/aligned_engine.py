@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from itertools import count
 from types import MappingProxyType
 from typing import Self
 
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine, is_replaced
+from nri_policy.cluster.engine.spread_assignment import assignment
 from nri_policy.cluster.numa.host_zones import (
     ByHost,
     HostZones,
@@ -110,6 +112,34 @@ class AlignedEngine(Engine):
         small = {host: empty.refused(host, hosts[host]) for host in first}
         message = "" if found.assignments else found.message
         return refusal(message, describe(status, first, small))
+
+    def _spread_group(
+        self, group: PlacementGroup, failures: Mapping[str, int]
+    ) -> dict[str, tuple[dict[str, int], int]]:
+        """Return where new pods go, as the engine does, on hosts whose zones hold them."""
+        found = super()._spread_group(group, failures)
+        if not self._may_refuse():
+            return found
+        limits: _OwnLimits = {}
+        for tries in count():
+            assignments = [assignment(name, new, self.nodes) for name, (new, _) in found.items()]
+            status = GroupStatus(state="Placed", assignments=assignments)
+            after = self._by_host(replace(group, status=status))
+            refused = self._find_refused({}, after)
+            if not refused:
+                break
+            limits = limits or self._limits_of_each(group)
+            self._lower(limits, {}, after, refused, close=tries > MAX_TRIES)
+            found = Engine._spread_group(self.with_limits(limits), group, failures)  # noqa: SLF001 - another engine
+        return found
+
+    def _limits_of_each(self, group: PlacementGroup) -> _OwnLimits:
+        """Return how many pods of each pod set hosts take, by itself."""
+        pods = [
+            PodsOnHost(each.name, self._request(each.template.spec), None, each.count)
+            for each in group.pod_sets
+        ]
+        return {each.pod_set: self.host_zones().limits(each) for each in pods}
 
     def count_by_zones(self, group: PlacementGroup, status: GroupStatus) -> GroupStatus:
         """Return the *status* of a new group; if hosts have too little in all, as zones count.
@@ -299,15 +329,20 @@ class AlignedEngine(Engine):
         before: ByHost,
         after: ByHost,
         refused: Mapping[str, Mapping[str, Refused]],
+        *,
+        close: bool = False,
     ) -> None:
-        """Have hosts get no more pods of a pod set than they took beside the others."""
+        """Have hosts get no more pods of a pod set than they took beside the others.
+
+        Or none at all, to *close* them.
+        """
         for host, found in refused.items():
             came = Counter[str]()
             for pods in _new_pods(before, host, after[host]):
                 came[pods.pod_set] += pods.count
             for pod_set, each in found.items():
                 for name in self.host_zones().aligned_hosts()[host]:
-                    limits[pod_set][name] = came[pod_set] - each.pods
+                    limits[pod_set][name] = 0 if close else came[pod_set] - each.pods
 
     def _open_places(self, group: PlacementGroup) -> ByHost:
         """Return the places of a group, by host, without as many as it has pods there."""

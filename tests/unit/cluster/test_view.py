@@ -99,7 +99,7 @@ def test_nodes_are_found_by_hostname_as_they_come_change_and_go() -> None:
         return [each.name for each in cluster.view.on_host(host)]
 
     cluster = Cluster([named("a", "x"), named("b", "b"), named("c", None)])
-    assert (found("a"), found("x"), found("b"), found("c")) == ([], ["a"], ["b"], [])
+    assert (found("a"), found("x"), found("b"), found("c")) == ([], ["a"], ["b"], ["c"])
     cluster.set_node(named("d", "x"))
     cluster.set_node(named("x", "a"))
     assert (found("a"), found("x")) == (["x"], ["a", "d"])

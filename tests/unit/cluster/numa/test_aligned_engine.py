@@ -239,6 +239,42 @@ def test_pod_sets_that_are_in_each_others_way_are_placed_apart() -> None:
     assert pods_on == {"a": 2, "b": 2, "c": 2}
 
 
+def test_spreading_counts_zones() -> None:
+    """In all, each host holds three of the pods; some that find no zone go elsewhere, or wait."""
+    hosts = Hosts({"a": (8, 8), "b": (8, 4), "c": (8, 8)})
+    spread = hosts.engine.spread
+    assert spread(read_group(group(pods(4, 5, SPREAD)))) == {"a": 2, "b": 1, "c": 1}
+    assert spread(read_group(group(pods(7, 5, SPREAD)))) == {"a": 2, "b": 1, "c": 2, "": 2}
+    two = group(pods(3, 5, SPREAD, "five"), pods(3, 6, SPREAD, "six"))
+    assert spread(read_group(two)) == {"a": 2, "b": 1, "c": 2, "": 1}
+
+
+def test_spreading_ends_where_nodes_share_a_hostname() -> None:
+    """A limit of the host is one of each of its nodes: in the end they get none."""
+    nodes = [node("a"), node("b")]
+    for each in nodes:
+        each["metadata"]["labels"] = {HOSTNAME: "h"}
+        each["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    snapshot = read_snapshot({"nodes": nodes, "zones": [zones("a", 4, 4), zones("b", 4, 4)]})
+    found = engine_of(snapshot, read_settings(None)).spread(
+        read_group(group(pods(5, 3, {"spreadOver": ["x"]})))
+    )
+    assert sum(found.values()) == 5
+    assert sum(found[name] for name in found if name) <= 4
+
+
+def test_a_node_without_a_hostname_is_a_host_of_its_name() -> None:
+    one = node("a")
+    one["metadata"]["labels"] = {"x": "y"}
+    one["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    engine = engine_of(
+        read_snapshot({"nodes": [one], "zones": [zones("a", 4, 4)]}), read_settings(None)
+    )
+    over = {"spreadOver": ["x"]}
+    assert by_host(engine.place(read_group(group(pods(1, 3, over))))) == {"main": {"a": 1}}
+    assert not engine.place(read_group(group(pods(1, 6, over)))).assignments
+
+
 def test_a_group_that_leaves_gives_its_zones_back() -> None:
     """Its pod on host a runs, so that the report counts it; the one on b has not come yet."""
     status = on(a=1, b=1)
