@@ -38,6 +38,23 @@ _TYPE_NAMES: dict[type, str] = {  # msgspec's, in messages
 _STEP = re.compile(r"\.[^.\[]+|\[\d+\]|\[\.\.\.\]")
 
 
+class MismatchError(ValueError):
+    """Something in a document is wrong: the path of the field, empty for the whole, and what."""
+
+    def __init__(self, path: str, text: str) -> None:
+        super().__init__(path, text)
+        self.path = path
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.text}" if self.path else self.text
+
+    def path_below(self, path: str) -> str:
+        """Return the path of the field where the place of the document is *path*."""
+        between = "." if path and self.path and not self.path.startswith("[") else ""
+        return path + between + self.path
+
+
 def json_problem(error: Exception, value: object = None) -> str:
     """Return what is wrong with a JSON text or the *value* in it: the field, and why."""
     path, text = find_mismatch(error, value)

@@ -18,6 +18,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 from msgspec import NODEFAULT, Struct, structs
 from msgspec.structs import FieldInfo, fields, replace
 
+from nri_policy.foundation.mismatch import MismatchError
 from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.foundation.yamltext import Mark, Marks, SeveralDocumentsError, YAMLTextError, read
@@ -336,6 +337,8 @@ class _Reading(NamedTuple):
             return self._sections(known.sections, value, place)
         try:
             return known.reader(value)
+        except MismatchError as error:
+            self.problems.append(Problem(error.path_below(place), error.text))
         except ValueError as error:
             self.problems.append(Problem(place, str(error)))
 

@@ -16,6 +16,7 @@ from nri_policy.cli.cluster.service import Service
 from nri_policy.cli.cluster.source import (
     FILE,
     ClusterSource,
+    document_errors,
     documents_of,
     service_option,
     snapshot_options,
@@ -24,10 +25,9 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import form_option, name_of
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.numa.report import NodeFit, node_fits
-from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.objects.workload import CLAIMS, pod_document
+from nri_policy.cluster.objects.workload import CLAIMS, each_object, pod_document
 from nri_policy.cluster.offline import open_places
 from nri_policy.foundation.wording import counted
 
@@ -85,14 +85,13 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
     """Return the pod that a file asks about, as it is sent and as it is read; raises Failure."""
-    documents = [each for each in documents_of([path]) if each.get("kind") not in CLAIMS]
-    if len(documents) != 1:
-        raise Failure(f"{name_of(path)}: {len(documents)} documents; give one pod", Exit.USAGE)
-    try:
-        document = pod_document(documents[0], "")
+    documents = documents_of([path])
+    with document_errors(name_of(path)):
+        found = [each for each in each_object(documents) if each[0].get("kind") not in CLAIMS]
+        if len(found) != 1:
+            raise Failure(f"{name_of(path)}: {len(found)} objects; give one pod", Exit.USAGE)
+        document = pod_document(*found[0])
         return document, read_pod(document, "")
-    except DocumentError as error:
-        raise Failure(f"{name_of(path)}: {error}", Exit.USAGE) from error
 
 
 def _draw(pod: Pod, rows: Sequence[NodeFit], *, every: bool) -> Iterator[Table | Text]:

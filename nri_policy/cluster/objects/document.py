@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from nri_policy.foundation.mismatch import find_mismatch, unknown_field
+from nri_policy.foundation.mismatch import MismatchError, find_mismatch, unknown_field
 from nri_policy.foundation.units import (
     MAX_AMOUNT,
     format_bytes,
@@ -37,21 +37,12 @@ Offered = tuple[tuple[str, Wire], ...]  # resources and amounts of a node, as it
 _Kind = TypeVar("_Kind")
 
 
-class DocumentError(ValueError):
-    """A document was refused: the path of the field, empty for the whole of it, and what."""
-
-    def __init__(self, path: str, text: str) -> None:
-        super().__init__(path, text)
-        self.path = path
-        self.text = text
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.text}" if self.path else self.text
+class DocumentError(MismatchError):
+    """A document of a cluster was refused."""
 
     def below(self, path: str) -> DocumentError:
         """Return the same error of a document whose place is *path*."""
-        between = "." if path and self.path and not self.path.startswith("[") else ""
-        return DocumentError(path + between + self.path, self.text)
+        return DocumentError(self.path_below(path), self.text)
 
 
 def convert(value: object, kind: type[_Kind], path: str) -> _Kind:

@@ -17,7 +17,7 @@ group's priority is the highest of its pods'; a PlacementGroup says its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -112,7 +112,7 @@ _KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
 
 def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) -> None:
     """Let *classes* know those in *documents*; raises DocumentError."""
-    for value, place in _each(documents, ""):
+    for value, place in each_object(documents):
         if value.get("kind") == PRIORITY_CLASS:
             classes.add(value, place)
 
@@ -131,7 +131,7 @@ def read_groups(
     groups: dict[Key, PlacementGroup] = {}
     sizes: dict[Key, tuple[int, str]] = {}  # of groups made of pods
     made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
-    found = [*_each(documents, "")]
+    found = [*each_object(documents)]
     pod_groups = _pod_groups(found)
     for value, place in found:
         if value.get("kind") == "Pod":
@@ -228,18 +228,30 @@ def _refuse(problem: str, path: str) -> None:
         raise DocumentError(f"{path}.{field}" if path else field, text)
 
 
-def _each(documents: Iterable[object], path: str) -> Iterable[tuple[dict[str, Any], str]]:
+def each_object(documents: Iterable[object]) -> Iterator[tuple[Object, str]]:
+    """Yield the objects in *documents*, those of lists one by one, and where each is.
+
+    The first document has no path: it is the only one as a rule. Raises DocumentError.
+    """
     for number, value in enumerate(documents):
-        place = join(path, number) if number else path
-        if not isinstance(value, dict):
-            raise DocumentError(place, f"{quoted(value)} is not an object")
-        if str(value.get("kind", "")).endswith("List"):
-            items = value.get("items") or []
-            if not isinstance(items, list):
-                raise DocumentError(join(place, "items"), f"{quoted(items)} is not a list")
-            yield from _each(items, join(place, "items"))
-        else:
-            yield value, place
+        yield from _objects_in(value, join("", number) if number else "")
+
+
+def _objects_in(value: object, path: str) -> Iterator[tuple[Object, str]]:
+    if not isinstance(value, dict):
+        raise DocumentError(path, f"{quoted(value)} is not an object")
+    kind = value.get("kind")
+    if not isinstance(kind, str) or not kind.endswith("List"):
+        yield value, path
+        return
+    items = value.get("items") or []
+    if not isinstance(items, list):
+        raise DocumentError(join(path, "items"), f"{quoted(items)} is not a list")
+    of = kind.removesuffix("List")
+    for number, each in enumerate(items):
+        # the items of a typed list may have no kind of their own
+        item = {"kind": of, **each} if of and isinstance(each, dict) else each
+        yield from _objects_in(item, join(join(path, "items"), number))
 
 
 def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:

@@ -50,6 +50,15 @@ def test_a_row_for_each_node(files: list[str]) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["List", "PodList"])
+def test_a_list_of_one_pod_is_that_pod(files: list[str], kind: str) -> None:
+    """As kubectl prints it, or the API server, whose items have no kind."""
+    alone = run(*files)
+    one = pod("p", 4) | ({"kind": "Pod"} if kind == "List" else {})
+    Path(files[1]).write_text(json.dumps({"kind": kind, "items": [one]}))
+    assert run(*files) == alone
+
+
 @pytest.fixture
 def one_node(tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
     """A cluster of one node without a report: what is asked about it, and its row."""

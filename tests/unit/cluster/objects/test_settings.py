@@ -52,7 +52,7 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         ),
         "  line 10, column 5: spec.topologies[1].level: unknown field; did you mean 'levels'?",
         (
-            "  line 11, column 5: spec.topologies[1].tolerations: [0].operator: expected a"
+            "  line 11, column 20: spec.topologies[1].tolerations[0].operator: expected a"
             " string or null, got a whole number"
         ),
         "  line 12, column 5: spec.topologies[2]: 'rack' is not a map",
