@@ -24,7 +24,7 @@ from nri_policy.cli.cluster.source import (
     service_option,
     the_group,
 )
-from nri_policy.cli.cluster.tree import topology_name
+from nri_policy.cli.cluster.tree import topology_of
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.fitting import Columns
@@ -103,8 +103,7 @@ def _print(name: str, explanation: Explanation, form: str) -> None:
 def _print_picture(
     engine: Engine, group: PlacementGroup, explanation: Explanation, form: str
 ) -> None:
-    named = next((each.request.topology for each in group.pod_sets if each.request), None)
-    report = tree_report(engine, topology_name(engine, named))
+    report = tree_report(engine, topology_of(engine, group))
     groups = [(f"{group.namespace}/{group.name}", explanation.status)]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))

@@ -22,7 +22,7 @@ from nri_policy.cli.cluster.source import (
     require,
     service_option,
 )
-from nri_policy.cli.cluster.tree import topology_name
+from nri_policy.cli.cluster.tree import topology_of
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
@@ -64,9 +64,11 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     else:
         engine, snapshot = source.load()
         with document_errors():
-            tried = try_groups(engine, groups_of(asked, snapshot.classes), snapshot.failures)
+            groups = groups_of(asked, snapshot.classes)
+            tried = try_groups(engine, groups, snapshot.failures)
         if form in ("svg", "html"):
-            _print_picture(engine, tried, form)
+            topologies = [topology_of(engine, each) for each in groups]
+            _print_picture(engine, topologies[0], tried, form)
     notes = dict.fromkeys(note for each in tried for note in each.notes)
     if form == "table":
         text = "".join(f"\nnote: {note}" for note in notes)
@@ -77,8 +79,8 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     context.exit(exit_code(fits=fits, malformed=any(each.malformed for each in tried)))
 
 
-def _print_picture(engine: Engine, tried: Sequence[TriedGroup], form: str) -> None:
-    report = tree_report(engine, topology_name(engine, None))
+def _print_picture(engine: Engine, topology: str, tried: Sequence[TriedGroup], form: str) -> None:
+    report = tree_report(engine, topology)
     groups = [(_name(each), each.status) for each in tried]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))

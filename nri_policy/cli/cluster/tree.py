@@ -22,6 +22,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.report.tree_report import TreeReport, tree_report
 from nri_policy.foundation.wording import counted, did_you_mean, quoted, some
 from nri_policy.picture.racks import document, legend_of
@@ -82,6 +83,12 @@ def topology_name(engine: Engine, name: str | None) -> str:
         hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
         raise Failure(f"there is no topology {quoted(name)}{hint}", Exit.USAGE)
     return name or known[0]
+
+
+def topology_of(engine: Engine, group: PlacementGroup) -> str:
+    """Return the name of the topology that a group is placed on; raises Failure."""
+    requests = (each.request for each in group.pod_sets if each.request)
+    return topology_name(engine, next((each.topology for each in requests), None))
 
 
 def _depth(report: TreeReport) -> int:

@@ -64,12 +64,30 @@ def test_a_wrong_request_and_a_full_cluster_have_different_exit_codes(
 
 
 @pytest.mark.parametrize("form", ["svg", "html"])
-def test_nothing_is_drawn_of_a_topology_that_there_is_not(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize("command", ["place", "explain"])
+def test_nothing_is_drawn_of_a_topology_that_there_is_not(
+    tmp_path: Path, command: str, form: str
+) -> None:
     asked = job("j", 2)
     asked["spec"]["template"]["metadata"]["annotations"]["placement.nri/topology"] = "nope"
-    file = write(tmp_path / "job.yaml", asked)
-    code, text = run("explain", "-f", file, "--synthetic", SPEC, "-o", form)
+    file = write(tmp_path / "job.yaml", *[job("k", 1)] * (command == "place"), asked)
+    code, text = run(command, "-f", file, "--synthetic", SPEC, "-o", form)
     assert (code, text) == (2, "nri-policy: there is no topology 'nope'; there are: default\n")
+
+
+def test_the_topology_of_the_first_group_is_drawn(tmp_path: Path) -> None:
+    topologies = [{"levels": [RACK["required"], HOSTNAME]}, {"name": "hosts", "levels": [HOSTNAME]}]
+    spec = {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement"}
+    using = write(tmp_path / "s.yaml", spec | {"spec": {"topologies": topologies}})
+    asked = job("j", 2, required=HOSTNAME)
+    asked["spec"]["template"]["metadata"]["annotations"]["placement.nri/topology"] = "hosts"
+    default = write(tmp_path / "default.yaml", job("k", 1))
+    hosts = write(tmp_path / "job.yaml", asked)
+    for files, drawn in (((hosts, default), False), ((default, hosts), True)):
+        given = [each for file in files for each in ("-f", file)]
+        where = ("--synthetic", SPEC, "--settings", using)
+        code, text = run("place", *given, *where, "-o", "svg")
+        assert (code, "rack-1" in text) == (0, drawn)
 
 
 def test_a_scenario_goes_on_after_a_topology_that_there_is_not(tmp_path: Path) -> None:
