@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from nri_policy.cluster.objects.document import CPU, PODS, Amounts, format_amount
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_node import select_zones, zone_name
-from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared
+from nri_policy.cluster.objects.numa_request import (
+    GUARANTEED,
+    NumaRequest,
+    is_of_host,
+    is_shared,
+)
 from nri_policy.cluster.objects.pod import PodSpec
-from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.objects.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS
 
 
@@ -25,22 +32,58 @@ def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
 
 
 def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> str:
-    """Return of what no NUMA zone has as much left as the pod, or one of its containers, asks.
+    """Return what NUMA zones lack for the pod, or for the first of its containers that finds none.
 
-    *by_pod*: the pod has to fit into a zone as a whole. Promises do not count.
+    *by_pod*: the pod has to fit into a zone as a whole. Containers take the lowest zone, one after
+    another. Where the report has room for all, the rest of it is promised.
     """
     zones, _ = select_zones(report.zones)
+    left = {number: dict(zone.free) for number, zone in zones.items()}
     for step in request.steps[:1] if by_pod else request.steps[1:]:
-        for name, exact in step.amounts:
-            having = {number: zone for number, zone in zones.items() if name in zone.free}
-            if not having or (is_shared(name) and request.qos != GUARANTEED):
-                continue
-            freest = max(having, key=lambda number: (having[number].free[name], -number))
-            left = having[freest].available[name]
-            asked = exact // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS)
-            if left < asked:
-                whole = max(zone.allocatable.get(name, 0) for zone in having.values())
-                wanted, rest, most = (format_amount(name, each) for each in (asked, left, whole))
-                now = f"{rest} left in {zone_name(freest)}, " if left < whole else ""
-                return f"{name}: {wanted} asked, {now}{most} in an empty zone"
-    return "no zone has all of it left"
+        asked = {
+            name: exact
+            for name, exact in step.amounts
+            if exact and (request.qos == GUARANTEED or not is_shared(name))
+        }
+        listed = {name for zone in left.values() for name in zone}
+        if unlisted := [name for name in asked if name not in listed and not is_of_host(name)]:
+            return f"{unlisted[0]}: no zone has any"
+        asked = {name: exact for name, exact in asked.items() if name in listed}
+        number = next((each for each in left if not _find_short(left[each], asked)), None)
+        if number is None:
+            return _describe_lack(zones, left, asked)
+        for name, exact in asked.items() if step.stays else ():
+            left[number][name] -= exact
+    return "what zones have left is promised to other pods"
+
+
+def _find_short(left: Amounts, asked: Amounts) -> list[str]:
+    """Return of what a zone has less *left* than is *asked*."""
+    return [name for name, exact in asked.items() if left.get(name, -1) < exact]
+
+
+def _describe_lack(zones: Mapping[int, Zone], left: Mapping[int, Amounts], asked: Amounts) -> str:
+    """Return of what no zone has enough; else what the one lacks that is short of the least."""
+    for name, exact in asked.items():
+        having = [number for number in left if name in left[number]]
+        freest = max(having, key=lambda number: (left[number][name], -number))
+        if left[freest][name] < exact:
+            whole = max(zones[number].total.get(name, 0) for number in having)
+            now = ""
+            if left[freest][name] < whole:
+                now = f"{_amount(name, left[freest][name])} left in {zone_name(freest)}, "
+            wanted, most = _amount(name, exact), _amount(name, whole)
+            return f"{name}: {wanted} asked, {now}{most} in an empty zone"
+    short = {number: _find_short(left[number], asked) for number in left}
+    number = min(short, key=lambda each: (len(short[each]), each))
+    rest = left[number]
+    lacks = (
+        f"{name}: {_amount(name, asked[name])} asked, {_amount(name, rest.get(name, 0))} left"
+        for name in short[number]
+    )
+    return f"{zone_name(number)} comes closest: {', '.join(lacks)}"
+
+
+def _amount(name: str, exact: int) -> str:
+    """Return an amount in billionths as people read it, rounded down; not less than nothing."""
+    return format_amount(name, max(exact, 0) // (BILLIONTHS // 1000 if name == CPU else BILLIONTHS))

@@ -132,8 +132,13 @@ def is_shared(name: str) -> bool:
     return name in (CPU, MEMORY) or name.startswith("hugepages-")
 
 
+def is_of_host(name: str) -> bool:
+    """Whether a resource that no zone lists is one of the node as a whole."""
+    return name in ("ephemeral-storage", "storage") or _foreign(name)
+
+
 def _kind(name: str) -> int:
     kind = _SHARED if is_shared(name) else 0
-    if name in ("ephemeral-storage", "storage") or _foreign(name):
+    if is_of_host(name):
         kind |= _HOST
     return kind | (_ALWAYS if name in _ON_EVERY_NODE else 0)

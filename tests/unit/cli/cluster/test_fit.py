@@ -176,7 +176,7 @@ def test_a_container_may_find_each_resource_in_another_zone(tmp_path: Path) -> N
     (tmp_path / "pod.json").write_text(json.dumps(asked))
     where = ["--cluster", str(tmp_path / "cluster.json")]
     assert (
-        "cannot align container: no zone has all of it left"
+        "cannot align container: node-0 comes closest: cpu: 4 asked, 1 left"
         in run("-f", f"{tmp_path}/pod.json", *where)[1]
     )
 

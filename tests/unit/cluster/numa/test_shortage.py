@@ -1,0 +1,51 @@
+"""What zones lack for a pod, in numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.numa.shortage import zone_shortage
+from nri_policy.cluster.objects.numa_request import numa_request
+from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.zone import read_zones
+from tests.support.zone_reports import zone_report
+
+
+def lacks(*containers: dict[str, Any], by_pod: bool = False) -> str:
+    """What zones of 8 CPUs and 8 GiB lack of which 3 and 6 CPUs are left."""
+    report = read_zones(zone_report("n", 3, 6, memory="8Gi", cpus=8), "")
+    spec = {
+        "containers": [
+            {"name": f"c{at}", "resources": {"requests": each, "limits": each}}
+            for at, each in enumerate(containers)
+        ]
+    }
+    pod = read_pod({"metadata": {"name": "p", "namespace": "d"}, "spec": spec}, "")
+    return zone_shortage(report, numa_request(pod.spec, strict=False), by_pod=by_pod)
+
+
+SMALL, LARGE = {"cpu": 2, "memory": "1Gi"}, {"cpu": 5, "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("containers", "by_pod", "expected"),
+    [
+        ([{"cpu": 7, "memory": 1}], False, "cpu: 7 asked, 6 left in node-1, 8 in an empty zone"),
+        ([{"cpu": 9, "memory": 1}], False, "cpu: 9 asked, 6 left in node-1, 8 in an empty zone"),
+        ([{"cpu": 1, "memory": "9Gi"}], False, "memory: 9 GiB asked, 8 GiB in an empty zone"),
+        ([SMALL, LARGE, SMALL], False, "cpu: 2 asked, 1 left in node-0, 8 in an empty zone"),
+        ([SMALL, LARGE], True, "cpu: 7 asked, 6 left in node-1, 8 in an empty zone"),
+        ([SMALL, LARGE], False, "what zones have left is promised to other pods"),
+        ([SMALL | {"hugepages-2Mi": "2Mi"}], False, "hugepages-2Mi: no zone has any"),
+        ([SMALL | {"x/gpu": 1}], False, "what zones have left is promised to other pods"),
+        (
+            [{"cpu": 1, "memory": "1Gi"}, {"cpu": 3, "memory": "4Gi"}, {"cpu": 3, "memory": "5Gi"}],
+            False,
+            "node-0 comes closest: cpu: 3 asked, 2 left",
+        ),
+    ],
+)
+def test_what_zones_lack(containers: list[Any], by_pod: bool, expected: str) -> None:
+    assert lacks(*containers, by_pod=by_pod) == expected
