@@ -114,8 +114,10 @@ class Alternative:
         match event:
             case Synchronized():
                 self._catch_up(record, event)
-            case Created():
-                self._handle(replace(event, container=self._update(event.container)))
+            case Created(container=container, admitted=admitted, unheard=unheard):
+                if record.layout.settings.pins_nothing:  # all were admitted
+                    admitted = unheard
+                self._create(container, admitted=admitted, unheard=unheard)
             case Reconfigured():
                 settings = None if self._settings else event.settings
                 machine = None if self._machine else event.machine
@@ -151,9 +153,18 @@ class Alternative:
             fate = self.statistics.fates.get(container.full_name)
             refused = fate is not None and fate.refusal is not None
             if container.id not in view_of(self._engine).placed and not refused:
-                self._handle(Created(container=self._update(container)))
+                self._create(container)
                 if container.state is ContainerState.RUNNING:
                     self._handle(Started(container_id=container.id, now=record.time))
+
+    def _create(
+        self, container: Container, *, admitted: bool = False, unheard: bool = False
+    ) -> None:
+        """Create a container, which nobody can refuse if it is *admitted*, or nothing is pinned."""
+        assert self._engine is not None, "there is one before anybody is created"
+        admitted |= self._engine.layout.settings.pins_nothing
+        container = self._update(container)
+        self._handle(Created(container=container, admitted=admitted, unheard=unheard))
 
     def _update(self, container: Container) -> Container:
         """Return *container* as it would come here: what is near to it is on its own machine."""

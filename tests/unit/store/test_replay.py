@@ -289,6 +289,41 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
     assert decided == ["created"]
 
 
+def test_who_was_placed_because_nothing_was_pinned_is_refused_where_cpus_are_pinned(
+    tmp_path: Path,
+) -> None:
+    """And the other way round; what the runtime went on with stays admitted."""
+    machine, off = nodes.machine("package:1 core:4 pu:1"), {"pinCPU": False, "pinMemory": False}
+    store, engine = stores.started(tmp_path, machine, nodes.settings(**off))
+    first, second, third = (nodes.container(2000) for _ in range(3))
+    for container in (first, second):
+        stores.commit(store, engine, Created(container=container, admitted=True))
+    stores.commit(store, engine, Created(container=third, admitted=True, unheard=True))
+    as_it_was, _ = recorded(store.path)
+    pinned = otherwise(store.path, settings=nodes.settings())
+    assert (as_it_was.score().placed, as_it_was.score().refused) == (3, 0)
+    assert (pinned.score().placed, pinned.score().refused) == (2, 1)
+    refusal = pinned.fates[second.full_name].refusal
+    assert refusal is not None
+    assert refusal.startswith("no pool has room for 2 exclusive CPUs")
+
+    store, engine = stores.started(tmp_path / "pinned", machine, nodes.settings())
+    for container in (first, second):
+        stores.commit(store, engine, Created(container=container))
+    unpinned = otherwise(store.path, settings=nodes.settings(**off))
+    assert (unpinned.score().placed, unpinned.score().refused) == (2, 0)
+
+
+def test_where_nothing_is_pinned_who_runs_already_is_placed_all_the_same(tmp_path: Path) -> None:
+    running = [nodes.container(2000) for _ in range(2)]
+    machine = nodes.machine("package:1 core:4 pu:1")
+    store, engine = stores.started(tmp_path, machine, nodes.settings(), running=running)
+    stores.commit(store, engine, Created(container=nodes.best_effort()))
+    unpinned = nodes.settings(pinCPU=False, pinMemory=False)
+    assert otherwise(store.path, settings=nodes.settings()).score().refused == 1
+    assert otherwise(store.path, settings=unpinned).score().refused == 0
+
+
 def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     near = Hint(kind=HintKind.DEVICES, source="gpu", cpus=CPUSet([12]), nodes=CPUSet())
