@@ -24,17 +24,11 @@ def shortcomings(
         notes += _confinement_notes(layout, request, table, grant.pool)
     if offer is not None and (refused := offer.booking.home.cold_refused):
         notes.append(refused)
-    if request.exclusive and layout.capacity.isolated and not grant.isolated:
-        notes.append(_why_not_isolated(layout, request, grant))
+    wanted = request.exclusive and request.steering.isolated is not Isolation.NO
+    if wanted and layout.capacity.isolated and not grant.isolated:
+        name = layout.tree.pools[grant.pool].name
+        notes.append(f"its CPUs are not isolated: {name} has too few of them left")
     return notes
-
-
-def _why_not_isolated(layout: Layout, request: Request, grant: Grant) -> str:
-    """Return why exclusive CPUs are not isolated ones, on a machine that has some."""
-    if request.steering.isolated is Isolation.NO:
-        return f"its CPUs are not isolated because {request.steering.because}"
-    name = layout.tree.pools[grant.pool].name
-    return f"its CPUs are not isolated: {name} has too few of them left"
 
 
 def may_be_confined(request: Request) -> bool:

@@ -171,6 +171,9 @@ def _source(placed: Placed) -> str:
 def _got(view: NodeView, placed: Placed) -> str:
     """Return what it got for that."""
     granted = _granted(placed, view.holding(placed).cpus)
+    steering = placed.request.steering
+    if placed.grant.exclusive and view.layout.capacity.isolated and steering.because:
+        granted = f"{granted}, not isolated: {steering.because}"
     return f"nothing; decided: {granted}" if _unset(view, placed) else granted
 
 

@@ -71,7 +71,7 @@ def test_other_messages_that_are_quoted_are_in_the_program() -> None:
         "the daemon cannot be reached",
         "Changed by others",
         "strict hints",
-        "its CPUs are not isolated because",
+        "not isolated: ",
         "it ran on CPUs",
         "by the pod's object",
     ):

@@ -173,7 +173,7 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
     assert_says(said(1, "1", preferIsolatedCPUs=True), "got 1 isolated")
     by_setting = said(2, "1", preferIsolatedCPUs=False)
     assert_says(
-        by_setting, "its CPUs are not isolated because the setting preferIsolatedCPUs is false"
+        by_setting, "got 1 exclusive, not isolated: the setting preferIsolatedCPUs is false"
     )
     two = said(3, "2", preferIsolatedCPUs=True)
     assert "isolated only with the annotation prefer-isolated-cpus" in two
