@@ -26,7 +26,7 @@ from nri_policy.control.name import DEFAULT, UnknownNameError, find
 from nri_policy.daemon.places import SOCKET_VARIABLE, STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
-from nri_policy.report import JournalChange, JournalRecord, format_cpus
+from nri_policy.report import JournalRecord, format_cpus
 from nri_policy.store.folder import FILE
 from nri_policy.store.history import documents
 
@@ -106,7 +106,7 @@ def command(
     prefix = "" if name is None else _prefix(name, names)
     found = [each for each in timely if _concerns(each, prefix)]
     if form == "table":
-        print_drawing(*_draw(found))
+        print_drawing(*_draw(found, prefix))
     else:
         print_document(found, form)
 
@@ -136,26 +136,26 @@ def _concerns(record: JournalRecord, prefix: str) -> bool:
     return any(f"{each or ''}/".startswith(prefix) for each in names)
 
 
-def _draw(records: Sequence[JournalRecord]) -> Iterator[RenderableType]:
+def _draw(records: Sequence[JournalRecord], prefix: str) -> Iterator[RenderableType]:
     if not records:
         yield Text("Nothing is recorded of that.")
         return
-    table = Columns(
-        "time", "container", "cpuset", "what", "others", whole=("time",), dispensable=("others",)
-    )
+    table = Columns("time", "container", "cpuset", "what", whole=("time",))
     for record in records:
         table.add_row(
             Text(local_time(datetime.fromisoformat(record.time).timestamp())),
             path(short(record.container or "-")),
             cpu_list(record.cpus or EMPTY),
-            Text(record.summary or _WORDS.get(record.event, record.event)),
-            Text("\n".join(_others(record.changes))),
+            Text("\n".join(_what(record, prefix))),
             style="red" if record.refused else "",
         )
     yield table
 
 
-def _others(changes: Sequence[JournalChange]) -> Iterator[str]:
+def _what(record: JournalRecord, prefix: str) -> Iterator[str]:
+    """Yield what happened, and a line for each whom it changed, first those asked about."""
+    yield record.summary or _WORDS.get(record.event, record.event)
+    changes = sorted(record.changes, key=lambda each: not (each.container or "").startswith(prefix))
     for each in changes[:_MOST_CHANGES]:
         yield f"{short(each.container or each.container_id)} → {format_cpus(each.cpus) or '-'}"
     if len(changes) > _MOST_CHANGES:

@@ -117,11 +117,24 @@ def test_the_journal_of_a_simulated_node_is_beside_its_socket(
     assert json.loads(result.stdout) == listed(node)
 
 
-def test_the_cpuset_stays_where_the_terminal_is_narrow(node: Node) -> None:
+def test_nothing_is_left_out_where_the_terminal_is_narrow(node: Node) -> None:
     runner = CliRunner(env={"COLUMNS": "60", "TZ": "UTC"})
     result = runner.invoke(main, ["history", "--journal", str(node.state)])
-    assert result.stdout.split()[:3] == ["time", "container", "cpuset"]
-    assert "left out in this width: others" in result.stdout
+    assert result.stdout.split()[:4] == ["time", "container", "cpuset", "what"]
+    assert " →" in result.stdout
+
+
+def test_whoever_is_asked_about_is_not_lost_among_many_that_changed(tmp_path: Path) -> None:
+    store, engine = stores.started(tmp_path)
+    sharers = [nodes.container(100, 200, name="batch") for _ in range(5)]
+    for each in (*sharers, nodes.container(13_000)):
+        stores.commit(store, engine, Created(container=each), now=EVENING)
+    store.close()
+    for each in sharers:
+        name = each.pod.name
+        *_, last = history(Node(tmp_path, each, each), name).stdout.partition("13 exclusive CPUs")
+        assert f"{name}/batch → " in last
+        assert "and 2 more" in last
 
 
 def test_a_time_limits_the_list_from_both_ends(node: Node) -> None:
@@ -148,7 +161,7 @@ def test_a_time_that_is_none_says_what_is(node: Node) -> None:
 
 def test_the_table_has_a_row_for_each_with_the_cpus_and_the_reason(node: Node) -> None:
     lines = [" ".join(line.split()) for line in history(node).stdout.splitlines()]
-    assert lines[0] == "time container cpuset what others"
+    assert lines[0] == "time container cpuset what"
     (placed,) = (line for line in lines if node.database.pod.name in line and "placed:" in line)
     assert placed.startswith(f"2023-11-14 23:13:20+00:00 {node.database.pod.name}/c0 ")
     assert "13 exclusive CPUs on" in placed
