@@ -20,7 +20,7 @@ from nri_policy.nrt.coming import PodName, with_coming
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode, numa_nodes
 from nri_policy.nrt.zones import Devices, ZoneAmounts, measure, named_values, zones
-from nri_policy.report import ObjectName, ResourceTopology, plain
+from nri_policy.report import NamedValue, ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
 
 GROUP = "topology.node.k8s.io"
@@ -70,16 +70,17 @@ class Reading(Struct, frozen=True, kw_only=True):
             "TopologyPolicy": "topology-aware",
             FINGERPRINT: fingerprint(self.pods),
             METHOD: EXCLUSIVE,
-            PODS: " ".join(sorted(f"{pod_hash(*pod):016x}" for pod in self.counted)),
             METADATA: "" if placement is None else placement.metadata,
             GENERATION: self.generation,
             STOPPED: "true" if stopped else "",
         }
+        pods = " ".join(sorted(f"{pod_hash(*pod):016x}" for pod in self.counted))
         return ResourceTopology(
             api_version=f"{GROUP}/{VERSION}",
             kind=KIND,
             metadata=ObjectName(name=self.node),
-            attributes=named_values(attributes),
+            # without pods, too: an object that lists none counts none
+            attributes=(*named_values(attributes), NamedValue(name=PODS, value=pods)),
             zones=zones(
                 self.layout,
                 self.amounts,

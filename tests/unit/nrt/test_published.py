@@ -125,12 +125,15 @@ async def test_the_pods_whose_requests_are_in_the_numbers_are_listed(tmp_path: P
     """A pod that is set aside is listed before it starts; one without room as a whole is not."""
 
     def listed() -> set[str]:
-        return {*(attribute(server, "nri-policy/pods") or "").split()}
+        found = attribute(server, "nri-policy/pods")
+        assert found is not None, "a node without pods lists none"
+        return {*found.split()}
 
     def hashes(*names: str) -> set[str]:
         return {f"{pod_hash('default', name):016x}" for name in names}
 
     async with published(tmp_path, alignment="numa") as (node, server):
+        assert listed() == set()
         own = await node.runtime.run_pod(pod("own", "3"))
         await node.runtime.run_pod(pod("too-large", "7"))
         await server.until(lambda: listed() == hashes("own"))
