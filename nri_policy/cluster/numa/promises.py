@@ -7,9 +7,11 @@ away twice. It does no I/O; the clock is the caller's.
 | a promise is made | it ends |
 |---|---|
 | when one node is chosen for a pod (`choose`), or by our own binding | bound elsewhere, deleted, asked again, or CHOSEN_SECONDS without a binding |
-| when a pod is seen bound that is not running yet | |
+| when a pod is seen bound that is not running yet, or that the node's report, which lists its pods, lacks | |
 | when a place is kept for a pod that is to come (`keep`) | that pod asks, or is bound; taken back; MOST_SECONDS at the latest |
-| and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest |
+| and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest, unless the report lists its pods: then it is known to be missing |
+
+A pod that runs counts as reported where the report does not list its pods: nobody can tell.
 
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
 node chooses, no other would leave less for the next container. Zones keep no more than the zone
@@ -33,9 +35,15 @@ from nri_policy.cluster.objects.document import CPU, Amounts
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_node import zone_id, zone_name
-from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared
+from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared, numa_request
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.reported_pods import lists_pods, own_resources, reported
+from nri_policy.cluster.objects.reported_pods import (
+    BoundPod,
+    lacks,
+    lists_pods,
+    own_resources,
+    reported,
+)
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
@@ -85,8 +93,7 @@ class LiveZones:
         self._ignored: dict[str, Counter[str]] = {}
         self._now = now
         self._reported: dict[str, NumaNode] = {}
-        # node -> its pods, and what each has to itself
-        self._bound: dict[str, dict[Key, frozenset[str]]] = {}
+        self._bound: dict[str, dict[Key, BoundPod]] = {}  # by node
         self._node_of: dict[Key, str] = {}
         self._next = 0.0  # no promise expires before
         for name in view.nodes:
@@ -97,11 +104,15 @@ class LiveZones:
         if old is None or new is None or old.allocatable.keys() != new.allocatable.keys():
             self._read((old or new).name)  # type: ignore[union-attr]  # one of them is there
 
-    def change_zones(self, node: str, _old: NodeZones | None, new: NodeZones | None) -> None:
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node reported of its zones, or that its report went."""
         if new is not None:
             self._confirm(node, fresh=True)
         self._read(node)
+        if new is not None and lists_pods(new) and not (old is not None and lists_pods(old)):
+            for key, pod in self._bound.get(node, {}).items():
+                if key not in self.promises and lacks(new, key):
+                    self._make(key, node, self._request(pod), pod.zone, bound=True)
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
@@ -113,16 +124,17 @@ class LiveZones:
             return
         self.remove_pod(*key, keep_promise=True)
         self._node_of[key] = pod.node
-        self._bound.setdefault(pod.node, {})[key] = own_resources(pod.spec)
+        zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
+        bound = BoundPod(own_resources(pod.spec), pod.spec, zone)
+        self._bound.setdefault(pod.node, {})[key] = bound
         promise = self.promises.get(key)
         if promise is not None and promise.node != pod.node:
             self._end(promise, "bound elsewhere")
             promise = None
         if promise is not None:
             promise.bound, promise.since = True, self._now()
-        elif pod.phase != "Running":
-            zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
-            self._make(key, pod.node, self.fits.request(pod), zone, bound=True)
+        elif pod.phase != "Running" or self._lacks(pod.node, key):
+            self._make(key, pod.node, self._request(bound), zone, bound=True)
         self._confirm(pod.node)
 
     def remove_pod(self, namespace: str, name: str, *, keep_promise: bool = False) -> None:
@@ -249,13 +261,23 @@ class LiveZones:
         if now < self._next:
             return
         for promise in [*self.promises.values()]:
-            if promise.expires <= now:
-                self._end(promise, "expired")
-        self._next = min((each.expires for each in self.promises.values()), default=now)
+            if promise.expires > now or (promise.bound and self._lacks(promise.node, promise.pod)):
+                continue
+            self._end(promise, "expired")
+        later = (each.expires for each in self.promises.values() if each.expires > now)
+        self._next = min(later, default=now + CHOSEN_SECONDS)
 
     def ignored(self) -> Counter[str]:
         """Return how many zones are passed over, by reason."""
         return sum(self._ignored.values(), Counter())
+
+    def _lacks(self, node: str, pod: Key) -> bool:
+        """Whether a node's report lists its pods, and lacks this one."""
+        report = self.view.zones.get(node)
+        return report is not None and lacks(report, pod)
+
+    def _request(self, pod: BoundPod) -> NumaRequest:
+        return numa_request(pod.spec, strict=self.fits.settings.strict)
 
     def _confirm(self, node: str, *, fresh: bool = False) -> None:
         """End the promises that the report of a node contains; *fresh*: it has just come."""

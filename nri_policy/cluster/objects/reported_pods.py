@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.numa_request import GUARANTEED, is_shared, qos_class
 from nri_policy.cluster.objects.pod import PodSpec
@@ -25,6 +27,14 @@ from nri_policy.nrt.fingerprint import (
     fingerprint,
     pod_hash,
 )
+
+
+class BoundPod(Struct, frozen=True, gc=False):
+    """A pod on a node: what it has to itself there, what it asks, and the zone it was sent to."""
+
+    own: frozenset[str]
+    spec: PodSpec
+    zone: int | None
 
 
 def own_resources(spec: PodSpec) -> frozenset[str]:
@@ -51,13 +61,18 @@ def lists_pods(report: NodeZones) -> bool:
     return any(name == PODS for name, _ in report.attributes)
 
 
+def lacks(report: NodeZones, pod: Key) -> bool:
+    """Return whether a report lists its pods, and *pod* is none of them."""
+    return lists_pods(report) and not reported(report, {}, [pod])
+
+
 def reported(
-    report: NodeZones, bound: Mapping[Key, frozenset[str]], waiting: Sequence[Key]
+    report: NodeZones, bound: Mapping[Key, BoundPod], waiting: Sequence[Key]
 ) -> Sequence[Key] | None:
     """Return which of the pods *waiting* a report counts, None if it does not say.
 
-    *bound* are the pods of its node, with what they have to themselves; *waiting* those of them
-    that were bound last, in that order: a node takes in pods in the order of their binding.
+    *bound* are the pods of its node; *waiting* those of them that were bound last, in that order: a
+    node takes in pods in the order of their binding.
     """
     attributes = dict(report.attributes)
     listed = attributes.get(PODS)
@@ -70,7 +85,7 @@ def reported(
     counted = {*bound}
     if attributes.get(METHOD) == EXCLUSIVE:
         here = {name for zone in report.zones for name in zone.free}
-        counted = {pod for pod, own in bound.items() if not own.isdisjoint(here)}
+        counted = {pod for pod, each in bound.items() if not each.own.isdisjoint(here)}
     waiting = [pod for pod in waiting if pod in counted]
     for arrived in range(len(waiting), -1, -1):
         if fingerprint(counted.difference(waiting[arrived:])) == printed:

@@ -23,6 +23,7 @@ from tests.unit.cluster.numa.test_extender import node, pod, zones
 from tests.unit.cluster.written import group, pod_set
 
 LARGE = "zone:1 rack:2 host:2 cpu:32 memory:128Gi socket:2 numa:2"  # zones of 8 CPUs
+LISTED = ({"name": "nri-policy/pods", "value": "2860be68e825c1c2"},)  # of another pod
 HINT = '"cluster fit" shows which zones of each node take one of its pods'
 TOO_SMALL = (
     "the node aligns pods to one NUMA node, and refuses its pods even if it is empty (host-1-1-1:"
@@ -348,3 +349,16 @@ def on(host: str, count: int) -> Any:
     domains = [{"values": [host], "count": count}]
     places = [{"podSet": "main", "levels": ["kubernetes.io/hostname"], "domains": domains}]
     return {"state": "Placed", "assignments": places}
+
+
+@pytest.mark.parametrize(("attributes", "placed"), [((), True), (LISTED, False)])
+def test_a_pod_that_runs_counts_until_a_report_that_lists_pods_has_it(
+    tmp_path: Path, attributes: tuple[Any, ...], placed: bool
+) -> None:
+    """The report is older than the pod, or its daemon has stopped."""
+    host, report = cluster(8, 8)["items"]
+    report["attributes"] += attributes
+    ours = asked("p", 4, at="n") | {"status": {"phase": "Running"}}
+    items = [host, report, ours]
+    assert fits(tmp_path, asked_group(4, 3), items) == placed
+    assert fits(tmp_path, asked_group(3, 3), items)

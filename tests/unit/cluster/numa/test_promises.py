@@ -46,7 +46,7 @@ class World:
         free: tuple[int, int] = (4, 4),
         printed: bool = True,
         method: str = "",
-        listed: tuple[str, ...] = (),
+        listed: tuple[str, ...] | None = None,
         together: str = "",
     ) -> None:
         """The node reports that those pods are on it, which it has *listed*, and what is free.
@@ -58,7 +58,7 @@ class World:
             values[FINGERPRINT] = fingerprint(("default", name) for name in pods)
         if method:
             values[f"{FINGERPRINT}Method"] = method
-        if listed:
+        if listed is not None:
             values["nri-policy/pods"] = " ".join(
                 f"{pod_hash('default', name):016x}" for name in listed
             )
@@ -292,7 +292,7 @@ def test_a_pod_with_a_device_of_a_zone_is_in_a_fingerprint_of_exclusive_resource
 
 def test_a_report_that_lists_its_pods_ends_their_promises_whatever_else_is_on_the_node() -> None:
     world = World()
-    world.zones.set_pod(shared("of-a-daemon-set"))
+    world.zones.set_pod(shared("of-a-daemon-set", "0"))
     for name in "pqr":
         world.zones.set_pod(pod(name, 1, node="n"))
     world.report(free=(3, 4), method=EXCLUSIVE, listed=("q", "unknown"))  # q's image was there
@@ -338,10 +338,50 @@ def test_a_pod_that_others_bound_is_promised_its_place() -> None:
     assert world.zones.ended == {"deleted": 1}
 
 
-def test_pods_that_run_are_in_the_report_and_finished_ones_hold_nothing() -> None:
+@pytest.mark.parametrize("first", ["pod", "report"])
+def test_a_pod_that_runs_holds_its_place_until_the_report_that_lists_pods_has_it(
+    first: str,
+) -> None:
+    """The report is older than the pod, or nobody updates it: the pod has the CPUs all the same."""
     world = World()
+    for each in (first, "report" if first == "pod" else "pod"):
+        if each == "pod":
+            world.zones.set_pod(pod("p", 3, node="n", phase="Running"))
+        else:
+            world.report(listed=("other",))
+    assert world.room() == (4, 2)
+    world.time += 10 * MOST_SECONDS
+    world.zones.expire()
+    world.report(listed=("other",))
+    assert world.room() == (4, 2)
+    world.report(listed=("other", "p"), free=(1, 4))
+    assert world.zones.ended == {"reported": 1}
+    assert world.room() == (4, 2)
+
+
+def test_a_place_expires_after_all_where_reports_no_longer_list_their_pods() -> None:
+    world = World()
+    world.report(listed=())
+    world.zones.set_pod(pod("p", 3, node="n"))
+    world.time += MOST_SECONDS
+    world.zones.expire()
+    assert world.zones.promises
+    world.report("other", method=EXCLUSIVE)
+    world.time += CHOSEN_SECONDS
+    world.zones.expire()
+    assert world.zones.ended == {"expired": 1}
+
+
+@pytest.mark.parametrize("printed", [True, False])
+def test_pods_that_run_are_in_a_report_that_does_not_list_its_pods(printed: bool) -> None:
+    world = World()
+    world.report("another", printed=printed)
     world.zones.set_pod(pod("p", 3, node="n", phase="Running"))
     assert not world.zones.promises
+
+
+def test_finished_pods_hold_nothing() -> None:
+    world = World()
     world.zones.set_pod(pod("q", 3, node="n"))
     world.zones.set_pod(pod("q", 3, node="n", phase="Succeeded"))
     assert not world.zones.promises
@@ -375,14 +415,15 @@ def test_pods_that_share_or_ask_for_nothing_are_promised_nothing() -> None:
 def test_pods_that_share_are_promised_cpus_of_a_zone_whose_report_lists_its_pods() -> None:
     """Such zones lack what these pods share, once they run."""
     world = World()
-    world.zones.set_pod(shared("p", "3", zone="node-0"))
+    world.zones.set_pod(shared("p", "1", zone="node-1"))
     assert not world.zones.promises
-    world.report(free=(4, 3), listed=("others",))
+    world.report(free=(4, 3), listed=())
+    assert world.zones.promises.keys() == {("default", "p")}, "it is not there yet"
     world.zones.set_pod(shared("r", "3", zone="node-0"))
-    assert world.room()[0] == 3
-    world.report(free=(1, 3), listed=("others", "r"))
+    assert world.room() == (2, 1)
+    world.report(free=(1, 2), listed=("p", "r"))
     assert not world.zones.promises
-    assert world.room()[0] == 3
+    assert world.room()[0] == 2
 
 
 def test_a_pod_that_shares_and_was_sent_to_no_zone_takes_what_the_whole_node_has_left() -> None:
