@@ -23,7 +23,7 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Decision, Placement
+from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.proto import control_pb2
@@ -51,7 +51,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
         return self.explanation.notes[-1]
 
 
-_Entry = tuple[control_pb2.Decision, Explanation | None]
+_Entry = tuple[control_pb2.Decision, Explanation | None, Grant | None]
 
 
 class Watcher:
@@ -72,9 +72,9 @@ class Watcher:
         """Return the next decision; LaggingError once one was dropped."""
         if self._lagged:
             raise LaggingError(f"more than {MOST_WAITING} decisions waited to be read")
-        message, explanation = await self._waiting.get()
+        message, explanation, grant = await self._waiting.get()
         if explanation is not None and not message.summary:  # it is not made before it is read
-            message.summary = explanation_report(explanation).summary
+            message.summary = explanation_report(explanation, grant).summary
         return message
 
 
@@ -99,10 +99,10 @@ class DecisionLog:
 
     def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Take note of what became of *event*; an observer of the node."""
-        explanation = None
+        explanation = grant = None
         if isinstance(outcome, Decision):
             self._fill_decision(event, outcome, view)
-            explanation = outcome.explanation
+            explanation, grant = outcome.explanation, outcome.grant
         elif isinstance(event, Created | Resized):
             explanation = self._explain_refusal(event, outcome, view)
         self.latest = explanation or self.latest
@@ -118,7 +118,7 @@ class DecisionLog:
         elif explanation is None:
             message.outcome, message.summary = DecisionKind.REFUSED.value, str(outcome)
         for watcher in self._watchers:
-            watcher.put((message, explanation))
+            watcher.put((message, explanation, grant))
 
     def _fill_decision(self, event: Event, decision: Decision, view: NodeView) -> None:
         for name in decision.released:

@@ -259,7 +259,7 @@ class Control:
         """Return an explanation: as the engine has it, or of somebody gone from the journal."""
         if placed is not None:
             container = placed.container
-            report, before = explanation_report(placed.explanation), None
+            report, before = explanation_report(placed.explanation, placed.grant), None
             if placed.explanation.kind is DecisionKind.KEPT:  # which says nothing of the reasons
                 before = self._past.placed(name, container.id)
                 report = replace(report, why=_why_kept(before))
@@ -267,12 +267,14 @@ class Control:
                 report,
                 changes=self._past.changes(container.id, container.pod.id),
                 placed_before=before,
-                refused_resize=None if refusal is None else explanation_report(refusal.explanation),
+                refused_resize=None
+                if refusal is None
+                else explanation_report(refusal.explanation, None),
             )
         past = self._past.explained(name)
         if (refusal is not None and refusal.pod_exists) or past is None:
             assert refusal is not None, "a name that is known is known from somewhere"
-            return replace(explanation_report(refusal.explanation), changes=())
+            return replace(explanation_report(refusal.explanation, None), changes=())
         return past
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:

@@ -45,8 +45,15 @@ def correct(state: State, containers: Iterable[Container], cause: str) -> list[s
         if container.id in state.resizing:
             continue
         if request.entitlement == estimated.entitlement:  # one that was degraded has less
-            request = replace(placed.request, steering=request.steering)
-            state.enter(replace(placed, container=container, request=request))
+            asked = replace(placed.asked, steering=request.steering)
+            state.enter(
+                replace(
+                    placed,
+                    container=container,
+                    request=replace(placed.request, steering=request.steering),
+                    explanation=replace(placed.explanation, request=asked),
+                )
+            )
             continue
         before, deadline = state.snapshot(), state.cold.get(container.id)
         state.drop(container.id, settle=False)

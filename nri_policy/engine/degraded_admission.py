@@ -9,39 +9,46 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.choice import Choice
-from nri_policy.engine.explanation import DecisionKind
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.placement import book, place
+from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_cpu
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Isolation, Request
 
 
 def keep(
-    state: State,
-    container: Container,
-    request: Request,
-    grant: Grant,
-    kind: DecisionKind = DecisionKind.KEPT,
+    state: State, candidate: Candidate, grant: Grant, kind: DecisionKind = DecisionKind.KEPT
 ) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
-    map_ = state.layout.memory
+    container, request, map_ = candidate.container, candidate.booked, state.layout.memory
     memory = memory_request(
         container, request, aligned=state.layout.aligned, cold=map_.is_cold(grant.mems)
     )
     if memory is None or grant.tenant:
-        book(state, container, request, Choice(grant=grant, kind=kind))
+        _book(state, candidate, grant, kind)
         return []
     home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
     grant = replace(grant, mems=grant.mems or home.zone)
-    book(state, container, request, Choice(grant=grant, kind=kind))
+    _book(state, candidate, grant, kind)
     if home.cold:
         state.cold[container.id] = None
     shortage = state.memory.adopt(grant.pool, memory, grant.mems)
     return [] if shortage is None else [shortage.text]
+
+
+def _book(state: State, candidate: Candidate, grant: Grant, kind: DecisionKind) -> None:
+    """Book a grant for the reasons that gave it to its container, as far as they are known."""
+    book(state, candidate.container, candidate.booked, Choice(grant=grant, kind=kind))
+    why = candidate.explanation
+    if why is None:
+        why = replace(_explanation(state, candidate.container.id), request=candidate.request)
+    _explain(state, candidate.container.id, why)
 
 
 def admit_degraded(
@@ -53,6 +60,7 @@ def admit_degraded(
     """
     steering = replace(request.steering, strict_hints=False)
     whole = replace(request, steering=steering)
+    refused: Explanation | None = None
     left = min(whole.milli, max(0, state.supply.allocatable_shared(state.layout.tree.top.id)))
     # who shares nothing in particular may do so on the reserved CPUs, if it may be moved there
     shared = replace(
@@ -69,20 +77,40 @@ def admit_degraded(
         for memory in dict.fromkeys((less.memory, 0)):
             try:
                 choice = place(state, container, replace(less, memory=memory), last=False)
-            except PlacementError:
+            except PlacementError as error:
+                refused = error.explanation
                 continue
+            why = _explanation(state, container.id)
+            if less is shared and refused is not None:  # pools were compared for what it asks for
+                why = replace(why, request=whole, scores=refused.scores)
+                _explain(state, container.id, why)
             short: list[str] = []
             if memory != less.memory:  # it is in use, wherever it can be booked
                 state.drop(container.id)
-                short = keep(state, container, less, choice.grant)
+                again = Candidate(
+                    container=container, request=less, cpus=EMPTY, mems=EMPTY, explanation=why
+                )
+                short = keep(state, again, choice.grant)
             add_notes(state, container.id, f"{refusal}; {text}")
             return *short, f"{refusal}; {text}"
     raise AssertionError("whoever asks for nothing finds room among the reserved CPUs")
 
 
-def add_notes(state: State, container_id: str, *notes: str) -> None:
+def add_notes(state: State, holder_id: str, *notes: str) -> None:
     """Add *notes* to the explanation of the place of a container, or of a room."""
-    placed = state.holder(container_id)
+    why = _explanation(state, holder_id)
+    _explain(state, holder_id, replace(why, notes=(*why.notes, *notes)))
+
+
+def _explanation(state: State, holder_id: str) -> Explanation:
+    """Return why a holder is where it is."""
+    placed = state.holder(holder_id)
     assert placed is not None, "it has a place"
-    explanation = replace(placed.explanation, notes=(*placed.explanation.notes, *notes))
-    state.enter(replace(placed, explanation=explanation))
+    return placed.explanation
+
+
+def _explain(state: State, holder_id: str, why: Explanation) -> None:
+    """Let *why* be the explanation of the place of a holder."""
+    placed = state.holder(holder_id)
+    assert placed is not None, "it has a place"
+    state.enter(replace(placed, explanation=why))

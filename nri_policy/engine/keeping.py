@@ -91,7 +91,7 @@ def _keep(
 
 def keep_one(state: State, candidate: Candidate, grant: Grant, result: Restored) -> None:
     """Book a grant that is held already, and note what memory is short for it."""
-    texts = keep(state, candidate.container, candidate.booked, grant)
+    texts = keep(state, candidate, grant)
     result.short += [f"{candidate.container.full_name}: {text}" for text in texts]
 
 

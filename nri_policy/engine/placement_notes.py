@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.units import format_cpu
@@ -9,7 +10,19 @@ from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import Offer
 from nri_policy.pools.supply import Column, Table, width_cost
 from nri_policy.pools.tree import PoolTree
-from nri_policy.workload.request import Isolation, Request
+from nri_policy.workload.request import Isolation, Request, Sort
+
+
+def lacks_cpus(explanation: Explanation, grant: Grant) -> bool:
+    """Whether a container has less CPU by its *grant* than it asks for: there was no room for it.
+
+    What is not booked for it alone, as in a room or a claim, is not compared.
+    """
+    asked = explanation.request
+    if asked is None or grant.tenant or explanation.kind is DecisionKind.CLAIMED:
+        return False
+    has = 1000 * len(grant.exclusive) + grant.shared
+    return grant.sort is Sort.NORMAL and has < asked.milli
 
 
 def shortcomings(

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.choice import plain_grant
+from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request
@@ -33,6 +34,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     same: bool = True  # it asks for what `held` was given for
     there: bool = False  # the reserved CPUs are those of the time when `held` was given
     degraded: Request | None = None  # what `held` is for since the machine could not give it more
+    explanation: Explanation | None = None  # why it is where `held` is; None: not known
 
     @property
     def booked(self) -> Request:

@@ -97,20 +97,21 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         stored = picture.held[listed.id]
         asked = stored.resources or listed.resources
         container = replace(listed, resized=stored.resized, resources=asked)
-        steering = request_of(container).steering
+        request = request_of(container)
         candidate = Candidate(
             container=container,
-            request=Request(**asdict(stored.entitlement), steering=steering),
+            request=request,
+            degraded=Request(**asdict(stored.entitlement), steering=request.steering),
             cpus=parse_cpus(listed.resources.cpus),
             mems=parse_cpus(listed.resources.mems),
         )
         grant = _read_stored_grant(stored, pools)
-        keep(state, container, candidate.request, grant)
+        keep(state, candidate, grant)
         if container.stands_in:  # the runtime knows nothing of it
             continue
         state.sent[container.id] = candidate.cpus, candidate.mems
         pinned = layout.settings.pin_cpu
-        quota = quota_of(container, candidate.request, grant, None, pinned=pinned)
+        quota = quota_of(container, candidate.booked, grant, None, pinned=pinned)
         if quota is not None:
             state.quotas[container.id] = quota
         if stored.classes is not None:
@@ -173,7 +174,7 @@ def _restore_claimants(state: State, candidates: Iterable[Candidate], result: Re
             result.flagged += [f"{container.full_name}: {text}" for text in texts]
             continue
         grant = replace(claimed.grant, mems=held.mems)
-        short = keep(state, container, request, grant, DecisionKind.CLAIMED)
+        short = keep(state, replace(candidate, explanation=None), grant, DecisionKind.CLAIMED)
         add_notes(state, container.id, *claimed.uses, *claimed.notes)
         result.short += [f"{container.full_name}: {text}" for text in short]
 

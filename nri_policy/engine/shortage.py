@@ -64,7 +64,7 @@ class PlacementError(Refused):
         if self.detail:
             return self.detail
         request, steering = self.requested, self.requested.steering
-        asked = _wish_of(request)
+        asked = describe_cpus(request)
         within = " within a NUMA node" if self.aligned else ""
         match self.lack:
             case Lack.HINTS:
@@ -97,7 +97,7 @@ def _places(hints: Iterable[Hint]) -> str:
     return some({hint.place for hint in hints})
 
 
-def _wish_of(request: Request) -> str:
+def describe_cpus(request: Request) -> str:
     """Return the CPUs that a request asks for, in words."""
     parts = []
     if request.exclusive:
@@ -166,7 +166,7 @@ def shortage(
         pool=pools[closest].name,
         available=request.milli - table.missing(closest),
         aligned=bool(too_coarse),
-        detail=f"no room for {_wish_of(request)}: {nothing_left[0]}" if nothing_left else "",
+        detail=f"no room for {describe_cpus(request)}: {nothing_left[0]}" if nothing_left else "",
     )
 
 

@@ -39,9 +39,14 @@ class Placed(Struct, frozen=True, kw_only=True):
     """A container that holds a grant."""
 
     container: Container
-    request: Request
+    request: Request  # what the grant is for: less than it asks for where that had no room
     grant: Grant
     explanation: Explanation
+
+    @property
+    def asked(self) -> Request:
+        """What it asks for."""
+        return self.explanation.request or self.request
 
 
 class Resizing(Struct, frozen=True, kw_only=True):

@@ -80,5 +80,5 @@ def _own(state: State, room: Placed, candidate: Candidate) -> CPUSet:
 def _keep(state: State, room: Placed, candidate: Candidate, own: CPUSet) -> None:
     """Let a tenant have the slice *own*, and of the rest what it shares."""
     grant = tenant_with(room, candidate.request, own, rest_of(state, room) - own)
-    keep(state, candidate.container, candidate.request, grant)
+    keep(state, candidate, grant)
     settle(state, room.container.id)

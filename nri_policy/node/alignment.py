@@ -37,4 +37,4 @@ def misfit(view: NodeView, placed: Placed) -> str | None:
 
 def asks_for_cpu(placed: Placed) -> bool:
     """Whether it is the policy's to align: containers without a CPU request share what there is."""
-    return placed.grant.sort is Sort.NORMAL and placed.request.milli > 0
+    return placed.grant.sort is Sort.NORMAL and placed.asked.milli > 0

@@ -65,7 +65,7 @@ def _text(outcome: Outcome) -> str:
         return str(outcome)
     if outcome.explanation is None or outcome.placement is None:
         return ""
-    parts = [explanation_report(outcome.explanation).summary]
+    parts = [explanation_report(outcome.explanation, outcome.grant).summary]
     if outcome.placement.cpus:
         parts.append(f"CPUs {outcome.placement.cpus}")
     if outcome.placement.mems:

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.placement_notes import lacks_cpus
+from nri_policy.engine.shortage import describe_cpus
 from nri_policy.engine.topology_hints import per_place
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu
@@ -51,7 +53,7 @@ def answer_report(
         cpus_are=_cpus_are(view, placed) if cpus else _cpus_left(view, placed),
         mems=mems,
         memory_is=kinds or _memory_left(view.layout, placed),
-        asked=f"{_amount(placed.request)}{_source(placed)}",
+        asked=f"{_amount(placed.asked)}{_source(placed)}",
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
@@ -179,7 +181,7 @@ def _got(view: NodeView, placed: Placed) -> str:
 
 def _granted(placed: Placed, seen: CPUSet) -> str:
     """Return what was decided for it, and why that is something else than it asked for."""
-    grant, request = placed.grant, placed.request
+    grant, request = placed.grant, placed.asked
     because = f": {request.steering.because}" if request.steering.because else ""
     match grant.sort:
         case Sort.PRESERVE:
@@ -198,6 +200,8 @@ def _granted(placed: Placed, seen: CPUSet) -> str:
     if grant.shares:
         parts.append(f"{format_cpu(grant.shared)} shared" if grant.shared else "shared CPUs")
     text = " and ".join(parts)
+    if lacks_cpus(placed.explanation, grant):
+        return f"{text}: no room for {describe_cpus(request)}"
     if own > request.exclusive:
         text = f"{text}: whole cores"
     if own and seen and len(seen & grant.exclusive) < own:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from nri_policy.engine.placement_notes import lacks_cpus
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Holding
@@ -34,6 +35,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     room: CPUSet | None = None  # the CPUs that its pod has as one, of which it has a part
     # which of cpus (and what they are) and mems are decided, and not set by the settings in force
     decided_only: tuple[str, ...] = ()
+    requested_milli: int | None = None  # where that is more than it has: there was no room
 
     @property
     def place(self) -> str:
@@ -54,9 +56,9 @@ def container_report(
     updated_by: tuple[str, ...] | None = None,
 ) -> ContainerReport:
     """Return what is shown of a container that has a place."""
-    grant = holding.placed.grant
+    placed, grant = holding.placed, holding.placed.grant
     return ContainerReport(
-        qos=holding.placed.container.pod.qos,
+        qos=placed.container.pod.qos,
         sort=grant.sort,
         pool=holding.pool,
         cpus=holding.cpus,
@@ -64,7 +66,7 @@ def container_report(
         shared_milli=grant.shared,
         isolated=grant.exclusive if grant.isolated else EMPTY,
         mems=grant.mems,
-        shares=shares_of(holding.placed.request.milli),
+        shares=shares_of(placed.asked.milli),
         state=state,
         error=error,
         updated_by=updated_by,
@@ -73,6 +75,7 @@ def container_report(
         home=holding.home,
         room=holding.room,
         decided_only=holding.decided_only,
+        requested_milli=placed.asked.milli if lacks_cpus(placed.explanation, grant) else None,
     )
 
 

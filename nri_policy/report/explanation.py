@@ -11,9 +11,12 @@ from msgspec import UNSET, Struct, UnsetType
 
 from nri_policy.engine.criteria import CRITERIA, REASONS
 from nri_policy.engine.explanation import DecisionKind, Explanation
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.placement_notes import lacks_cpus
+from nri_policy.engine.shortage import describe_cpus
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu
-from nri_policy.foundation.wording import some
+from nri_policy.foundation.wording import counted, some
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.supply import Column, Table
 from nri_policy.pools.tree import PoolTree
@@ -25,7 +28,7 @@ from nri_policy.workload.amounts import Source
 from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
-from nri_policy.workload.request import Isolation, Request, Sort
+from nri_policy.workload.request import Request, Sort
 
 _MOST_NAMED = 4  # pools in a sentence
 
@@ -93,8 +96,8 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     annotations: tuple[str, ...] | None = None  # what is odd about them
 
 
-def explanation_report(explanation: Explanation) -> ExplanationReport:
-    """Return what is shown of an explanation."""
+def explanation_report(explanation: Explanation, grant: Grant | None) -> ExplanationReport:
+    """Return what is shown of an explanation, and of its *grant*; None: refused, or not known."""
     table = explanation.table
     decided = against_others = None
     candidates: tuple[CandidateReport, ...] = ()
@@ -106,13 +109,18 @@ def explanation_report(explanation: Explanation) -> ExplanationReport:
         against_others = _find_decider(table, best, _not_around(explanation.tree, best, rivals))
         candidates = tuple(_candidate(explanation, table, p, best) for p in range(table.count))
     reason = against_others or decided
-    why = _why(explanation, candidates, reason)
+    why, because = _why(explanation, candidates, reason), _because(explanation)
+    if grant is not None and lacks_cpus(explanation, grant):
+        asked = "" if explanation.request is None else describe_cpus(explanation.request)
+        because = f"It has less than it asks for because there was no room for {asked}."
+        if table is not None and table.best() is None:
+            why = f"no pool has room for {asked}{_closest(explanation)}"
     return ExplanationReport(
         container=explanation.container,
         outcome=explanation.kind,
-        summary=_summary(explanation, why, reason),
+        summary=_summary(explanation, grant, why, reason),
         why=why,
-        because=_because(explanation),
+        because=because,
         request=None if explanation.request is None else _request(explanation.request),
         criteria=tuple(criterion.name for criterion in CRITERIA),
         candidates=candidates,
@@ -209,15 +217,6 @@ def _first_difference(table: Table, one: int, other: int) -> str:
     a, b = table.row(one), table.row(other)
     column = next(column for column in Column if a[column] != b[column])
     return next(criterion.name for criterion in CRITERIA if column in criterion.columns)
-
-
-def _exclusive(explanation: Explanation) -> str:
-    """Return of which sort the exclusive CPUs are."""
-    request, table, pool = explanation.request, explanation.table, explanation.pool
-    wished = request is not None and request.steering.isolated is not Isolation.NO
-    if wished and table is not None and pool is not None:
-        return "isolated" if table.row(pool)[Column.ISOLATED_FIT] else "exclusive"
-    return "exclusive"
 
 
 def _closest(explanation: Explanation) -> str:
@@ -333,7 +332,9 @@ def _enumerate(pools: Sequence[str]) -> str:
     return f"{stems[0]}s {listed}" if alike else listed
 
 
-def _summary(explanation: Explanation, why: str | None, decided: str | None) -> str:
+def _summary(
+    explanation: Explanation, grant: Grant | None, why: str | None, decided: str | None
+) -> str:
     """Return one sentence in plain words."""
     request = explanation.request
     if explanation.kind is DecisionKind.REFUSED or request is None:
@@ -345,14 +346,23 @@ def _summary(explanation: Explanation, why: str | None, decided: str | None) -> 
         return explanation.kind.value
     if explanation.kind is DecisionKind.CLAIMED:
         return f"{explanation.kind.value}: {'; '.join(explanation.notes)}"
-    parts = []
-    if request.exclusive:
-        cpus = "CPUs" if request.exclusive > 1 else "CPU"
-        parts.append(f"{request.exclusive} {_exclusive(explanation)} {cpus}")
-    if request.shares:
-        amount = f"shared CPUs (requests {format_cpu(request.shared)})"
-        parts.append(amount if request.shared else "shared CPUs")
     name = explanation.tree.pools[explanation.pool].name
+    has = count_cpus(request.milli) if grant is None else " and ".join(_amounts(request, grant))
     because = f", because {why}" if why else ""
     criterion = f" ({decided})" if why and decided else ""
-    return f"{explanation.kind.value}: {' and '.join(parts)} on {name}{because}{criterion}"
+    return f"{explanation.kind.value}: {has} on {name}{because}{criterion}"
+
+
+def _amounts(request: Request, grant: Grant) -> Iterator[str]:
+    """Yield what CPUs a *grant* gives for a request."""
+    if own := len(grant.exclusive):
+        cores = " (whole cores)" if own > request.exclusive else ""
+        yield f"{own} {'isolated' if grant.isolated else 'exclusive'} CPU{'s' * (own > 1)}{cores}"
+    if grant.rest:
+        yield f"a share of {counted(len(grant.rest), 'CPU')}"
+    if grant.shares:
+        asked = request.milli - 1000 * own
+        amount = f"requests {format_cpu(grant.shared)}"
+        if grant.shared < asked and not grant.tenant:
+            amount = f"{format_cpu(grant.shared)} of {format_cpu(asked)} requested"
+        yield f"shared CPUs ({amount})" if grant.shared or asked > 0 else "shared CPUs"

@@ -87,7 +87,7 @@ def newcomer_report(newcomer: Newcomer) -> TriedReport:
             decided_by=None,
             misfit=None,
         )
-    explained = explanation_report(newcomer.explanation)
+    explained = explanation_report(newcomer.explanation, newcomer.holding.placed.grant)
     state = "removed" if newcomer.ended else "created"
     return TriedReport(
         **structs.asdict(container_report(newcomer.holding, state)),

@@ -103,7 +103,7 @@ def _find_explanation(journal: Journal, full_name: str) -> ExplanationReport | N
     if (asked := _ids_of(record)) is not None:
         changes, ended = _changes_of(journal, *asked)
     return replace(
-        explanation_report(_explanation(record, full_name)),
+        explanation_report(_explanation(record, full_name), record.decision.grant),
         unset=_is_unset(record),
         classes=class_items(record.decision.classes, {}),
         decided_at=format_time(record.time),
@@ -121,7 +121,7 @@ def _find_placement(
     asked = _ids_of(record)
     if asked is None or asked[0] != container_id:
         return None
-    return explanation_report(record.decision.explanation)
+    return explanation_report(record.decision.explanation, record.decision.grant)
 
 
 def _explanation(record: Record, full_name: str) -> Explanation:
@@ -254,7 +254,7 @@ def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
     if explanation is not None:
         name = explanation.container
         unset = " (decided, not set)" if _is_unset(record) else ""
-        summary = summary or f"{explanation_report(explanation).summary}{unset}"
+        summary = summary or f"{explanation_report(explanation, decision.grant).summary}{unset}"
     placement = decision.placement
     return JournalRecord(
         seq=record.seq,

@@ -6,6 +6,7 @@ from rich.text import Text
 
 from nri_policy.cli.terminal.breakable_text import BreakableText, cpu_list, path
 from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.foundation.units import format_cpu
 from nri_policy.report import ContainerReport, cpu_amount
 
 
@@ -15,15 +16,17 @@ def short(name: str) -> str:
 
 
 def amount(container: ContainerReport) -> str:
-    """Return the amount of CPU of a container."""
+    """Return the amount of CPU of a container, `1 of 2` of one that asks for more than it has."""
     if container.sort is None:
         return "-"
-    return cpu_amount(
+    asked = container.requested_milli
+    has = cpu_amount(
         container.sort,
         len(container.exclusive or ()),
         container.shared_milli or 0,
         isolated=bool(container.isolated),
     )
+    return has if asked is None else f"{has} of {format_cpu(asked)}"
 
 
 def cells(name: str, container: ContainerReport) -> tuple[BreakableText | Text, ...]:

@@ -227,7 +227,7 @@ async def test_explain_gives_what_the_engine_recorded(tmp_path: Path) -> None:
         state = node.daemon.node.view
         (placed,) = state.placed.values()
         one = await explained(stub, "own/main")
-        recorded = plain(explanation_report(placed.explanation))
+        recorded = plain(explanation_report(placed.explanation, placed.grant))
         answer = plain(answer_report(state, placed))
         assert one == {**recorded, "answer": answer, "changes": [], "annotations": []}
         assert await explained(stub, "own") == [one], "a list for a pod"

@@ -57,6 +57,21 @@ def test_one_that_fits_nowhere_shares_what_the_others_leave() -> None:
     assert "no pool has room" in driver.refuse(nodes.container(1000)), "what it uses is used"
 
 
+def test_what_it_asks_for_and_what_it_is_booked_with_are_two_things() -> None:
+    driver = EngineDriver()
+    driver.create(nodes.container(12_000))
+    late = nodes.container(4000)
+    admit(driver, late)
+    placed = driver.engine.state.placed[late.id]
+    assert (placed.asked.exclusive, placed.asked.shared) == (4, 0)
+    assert (placed.request.exclusive, placed.request.shared) == (0, 3000)
+    table = placed.explanation.table
+    assert table is not None
+    assert table.best() is None, "pools were compared for what it asks for"
+    driver.reconfigure()
+    assert driver.engine.state.placed[late.id].asked == placed.asked
+
+
 def test_one_that_names_an_unknown_class_is_admitted_without_it() -> None:
     """Others are refused; what is wrong is said of both."""
     driver = EngineDriver(schedulingClasses=[{"name": "calm", "policy": "batch"}])
@@ -103,6 +118,8 @@ def test_memory_that_does_not_fit_is_booked_where_it_is() -> None:
     assert admit(driver, with_memory(nodes.container(1000), 500)).endswith("; it runs all the same")
     short, _ = driver.decision.warnings
     assert "booked with" in short
+    assert driver.decision.explanation is not None
+    assert driver.decision.explanation.kind is DecisionKind.PLACED, "it is new"
 
 
 def test_a_bad_annotation_is_none() -> None:

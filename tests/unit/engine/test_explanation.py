@@ -21,9 +21,8 @@ NAMES = [criterion.name for criterion in CRITERIA]
 
 
 def explained(driver: EngineDriver, container: Container) -> dict[str, Any]:
-    shown: dict[str, Any] = plain(
-        explanation_report(driver.engine.state.placed[container.id].explanation)
-    )
+    placed = driver.engine.state.placed[container.id]
+    shown: dict[str, Any] = plain(explanation_report(placed.explanation, placed.grant))
     return shown
 
 
@@ -147,7 +146,7 @@ def test_a_refusal_is_explained_with_what_every_pool_lacked() -> None:
     with pytest.raises(PlacementError) as refused:
         driver.handle(Created(container=nodes.container(12_000)))
     assert isinstance(refused.value.explanation, Explanation)
-    shown: dict[str, Any] = plain(explanation_report(refused.value.explanation))
+    shown: dict[str, Any] = plain(explanation_report(refused.value.explanation, None))
     assert shown["outcome"] == "refused"
     assert shown["summary"] == str(refused.value)
     assert (shown["pool"], shown["decided_by"]) == (None, None)

@@ -162,7 +162,9 @@ async def test_explain_has_words_for_tenants(tmp_path: Path) -> None:
         assert not await it.start(shop())
         view = it.daemon.node.view
         placed = view.placed[it.runtime.container("shop/log").id]
-        report = replace(explanation_report(placed.explanation), answer=answer_report(view, placed))
+        report = replace(
+            explanation_report(placed.explanation, placed.grant), answer=answer_report(view, placed)
+        )
         console = Console(width=200, file=StringIO())
         for each in explain(report):
             console.print(each)

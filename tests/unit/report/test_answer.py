@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from nri_policy.cli.node.holdings import amount
 from nri_policy.engine.event import Created
 from nri_policy.node import view_of
-from nri_policy.report import AnswerReport, answer_report
+from nri_policy.report import AnswerReport, answer_report, container_report, explanation_report
 from nri_policy.workload.pod import Container
 from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
@@ -52,6 +53,39 @@ def test_whole_cores_and_hidden_threads_are_why_it_got_something_else() -> None:
     assert (whole.asked, whole.got) == ("3 CPUs", "4 exclusive: whole cores")
     assert (hidden.asked, hidden.got) == ("2 CPUs", "2 exclusive, sees 1: hide-hyperthreads")
     assert str(hidden.cpus) == "4"
+
+
+def test_one_for_which_there_was_no_room_says_what_it_asked_for() -> None:
+    driver = EngineDriver("package:1 core:4 pu:1")
+    whole, part, none = nodes.container(2000), nodes.container(2000), nodes.container(300)
+    for each in (whole, part, none):
+        driver.handle(Created(container=each, admitted=True))
+    view = view_of(driver.engine)
+    answer = answer_report(view, view.placed[part.id])
+    assert (answer.asked, answer.got) == ("2 CPUs", "1 shared: no room for 2 exclusive CPUs")
+    answer = answer_report(view, view.placed[none.id])
+    lack = "no room for 300m of a shared CPU"
+    assert (answer.asked, answer.got) == ("300m CPU", f"shared CPUs: {lack}")
+    shown = {each.placed.container.id: container_report(each, "") for each in view.holdings()}
+    assert [amount(shown[each.id]) for each in (whole, part, none)] == ["2", "1 of 2", "0 of 300m"]
+    assert shown[whole.id].requested_milli is None
+    placed = view.placed[part.id]
+    report = explanation_report(placed.explanation, placed.grant)
+    assert report.why == "no pool has room for 2 exclusive CPUs: socket #0 is 1 CPU short"
+    assert report.because is not None
+    assert report.because.endswith("because there was no room for 2 exclusive CPUs.")
+    assert report.summary.startswith("placed: shared CPUs (1 of 2 requested) on socket #0, because")
+    assert report.request is not None
+    assert report.request.exclusive == 2
+
+
+def test_a_summary_says_what_was_granted() -> None:
+    driver = EngineDriver(fullCores="require")
+    container = nodes.container(3000)
+    driver.create(container)
+    assert driver.decision.explanation is not None
+    report = explanation_report(driver.decision.explanation, driver.decision.grant)
+    assert report.summary.startswith("placed: 4 exclusive CPUs (whole cores) on NUMA node #")
 
 
 def test_who_shares_hears_with_how_many_others() -> None:

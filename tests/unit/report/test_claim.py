@@ -23,7 +23,7 @@ def explained(milli: int, *, why: bool = False) -> str:
     container = user(claim, milli=milli)
     driver.create(container)
     placed, view = driver.engine.state.placed[container.id], view_of(driver.engine)
-    report = explanation_report(placed.explanation)
+    report = explanation_report(placed.explanation, placed.grant)
     screen = StringIO()
     for each in explain(replace(report, answer=answer_report(view, placed)), why=why):
         Paper(file=screen, width=200, no_color=True).print(each)

@@ -50,7 +50,9 @@ def explanation(
     view = view_of(driver.engine)
     devices = held_hints(view.holding(placed), driver.engine.layout.topology_hints)
     answer = answer_report(view, placed, devices)
-    return replace(explanation_report(placed.explanation), answer=answer, devices=devices)
+    return replace(
+        explanation_report(placed.explanation, placed.grant), answer=answer, devices=devices
+    )
 
 
 def text(report: ExplanationReport) -> list[str]:
@@ -155,7 +157,7 @@ def refused(*hints: Hint, milli: int = 3000) -> ExplanationReport:
     with pytest.raises(PlacementError) as error:
         driver.handle(Created(container=container))
     assert error.value.explanation is not None
-    return explanation_report(error.value.explanation)
+    return explanation_report(error.value.explanation, None)
 
 
 def test_a_refusal_for_strict_hints_names_the_device_and_what_is_missing_there() -> None:

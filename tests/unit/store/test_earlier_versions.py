@@ -181,7 +181,7 @@ def test_a_store_of_an_earlier_version_keeps_every_grant_and_explanation(
         record = journal.latest(container.full_name)
     assert record is not None
     assert record.decision.explanation is not None
-    shown = explanation_report(record.decision.explanation)
+    shown = explanation_report(record.decision.explanation, record.decision.grant)
     assert (shown.decided_by, shown.pool) == ("id", "NUMA node #1")
     request = record.decision.explanation.request
     assert request == engine.state.placed[container.id].request

@@ -32,9 +32,9 @@ def test_a_past_decision_is_explained_as_it_was_then(tmp_path: Path) -> None:
         record = journal.latest(container.full_name)
     assert record is not None
     assert record.decision.explanation is not None
-    assert explanation_report(record.decision.explanation) == explanation_report(
-        decided.explanation
-    )
+    assert explanation_report(
+        record.decision.explanation, record.decision.grant
+    ) == explanation_report(decided.explanation, decided.grant)
     assert (record.time, record.refusal) == (17.25, None)
     assert record.event == Created(container=container)
     assert (record.decision.grant, record.decision.placement) == (decided.grant, decided.placement)
@@ -64,10 +64,12 @@ def test_a_past_explanation_names_who_pulled(tmp_path: Path) -> None:
     assert record is not None
     assert record.decision.explanation is not None
     assert (
-        explanation_report(record.decision.explanation).affinity
-        == explanation_report(decided.explanation).affinity
+        explanation_report(record.decision.explanation, record.decision.grant).affinity
+        == explanation_report(decided.explanation, decided.grant).affinity
     )
-    assert "cache (+5)" in str(explanation_report(record.decision.explanation).affinity)
+    assert "cache (+5)" in str(
+        explanation_report(record.decision.explanation, record.decision.grant).affinity
+    )
 
 
 def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
@@ -81,9 +83,9 @@ def test_a_past_refusal_is_explained(tmp_path: Path) -> None:
     assert record is not None
     assert record.refusal == str(refusal)
     assert record.decision.explanation is not None
-    assert explanation_report(record.decision.explanation) == explanation_report(
-        refusal.explanation
-    )
+    assert explanation_report(
+        record.decision.explanation, record.decision.grant
+    ) == explanation_report(refusal.explanation, None)
 
 
 def test_a_refused_annotation_is_remembered_by_the_containers_name(tmp_path: Path) -> None:

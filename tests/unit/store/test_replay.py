@@ -314,6 +314,22 @@ def test_who_was_placed_because_nothing_was_pinned_is_refused_where_cpus_are_pin
     assert (unpinned.score().placed, unpinned.score().refused) == (2, 0)
 
 
+def test_who_was_placed_with_less_than_it_asks_for_still_asks_for_it_after_a_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BASE_EVERY", 1)
+    store, engine = stores.started(tmp_path, nodes.machine("package:1 core:2 pu:1"))
+    full, late = nodes.container(1000), nodes.container(2000)
+    stores.commit(store, engine, Created(container=full))
+    stores.commit(store, engine, Created(container=late, admitted=True))
+    stores.commit(store, engine, Created(container=nodes.best_effort()))
+    base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
+    replayed = stores.replayed(store.path, after=base - 1)
+    assert stores.grants(replayed) == stores.grants(engine)
+    assert replayed.state.placed[late.id].asked.exclusive == 2
+    assert recorded(store.path)[0].score().asking == 2
+
+
 def test_where_nothing_is_pinned_who_runs_already_is_placed_all_the_same(tmp_path: Path) -> None:
     running = [nodes.container(2000) for _ in range(2)]
     machine = nodes.machine("package:1 core:4 pu:1")
