@@ -262,7 +262,7 @@ class Control:
             report, before = explanation_report(placed.explanation, placed.grant), None
             if placed.explanation.kind is DecisionKind.KEPT:  # which says nothing of the reasons
                 before = self._past.placed(name, container.id)
-                report = replace(report, why=_why_kept(before))
+                report = replace(report, why=_why_kept(before, report.pool))
             return replace(
                 report,
                 changes=self._past.changes(container.id, container.pod.id),
@@ -390,13 +390,15 @@ def _remarks(full_name: str, container: Container | None, known: Iterable[str]) 
     return remarks(container.pod.annotations, container.name, siblings, all_known=False)
 
 
-def _why_kept(before: ExplanationReport | None) -> str:
-    """Return why a container is where it is that ran when the daemon started."""
+def _why_kept(before: ExplanationReport | None, pool: str | None) -> str:
+    """Return why a container is where it is that was there before the daemon, or its pools."""
     if before is None:
-        return "it ran there when the daemon started, and no decision about it is stored"
+        return "it was there already, and no decision about it is stored"
+    if before.pool != pool:
+        return f"it was placed on {before.pool}, and moved since"
     if before.why is None:
-        return "as decided before the daemon started"
-    return f"as decided before the daemon started: {before.why}"
+        return "as decided before"
+    return f"as decided before: {before.why}"
 
 
 def _not_taken(placement: Placement) -> str:

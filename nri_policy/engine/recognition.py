@@ -35,6 +35,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
     there: bool = False  # the reserved CPUs are those of the time when `held` was given
     degraded: Request | None = None  # what `held` is for since the machine could not give it more
     explanation: Explanation | None = None  # why it is where `held` is; None: not known
+    moved_by: str = ""  # what moves it, if anything does, for people; empty: a start of the daemon
 
     @property
     def booked(self) -> Request:

@@ -10,12 +10,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Reconfigured
+from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout, layout_of, successors
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_request
 from nri_policy.engine.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.capacity import Earlier
+from nri_policy.pools.tree import PoolTree
 from nri_policy.settings import Settings
 from nri_policy.workload.request import Sort
 
@@ -52,9 +54,10 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     new.sent, new.quotas = old.sent.copy(), old.quotas.copy()
     new.classes, new.equipment = old.classes.copy(), old.equipment
     places = successors(old.layout.tree, layout.tree)
+    candidates = [_candidate(each, old, layout, places, forced=forced) for each in holders]
     return Change(
         state=new,
-        candidates=[_candidate(each, old, layout, places, forced=forced) for each in holders],
+        candidates=candidates,
         claims=[_claim(each, layout, places) for each in claims],
         forced=forced,
         cause="the machine changed" if forced else "the settings changed",
@@ -87,7 +90,16 @@ def _candidate(
         same=same,
         degraded=degraded,
         there=layout.capacity.reserved == old.layout.capacity.reserved,
+        explanation=_explanation(placed, layout.tree),
+        moved_by="new hardware" if forced else "new settings",
     )
+
+
+def _explanation(placed: Placed, tree: PoolTree) -> Explanation | None:
+    """Return why a container is where it is, told on another *tree*; None if pools differ there."""
+    why = placed.explanation
+    alike = [each.name for each in why.tree.pools] == [each.name for each in tree.pools]
+    return replace(why, tree=tree) if alike else None
 
 
 def _claim(placed: Placed, layout: Layout, places: list[int | None]) -> Placed:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from nri_policy.engine.announcement import announce, announce_all, announce_since
 from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
-from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision, join
 from nri_policy.engine.lifecycle import place_container
 from nri_policy.engine.pod_amounts import amounts_with, share_amounts
@@ -129,22 +128,22 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
     state.common.clear()
     cpus, mems = resizing.sent
     container = _of_pod(replace(before.container, state=asked.state), whole)
-    candidate = Candidate(
-        container=container, request=before.request, cpus=cpus, mems=mems, held=before.grant
-    )
     note = "the runtime refused its resize, so it keeps what it had"
+    notes = [each for each in before.explanation.notes if each != note]
+    candidate = Candidate(
+        container=container,
+        request=before.request,
+        cpus=cpus,
+        mems=mems,
+        held=before.grant,
+        explanation=replace(before.explanation, notes=(*notes, note)),
+    )
     decision = place_and_announce(state, [candidate], [f"{name}: {note}"], note)
     share_amounts(state, container.pod.id, whole)
     free = state.supply.free_cpus()
     fit_room(state, container.pod.id, whole)
     later = announce_since(state, free, note)
     decision = replace(decision, changes=join(decision.changes, later))
-    placed = state.placed[container_id]
-    if placed.explanation.kind is DecisionKind.KEPT:  # for the reasons that it had before
-        notes = [each for each in before.explanation.notes if each != note]
-        explanation = replace(before.explanation, notes=(*notes, note))
-        placed = replace(placed, explanation=explanation)
-        state.enter(placed)
     if container_id in state.cold:
         state.cold[container_id] = deadline
-    return replace(decision, explanation=placed.explanation)
+    return replace(decision, explanation=state.placed[container_id].explanation)

@@ -210,6 +210,7 @@ def _restore(
                 result.notes.append(f"{name}: {refusal}; it keeps a part of what it had")
             elif held is not None and not candidate.same and possible(state, candidate, held):
                 keep_one(state, candidate, held, result)
+                add_notes(state, candidate.container.id, f"{refusal}; it keeps what it had")
                 result.flagged.append(f"{name}: {refusal}; it keeps what it had")
             elif strict:
                 result.refused.append(f"{name}: {refusal}")
@@ -272,9 +273,18 @@ def _note_move(state: State, candidate: Candidate) -> None:
             "there is no record of its placement, and this policy would not place a container on"
             " exactly those"
         )
+        if candidate.moved_by:
+            why = "nothing of its place is left"
     elif not candidate.same:
-        why = "its request or the settings give it something else now"
-    add_notes(state, candidate.container.id, f"it ran on CPUs {candidate.cpus} before: {why}")
+        giver = "the settings give" if candidate.moved_by else "its request or the settings give"
+        why = f"{giver} it something else now"
+    note = f"it ran on CPUs {candidate.cpus} before: {why}"
+    if candidate.moved_by:
+        note = f"moved by {candidate.moved_by}: {note}"
+        if placed.explanation.kind is DecisionKind.RESIZED:  # in its pool, but it has not asked
+            why_here = replace(placed.explanation, kind=DecisionKind.PLACED)
+            state.enter(replace(placed, explanation=why_here))
+    add_notes(state, candidate.container.id, note)
 
 
 def _warm(state: State, candidates: Iterable[Candidate]) -> None:

@@ -86,7 +86,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     candidates += recall_rooms(state, pods.values(), candidates, event.held)
     state.end_resizes()  # who was resized is listed with what it has
     settle_all(state)
-    cause = takeover_cause(left, came)
+    cause = takeover_cause(left, came, first=earlier is not None)
     decision = place_and_announce(state, candidates, warnings, cause)
     decision = with_limits(state, decision, cause)
     for container_id, note in unread.items():
@@ -137,13 +137,19 @@ def _update_known(state: State, placed: Placed, listed: Container) -> list[Candi
             held=placed.grant,
             same=same,
             there=True,
+            explanation=placed.explanation,
         )
     ]
 
 
-def takeover_cause(left: list[str], came: list[str]) -> str:
-    """Return why containers change when the daemon comes back, and to which others."""
+def takeover_cause(left: list[str], came: list[str], *, first: bool) -> str:
+    """Return why containers change when the runtime lists all, and to which others.
+
+    It does so when the daemon starts, which is the *first* time, and when it registers anew.
+    """
     cause = "the daemon took over the running containers"
+    if not first:
+        cause = "the daemon registered with the runtime again"
     for names, did in (left, "stopped"), (came, "came"):
         cause += f"; {some(names)} {did} meanwhile" if names else ""
     return cause

@@ -730,7 +730,8 @@ def test_who_turns_reserved_leaves_the_ordinary_cpus_and_explain_says_why() -> N
     assert driver.engine.state.reserved_milli == 2000
     explained = driver.engine.state.placed[own.id].explanation
     assert explained.kind is DecisionKind.RESERVED
-    assert any(note.startswith(f"it ran on CPUs {before[0]} before") for note in explained.notes)
+    moved = f"moved by new settings: it ran on CPUs {before[0]} before: "
+    assert any(note.startswith(moved) for note in explained.notes)
     # there is no room for this one
     (why,) = driver.engine.state.placed[shared.id].explanation.notes
     assert why == "asks for 500m of the reserved CPUs, which have 0 left"

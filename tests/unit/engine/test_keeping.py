@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
+from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.manifests.quality_of_service import QoS
@@ -16,7 +17,7 @@ from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, ContainerState
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
@@ -52,6 +53,11 @@ def listed(driver: EngineDriver) -> tuple[Container, ...]:
         nodes.running(placed.container, driver.runtime.cpus[each], driver.runtime.mems[each])
         for each, placed in driver.engine.state.placed.items()
     )
+
+
+def why(driver: EngineDriver, container: Container) -> Explanation:
+    """Return why a container is where it is."""
+    return driver.engine.state.placed[container.id].explanation
 
 
 def domains(driver: EngineDriver, cpus: CPUSet) -> int:
@@ -187,6 +193,54 @@ def test_the_oldest_finds_its_place_first_after_a_restart_without_the_store() ->
         driver.runtime.cpus[each.id], driver.runtime.mems[each.id] = CPUSet([0]), CPUSet([0])
     driver.handle(Synchronized(containers=tuple(listed)))
     assert [driver.cpus(each) for each in made] == ["4-6", "8-10", "12-14"]
+
+
+def test_who_keeps_its_place_keeps_its_reasons() -> None:
+    driver = EngineDriver()
+    container, sharer = nodes.container(2000), nodes.container(500)
+    for each in (container, sharer):
+        driver.create(each)
+    before = why(driver, container)
+    driver.reconfigure(unlimitedBurstable="numa")
+    assert why(driver, container) == replace(before, tree=driver.engine.layout.tree)
+    driver.handle(Reconfigured(machine=without(nodes.machine(), "15")))
+    assert why(driver, container) == replace(before, tree=driver.engine.layout.tree)
+    # pools of other names: what was compared are no pools of this node any more
+    driver.handle(Reconfigured(machine=without(nodes.machine(), "8-15")))
+    assert why(driver, container).kind is DecisionKind.KEPT
+    assert why(driver, container).table is None
+
+
+def test_who_is_moved_by_new_settings_or_hardware_hears_so() -> None:
+    driver = EngineDriver()
+    container = nodes.container(2000)
+    cpus = driver.create(container)
+    driver.reconfigure(reservedResources={"cpu": f"cpuset:{cpus}"})
+    now = why(driver, container)
+    assert now.kind is DecisionKind.PLACED, "it has not asked for a resize"
+    assert now.notes == (
+        f"moved by new settings: it ran on CPUs {cpus} before: those are no longer available",
+    )
+    cpus = driver.cpus(container)
+    driver.handle(Reconfigured(machine=without(nodes.machine(), cpus)))
+    assert why(driver, container).notes == (
+        f"moved by new hardware: it ran on CPUs {cpus} before: those are no longer available",
+    )
+
+
+def test_a_new_registration_is_no_start_of_the_daemon() -> None:
+    driver = EngineDriver()
+    sharer, late = nodes.container(500), nodes.container(2000)
+    driver.create(sharer)
+    driver.handle(Synchronized(containers=listed(driver)))
+    before = why(driver, sharer)
+    running = replace(late, state=ContainerState.RUNNING)
+    driver.handle(Synchronized(containers=(*listed(driver), running)))
+    causes = {each.cause for each in driver.decision.changes.values()}
+    assert causes == {
+        f"the daemon registered with the runtime again; {late.full_name} came meanwhile"
+    }
+    assert why(driver, sharer) == before
 
 
 @pytest.mark.parametrize("milli", [5000, 9000])
