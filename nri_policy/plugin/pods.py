@@ -8,6 +8,7 @@ change copies the table, which holds a line a pod, and comes once or twice in a 
 from __future__ import annotations
 
 import logging
+import math
 from asyncio import Task
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -261,7 +262,8 @@ class Pods:
 
         The kubelet changes limits and requests one after the other, and the rest it reads from the
         pod's cgroup: no limit as a large number, and requests that cgroup v2 has rounded. Those of
-        a Guaranteed pod are its limits.
+        a Guaranteed pod are its limits. A pod shrinks after its containers, so that a change to no
+        more than its sandbox has still names limits that are over: what is less counts.
         """
         if not 0 < change.memory_limit < NO_LIMIT:
             change = replace(change, memory_limit=0)
@@ -273,6 +275,8 @@ class Pods:
         elif change.cpu_shares in rounded_shares(total.cpu_shares):
             change = replace(change, cpu_shares=0)
         asked = overlay(total, change)
+        if sandbox is not None and not _exceeds(asked, sandbox.asked):
+            asked = _least(asked, total)
         if guaranteed and asked.cpu_limit is not None:
             asked = replace(asked, cpu_shares=shares_of(asked.cpu_limit))
         return asked
@@ -430,6 +434,32 @@ def _same(some: Resources, others: Resources) -> bool:
         others.cpu_request,
         others.cpu_limit,
         others.memory_limit,
+    )
+
+
+def _limits(resources: Resources) -> tuple[float, float]:
+    """Return the limits of CPU and memory."""
+    limit = resources.cpu_limit
+    return math.inf if limit is None else limit, resources.memory_limit or math.inf
+
+
+def _exceeds(some: Resources, others: Resources) -> bool:
+    """Return whether *some* resources are more of anything than *others*."""
+    pairs = zip(
+        (some.cpu_request, *_limits(some)), (others.cpu_request, *_limits(others)), strict=True
+    )
+    return any(one > other for one, other in pairs)
+
+
+def _least(some: Resources, others: Resources) -> Resources:
+    """Return what is less of each."""
+    cpu, memory = (min((some, others), key=lambda each: _limits(each)[which]) for which in (0, 1))
+    return replace(
+        some,
+        cpu_shares=min(some.cpu_shares, others.cpu_shares),
+        cpu_quota=cpu.cpu_quota,
+        cpu_period=cpu.cpu_period,
+        memory_limit=memory.memory_limit,
     )
 
 

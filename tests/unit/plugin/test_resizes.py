@@ -14,6 +14,7 @@ from nri_policy.node import NodeView
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxMemory, LinuxResources
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.support import rooms
 from tests.support.daemon import pod, served
 
 TELLS_OF_PODS, DOES_NOT = "2.4.2", "2.2.1"  # releases of containerd
@@ -57,6 +58,30 @@ async def test_a_pod_of_one_container_keeps_its_size(tmp_path: Path, version: st
         assert own.message.linux.resources.SerializeToString(deterministic=True) == before
         (event,) = refused
         assert isinstance(event, Resized), "which is what `explain` and the counts go by"
+        await node.runtime.resize(own.pod, "main", amounts("3"))
+        assert len(own.cpus) == 3
+
+
+@pytest.mark.parametrize("annotations", [{}, rooms.ROOM])
+async def test_a_pod_that_shrinks_is_not_refused_what_its_sandbox_still_has(
+    tmp_path: Path, annotations: dict[str, str]
+) -> None:
+    """Its requests shrink after its container, and its limit last; others may have come by then."""
+    machine = "package:1 numa:1 core:5 pu:1"
+    async with served(tmp_path, machine, version=TELLS_OF_PODS, exclusiveQuota="keep") as node:
+        await node.start(pod("own", "3", annotations=annotations))
+        own = node.runtime.container("own/main")
+        coming = [pod("next", "3")]
+
+        async def come() -> None:
+            if own.quota == 100_000 and coming:
+                assert await node.start(coming.pop()) == []
+
+        node.runtime.after = come
+        await node.runtime.resize(own.pod, "main", amounts("1"))
+        assert not coming
+        assert quota(node.runtime, "own") == 100_000
+        await node.runtime.delete_pod(node.runtime.pod("next"))
         await node.runtime.resize(own.pod, "main", amounts("3"))
         assert len(own.cpus) == 3
 
