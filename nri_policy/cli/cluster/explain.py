@@ -159,7 +159,8 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
 
 
 def _wanted(found: PodSetExplanation) -> str:
-    return counted(found.wanted, found.unit.removesuffix("s"))
+    beside = f" beside {found.leader}" if found.leader else ""
+    return counted(found.wanted, found.unit.removesuffix("s")) + beside
 
 
 def _asks(found: PodSetExplanation) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from heapq import nsmallest
 
 import msgspec
@@ -29,18 +29,22 @@ from nri_policy.cluster.objects.request import (
     plan,
     units,
 )
+from nri_policy.native._counts import Counts
 
 MAX_EXAMPLES = 3  # of leaves that a reason excludes
 IN_ZONES = "NUMA zones"  # the reason of hosts whose zones take no pod
 
 
 class AtLevel(Struct, frozen=True, rename="camel"):
-    """How many slices of a pod set fit at one level; pods where it has no slices."""
+    """How many slices of a pod set fit at one level; pods where it has no slices.
+
+    Workers are counted with their leader in one of the domains.
+    """
 
     level: str
     domains: int
-    holding_all: int  # domains that hold the whole pod set
-    most: int  # that fits into one domain
+    holding_all: int  # domains that hold the whole pod set, and its leader
+    most: int  # that fits into one domain, which the leader need not be in if the request allows it
     in_all: int  # that fits into all domains in sum
 
 
@@ -65,6 +69,7 @@ class PodSetExplanation(Struct, frozen=True, rename="camel"):
     leaf: str  # the level of leaves
     asks: dict[str, int] = {}  # what one pod requests: CPU in milli, all else absolute
     examples: dict[str, Excluded] = {}  # reason -> some of these leaves
+    leader: str = ""  # the pod set of one pod that it is placed with
 
 
 class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -162,34 +167,73 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         for zone in tree.shape.zones_from(leaf)
     }
     asked = unit.workers.template.spec.effective()
-    number = unit.workers.count // wanted.size
-    levels = []
-    for index, level in enumerate(tree.shape.levels[: wanted.slice_level + 1]):
-        fits = [counts.of(domain)[3] for domain in tree.shape.domains.of_level(index)]
-        levels.append(
-            AtLevel(
-                level=level,
-                domains=len(fits),
-                holding_all=sum(each >= number for each in fits),
-                most=max(fits, default=0),
-                in_all=sum(fits),
-            )
-        )
     parts = [counts.of(domain) for domain in tree.shape.domains.of_level(wanted.slice_level)]
     without = _find_excluded(tree, kind, asked, full) if excluded or full else {}
     excluded |= {reason: len(found) for reason, found in without.items() if reason == IN_ZONES}
     return PodSetExplanation(
         pod_set=unit.workers.name,
         unit="slices" if wanted.size > 1 else "pods",
-        wanted=number,
-        levels=levels,
+        wanted=unit.workers.count // wanted.size,
+        levels=[
+            _at_level(tree, counts, unit, wanted, index) for index in range(wanted.slice_level + 1)
+        ],
         in_no_slice=sum(pods - slices * wanted.size for pods, slices, *_ in parts),
         nodes=total,
         excluded=excluded,
         leaf=tree.shape.levels[-1],
         asks={name: amount for name, amount in sorted(asked.items()) if amount},
         examples={reason: _examples(tree, found) for reason, found in without.items()},
+        leader=unit.leader.name if unit.leader else "",
     )
+
+
+def _at_level(tree: Tree, counts: Counts, unit: Unit, wanted: Plan, index: int) -> AtLevel:
+    """Return how many slices fit at the level with this *index*."""
+    domains = tree.shape.domains
+    found = {each: counts.of(each) for each in domains.of_level(index)}
+    most = max((slices for _, slices, *_ in found.values()), default=0)
+    in_all = sum(slices for _, slices, *_ in found.values())
+    if unit.leader is not None:
+        most, lost = _beside_leader(tree, found, wanted, index)
+        in_all -= lost
+    number = unit.workers.count // wanted.size
+    return AtLevel(
+        level=tree.shape.levels[index],
+        domains=len(found),
+        holding_all=sum(slices >= number for _, _, _, slices, *_ in found.values()),
+        most=most,
+        in_all=in_all,
+    )
+
+
+def _beside_leader(
+    tree: Tree, found: Mapping[int, tuple[int, ...]], wanted: Plan, index: int
+) -> tuple[int, int]:
+    """Return the most slices in one of the domains *found*, and those that the leader displaces.
+
+    Where the request allows it, the leader is in another domain. If none can have it, nothing fits.
+    """
+    domains = tree.shape.domains
+
+    def around(domain: int) -> int | None:
+        """Return the domain that has to take the leader and this one's workers, if one has to."""
+        if not wanted.required:
+            return None
+        if index <= wanted.level:
+            return domain
+        return domains.above(domains.leaves_below(domain).start, wanted.level)
+
+    hosting: dict[int | None, set[int]] = {}
+    for domain, (_, _, _, _, leaders, _) in found.items():
+        if leaders:
+            hosting.setdefault(around(domain), set()).add(domain)
+    most = 0
+    for domain, (_, alone, _, beside, *_) in found.items():
+        own = hosting.get(around(domain), set())
+        if own:
+            most = max(most, alone if own - {domain} else beside)
+    lost = (alone - beside for _, alone, _, beside, leaders, _ in found.values() if leaders)
+    return most, min(lost, default=sum(alone for _, alone, *_ in found.values()))
 
 
 class _Leaf(Struct, frozen=True, order=True):

@@ -24,9 +24,13 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
     *,
     count: int,
     fits: int,
+    beside: int | None,
     level: int,
 ) -> str:
-    """Return why *count* pods do not fit on *topology*: *fits* of its units would at *level*."""
+    """Return why *count* pods do not fit on *topology*: *fits* of its units would at *level*.
+
+    So many *beside* the leader, if they have one and must be in one domain with it.
+    """
     if plan.layers:
         text = f'topology "{topology}" doesn\'t allow to fit'
         best = counts.best_of_level(level)
@@ -41,6 +45,8 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
             text += f"allows to fit only {fits} out of {wanted} {unit}"
         else:
             text += f"doesn't allow to fit any of {wanted} {unit}"
+        if beside is not None and beside < fits:
+            text += f", {beside or 'none'} beside the leader"
     return text + limit_text(plan.most) + _exclusion_text(levels[-1], counts, kind)
 
 

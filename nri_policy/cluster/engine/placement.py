@@ -45,8 +45,8 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     """
     wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
     counts, kind = count(tree, unit, wanted, settings, held, limits)
-    beside = unit.names in limits
-    places, leader = search(tree, counts, kind, wanted, unit.workers.count, beside=beside)
+    has_leader = unit.leader is not None
+    places, leader = search(tree, counts, kind, wanted, unit.workers.count, has_leader=has_leader)
     return Packing(places, leader, wanted.level)
 
 
@@ -91,12 +91,12 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
 
 
 def search(  # noqa: PLR0913 - what is searched for, and where
-    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int, *, beside: bool = False
+    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int, *, has_leader: bool = False
 ) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason.
 
     For workers that are required to be in one domain the reason says, as Kueue's does, how many it
-    holds without their leader; *beside* it, if wanted.
+    holds without their leader; beside it, too, where those are fewer.
     """
     levels = tree.shape.levels
     try:
@@ -110,10 +110,10 @@ def search(  # noqa: PLR0913 - what is searched for, and where
             balanced=wanted.balanced,
         )
     except Refusal as refusal:
-        fits = refusal.fits
-        if beside and wanted.required:
+        beside = None
+        if has_leader and wanted.required:
             domains = tree.shape.domains.of_level(refusal.level)
-            fits = max((counts.of(each)[3] for each in domains), default=0)
+            beside = max((counts.of(each)[3] for each in domains), default=0)
         why = partial(
             not_fit,
             tree.shape.topology.name,
@@ -122,7 +122,8 @@ def search(  # noqa: PLR0913 - what is searched for, and where
             counts,
             kind,
             count=count,
-            fits=fits,
+            fits=refusal.fits,
+            beside=beside,
             level=refusal.level,
         )
         raise Unplaceable(why) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -153,10 +154,14 @@ def expected(case: Object) -> Object:
     return {"state": "Placed", "message": "", "assignments": assigned}
 
 
+OURS = re.compile(r", (\d+|none) beside the leader")  # what Kueue does not say
+
+
 @pytest.mark.skipif(not RECORDED.exists(), reason=NOT_HERE)
 def test_answers_are_those_of_kueue() -> None:
     cases = json.loads(gzip.decompress(RECORDED.read_bytes()))["vectors"]
     assert len(cases) > 1000
     for case in cases:
         answer = offline.place(cluster_of(case), group_of(case), settings_of(case))
+        answer["message"] = OURS.sub("", answer["message"])
         assert answer == expected(case), case["name"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Excluded, explain
@@ -39,6 +40,66 @@ def test_each_level_says_how_much_fits() -> None:
         ("example.com/rack", 3, 0, 8, 24),
         (HOSTNAME, 6, 0, 4, 24),
     ]
+
+
+ZONE, RACK = "example.com/zone", "example.com/rack"
+
+
+@pytest.mark.parametrize(
+    ("request_", "leader", "workers", "levels", "message"),
+    [
+        (
+            {"required": RACK},
+            2,
+            4,
+            [(2, 1, 7, 11), (3, 0, 3, 11), (6, 0, 2, 11)],
+            "4 out of 4 pod(s), 3 beside the leader",
+        ),
+        (
+            {"required": HOSTNAME},
+            2,
+            2,
+            [(2, 2, 7, 11), (3, 3, 3, 11), (6, 0, 1, 11)],
+            "2 out of 2 pod(s), 1 beside the leader",
+        ),
+        (
+            {"required": RACK},
+            5,
+            3,
+            [(2, 0, 0, 0), (3, 0, 0, 0), (6, 0, 0, 0)],
+            "4 out of 3 pod(s), none beside the leader",
+        ),
+        (
+            {"required": RACK},
+            2,
+            5,
+            [(2, 1, 7, 11), (3, 0, 3, 11), (6, 0, 2, 11)],
+            "4 out of 5 pod(s), 3 beside the leader",
+        ),
+        # the leader can be in another zone than the most workers
+        (
+            {"preferred": RACK},
+            2,
+            12,
+            [(2, 0, 8, 11), (3, 0, 4, 11), (6, 0, 2, 11)],
+            "11 out of 12 pod(s)",
+        ),
+    ],
+)
+def test_workers_are_counted_with_one_leader(
+    request_: Object, leader: int, workers: int, levels: Any, message: str
+) -> None:
+    asked = request_ | {"leaderGroup": "lead"}
+    answer = explained(
+        group(
+            pod_set(1, asked, name="leader", cpu=leader),
+            pod_set(workers, asked, name="workers", cpu=2),
+        )
+    )
+    [only] = answer["podSets"]
+    assert (only["podSet"], only["leader"], only["wanted"]) == ("workers", "leader", workers)
+    assert [tuple(each.values())[1:] for each in only["levels"]] == levels
+    assert answer["status"]["message"] == f'topology "default" allows to fit only {message}'
 
 
 def test_fewer_pods_or_a_coarser_level_would_do() -> None:

@@ -223,10 +223,10 @@ def test_workers_that_do_not_fit_beside_their_leader_are_told_so() -> None:
     hosts = Hosts({"a": (8, 8), "b": (8, 8)})
     status = hosts.engine.place(read_group(leader_group(3, 4, 6)))
     assert status.message == (
-        'topology "default" allows to fit only 3 out of 4 pod(s); pod set leader: on 1 of 1 host'
-        " the node aligns pods to one NUMA node, and refuses its pods beside those of the other pod"
-        " sets even if it is empty (a: cannot align container: what zones have left is promised to"
-        " other pods)"
+        'topology "default" allows to fit only 4 out of 4 pod(s), 3 beside the leader; pod set'
+        " leader: on 1 of 1 host the node aligns pods to one NUMA node, and refuses its pods"
+        " beside those of the other pod sets even if it is empty (a: cannot align container: what"
+        " zones have left is promised to other pods)"
     )
 
 
