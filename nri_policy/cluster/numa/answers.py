@@ -29,6 +29,8 @@ def try_groups(
     engine: AlignedEngine,
     groups: Iterable[PlacementGroup],
     failures: Mapping[str, int] = MappingProxyType({}),
+    *,
+    live: bool = False,
 ) -> list[TriedGroup]:
     """Place *groups* one after another: *engine*, a fork, takes in each. Raises DocumentError.
 
@@ -40,14 +42,19 @@ def try_groups(
         status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
         if status.state != "Placed":
-            notes += _left_out(engine, group)
+            notes += _left_out(engine, group, live=live)
         malformed = is_malformed(engine, group)
         tried.append(replace(take_in(engine, group, status), notes=notes, malformed=malformed))
     return tried
 
 
-def explain_group(engine: AlignedEngine, group: PlacementGroup) -> Explanation:
-    """Return why *group* fits or not; nothing changes. Raises DocumentError."""
+def explain_group(
+    engine: AlignedEngine, group: PlacementGroup, *, live: bool = False
+) -> Explanation:
+    """Return why *group* fits or not; nothing changes. Raises DocumentError.
+
+    *live*: the running service says it.
+    """
     found = explain(engine, group)
     if found.standing is not None:
         trial = without_reserved(engine, found.standing)
@@ -55,7 +62,7 @@ def explain_group(engine: AlignedEngine, group: PlacementGroup) -> Explanation:
     refusals = engine.check(group)  # of a group that has no places: nothing
     notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
-    notes += _left_out(engine, group)
+    notes += _left_out(engine, group, live=live)
     malformed = is_malformed(engine, group)
     return replace(found, refused=refusals.pods, notes=notes, malformed=malformed)
 
@@ -88,8 +95,8 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
     """
     if group.unknown_class:
         yield (
-            f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is in"
-            " no file, so priority 0 counts"
+            f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is"
+            " not known, so priority 0 counts"
         )
     for each in requested(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
@@ -111,7 +118,7 @@ def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
             yield f"asks for {quoted(name)}, a resource that no node has{hint}"
 
 
-def _left_out(engine: Engine, group: PlacementGroup) -> list[str]:
+def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]:
     """Return a sentence for each reason for which nodes take no part in a group's topology.
 
     It offers to leave out levels whose labels nodes lack, if the group does not name them.
@@ -123,8 +130,11 @@ def _left_out(engine: Engine, group: PlacementGroup) -> list[str]:
     others = [each for each in topology.levels if each not in lacking]
     named = {level for each in requested(group) for level in named_levels(each.request)}
     is_first = topology.name == engine.settings.topologies[0].name  # which --levels is about
-    can_do_without = bool(others) and is_first and named.isdisjoint(lacking)
-    offer = f"; --levels {','.join(others)} tries without it" if can_do_without else ""
+    offer = ""
+    if others and named.isdisjoint(lacking) and (live or is_first):
+        offer = f"; --levels {','.join(others)} tries without it"
+        if live:
+            offer = f"; the levels [{', '.join(others)}] in the settings would do without it"
     return [
         left_out_text(reason, nodes) + (offer if reason in lacking.values() else "")
         for reason, nodes in reasons.items()

@@ -14,6 +14,7 @@ GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups
 SETTINGS = Kind(group="config.nri", version="v1alpha1", plural="clusterplacements")
 SETTINGS_NAME = "default"
 BUDGETS = Kind(group="policy", version="v1", plural="poddisruptionbudgets")
+CLASSES = Kind(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
 _TOPOLOGIES = [
     Kind(group="kueue.x-k8s.io", version=version, plural="topologies")
     for version in ("v1beta2", "v1beta1")
@@ -24,8 +25,8 @@ _OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [
 async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = False) -> Files:
     """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
 
-    Where *groups* do not matter, what is about them may be forbidden. PodDisruptionBudgets are
-    asked for only where they matter.
+    Where *groups* do not matter, what is about them may be forbidden. PriorityClasses may always
+    be, and are asked for where groups matter, as PodDisruptionBudgets are where *budgets* do.
     """
     given = Files()
     for key, kinds in (
@@ -33,6 +34,7 @@ async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = F
         ("pods", [PODS]),
         ("zones", [ZONES]),
         *_OF_GROUPS,
+        *([("classes", [CLASSES])] if groups else []),
         *([("budgets", [BUDGETS])] if budgets else []),
     ):
         for kind in kinds:
@@ -41,7 +43,7 @@ async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = F
                 break
             except APIError as error:
                 passed_over = [NOT_FOUND] * (kind not in (NODES, PODS))
-                if (key, kinds) in _OF_GROUPS and not groups:
+                if kind is CLASSES or ((key, kinds) in _OF_GROUPS and not groups):
                     passed_over.append(FORBIDDEN)
                 if error.code not in passed_over:
                     raise

@@ -19,7 +19,7 @@ def answer_place(engine: AlignedEngine, body: bytes) -> bytes:
     """Return where each of the groups in a list of objects would go, one after another."""
     groups = _groups(read_json(body))
     try:
-        return msgspec.json.encode(try_groups(engine.fork(), groups))
+        return msgspec.json.encode(try_groups(engine.fork(), groups, live=True))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 
@@ -29,7 +29,7 @@ def answer_explain(engine: AlignedEngine, body: bytes) -> bytes:
     given = read_json(body)
     group = _find_known(engine, given) if isinstance(given, str) else _one(_groups(given))
     try:
-        return msgspec.json.encode(explain_group(engine, group))
+        return msgspec.json.encode(explain_group(engine, group, live=True))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 

@@ -362,3 +362,17 @@ def test_a_pod_that_runs_counts_until_a_report_that_lists_pods_has_it(
     items = [host, report, ours]
     assert fits(tmp_path, asked_group(4, 3), items) == placed
     assert fits(tmp_path, asked_group(3, 3), items)
+
+
+def test_the_service_names_the_levels_of_its_settings() -> None:
+    """Nodes lack the label of a zone; the command line has an option for that, the service none."""
+    one = node("n")
+    one["metadata"]["labels"] = {"kubernetes.io/hostname": "n"}
+    engine = engine_of(read_snapshot({"nodes": [one]}), read_settings(None))
+    body = json.dumps([asked_group(1, 4)]).encode()
+    (placed,) = json.loads(answer_place(engine, body))
+    note = (
+        "1 node left out: no label topology.kubernetes.io/zone (n); the levels"
+        " [kubernetes.io/hostname] in the settings would do without it"
+    )
+    assert (placed["notes"], json.loads(answer_explain(engine, body))["notes"]) == ([note], [note])

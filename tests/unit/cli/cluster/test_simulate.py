@@ -85,7 +85,7 @@ def test_a_class_of_an_earlier_step_counts_and_one_that_is_not_known_has_a_note(
     steps = [{"apply": [of_class]}, {"apply": [low, gold]}, {"apply": [other]}]
     _, played = play(tmp_path, *steps)
     assert [each["state"] for each in played[1]["groups"]] == ["Waiting", "Placed"]
-    note = "default/other: its PriorityClass 'silver' is in no file, so priority 0 counts"
+    note = "default/other: its PriorityClass 'silver' is not known, so priority 0 counts"
     assert [each["notes"] for each in played] == [[], [], [note]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.workload import read_groups
+from tests.support.cluster_api import ClusterAPI
 from tests.unit.cli.test_cluster_questions import job, named, run, write
 from tests.unit.cluster.engine.test_preemption import NODES, filler
 from tests.unit.cluster.objects.test_workload import pod, template
@@ -101,13 +103,34 @@ def test_a_job_is_told_who_would_have_to_leave_for_it(tmp_path: Path, by: str) -
     known += ["--cluster", cluster, "-o", "json"]
     if by != "priority":
         found = json.loads(run(*known)[1])
-        note = "its PriorityClass 'gold' is in no file, so priority 0 counts"
+        note = "its PriorityClass 'gold' is not known, so priority 0 counts"
         assert found["notes"] == [f"default/j: {note}"]
         assert found["changes"] == []
         known += ["-f" if by == "class" else "--cluster", write(tmp_path / "class.yaml", CLASS)]
     found = json.loads(run(*known)[1])
     assert found["notes"] == []
     assert found["changes"] == [{"leaving": ["default/b"]}]
+
+
+@pytest.mark.parametrize("status", [0, 403, 404, 500])
+def test_a_live_cluster_is_asked_for_its_classes_where_it_may_be(
+    tmp_path: Path, status: int
+) -> None:
+    asked = job("j", 1)
+    asked["spec"]["template"]["spec"]["priorityClassName"] = "gold"
+    file = write(tmp_path / "job.yaml", asked)
+
+    async def place() -> tuple[int, str]:
+        async with ClusterAPI(tmp_path) as api:
+            await api.put("nodes", NODES[0])
+            await api.put("priorityclasses", CLASS)
+            api.refuse = lambda _, path: status if "priorityclasses" in path else 0
+            where = ("--kubeconfig", str(api.kubeconfig), "--levels", "kubernetes.io/hostname")
+            return await asyncio.to_thread(run, "place", "-f", file, *where)
+
+    code, text = asyncio.run(place())
+    assert (code == 0) == (status != 500)
+    assert ("PriorityClass 'gold' is not known" in text) == (status in {403, 404})
 
 
 def test_the_file_of_a_wrong_class_is_named(tmp_path: Path) -> None:
