@@ -81,8 +81,8 @@ class ControlPlane:
             "--unsafe-no-fsync",
         )
 
-    def start_api_server(self) -> None:
-        """Start the API server, and wait until it is ready."""
+    def start_api_server(self, *more: str) -> None:
+        """Start the API server with *more* arguments, and wait until it is ready."""
         keys = self.folder / "service-accounts.pem"
         self.start(
             "kube-apiserver",
@@ -104,6 +104,7 @@ class ControlPlane:
             "--endpoint-reconciler-type=none",
             "--kubelet-preferred-address-types=InternalIP",  # nobody resolves the nodes' names
             *self._more,
+            *more,
         )
         self.until(lambda: self.ask("GET", "/readyz").status == 200, "the API server is ready")
 
@@ -114,6 +115,7 @@ class ControlPlane:
             f"--kubeconfig={self.kubeconfig(ADMIN)}",
             f"--controllers={','.join(controllers)}",
             f"--service-account-private-key-file={self.folder / 'service-accounts.pem'}",
+            f"--root-ca-file={self.folder / 'ca.crt'}",
             "--use-service-account-credentials=false",
             "--leader-elect=false",
             "--secure-port=0",

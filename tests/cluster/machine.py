@@ -16,9 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
+from nri_policy.daemon.places import PEER_STATE
+
 ADDRESS = "10.111.0.1"  # of the node: a kubelet takes none of loopback's
 _SCRIPT = Path(__file__).with_name("machine.sh")
-_MOUNT_POINT = Path("/var/lib/kubelet")
+_MOUNT_POINTS = Path("/var/lib/kubelet"), PEER_STATE
 _OURS = 0o1700  # mode of a mount point that we have made: a kubelet gives it another
 _NEW_NETWORK = 0x40000000  # CLONE_NEWNET of sched.h
 
@@ -30,14 +32,15 @@ class Machine:
         """Keep its files in *folder*; show the CPUs and memory nodes of *hardware*'s /sys."""
         self.folder = folder
         self.hardware = hardware
-        self._mount_point = os.open(_MOUNT_POINT.parent, os.O_RDONLY)
+        self._parent = os.open("/var/lib", os.O_RDONLY)
 
     def __enter__(self) -> Self:
-        fcntl.flock(self._mount_point, fcntl.LOCK_SH)  # while we need it nobody removes it
-        with suppress(FileExistsError):
-            _MOUNT_POINT.mkdir()
-            _MOUNT_POINT.chmod(_OURS)
-        script = [_SCRIPT, self.folder, self.hardware or "", ADDRESS]
+        fcntl.flock(self._parent, fcntl.LOCK_SH)  # while we need them nobody removes them
+        for each in _MOUNT_POINTS:
+            with suppress(FileExistsError):
+                each.mkdir()
+                each.chmod(_OURS)
+        script = [_SCRIPT, self.folder, self.hardware or "", ADDRESS, *_MOUNT_POINTS]
         self._holder = subprocess.Popen(
             ["unshare", "--mount", "--net", *script],
             stdin=subprocess.PIPE,
@@ -53,11 +56,12 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._holder.kill()
         self._holder.communicate()
-        with suppress(BlockingIOError):  # another machine needs it
-            fcntl.flock(self._mount_point, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if stat.S_IMODE(_MOUNT_POINT.stat().st_mode) == _OURS:
-                _MOUNT_POINT.rmdir()
-        os.close(self._mount_point)
+        with suppress(BlockingIOError):  # another machine needs them
+            fcntl.flock(self._parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for each in _MOUNT_POINTS:
+                if stat.S_IMODE(each.stat().st_mode) == _OURS:
+                    each.rmdir()
+        os.close(self._parent)
 
     @property
     def inside(self) -> tuple[str, ...]:

@@ -2,18 +2,19 @@
 # A machine for one node: folders, interfaces and kernel settings of its own, in the namespaces that
 # this was started in. Says "ready", and lasts until its input ends.
 #
-#   unshare --mount --net machine.sh FOLDER HARDWARE ADDRESS
+#   unshare --mount --net machine.sh FOLDER HARDWARE ADDRESS MOUNT_POINT...
 #
-# FOLDER gets what the node's programs write to /var/lib/kubelet and /var/log; HARDWARE has the /sys
+# FOLDER gets what the node's programs write to each MOUNT_POINT and to /var/log; HARDWARE has the /sys
 # that they see the CPUs and memory of, or is empty; ADDRESS becomes the node's.
 set -eu
 folder=$1 hardware=$2 address=$3
+shift 3
 
 mount --make-rshared /
 ip link set lo up
 ip address add "$address/32" dev lo
 
-for path in /var/lib/kubelet /var/log; do
+for path in "$@" /var/log; do
     mkdir -p "$folder$path"
     mount --bind "$folder$path" "$path"
 done

@@ -51,8 +51,8 @@ class Containerd(Runtime):
         self._process = Process([*self._inside, *command], self._environment)
         self._process.await_line("containerd successfully booted")
 
-    def load(self, archive: Path) -> None:
-        """Import the image, and wait until CRI has heard of it."""
+    def load(self, archive: Path, name: str = image.NAME) -> None:
+        """Import the image of that *name*, and wait until CRI has heard of it."""
         assert self._process is not None
         ctr = [str(self._programs.ctr), "--address", str(self.socket), "--namespace", "k8s.io"]
         load = ["images", "import", "--snapshotter", "native"]
@@ -60,7 +60,7 @@ class Containerd(Runtime):
             load.append("--local")  # else ctr asks a service that knows no native snapshotter
         subprocess.run([*ctr, *load, str(archive)], check=True, capture_output=True)
         # CRI adopts the image when it handles the event, and marks that with a second one.
-        self._process.await_line(f'ImageUpdate event name:\\"{image.NAME}\\"')
+        self._process.await_line(f'ImageUpdate event name:\\"{name}\\"')
 
     def _end_containers(self) -> None:
         sockets = list(self._shim_sockets())

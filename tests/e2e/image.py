@@ -7,6 +7,7 @@ import io
 import json
 import platform
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 NAME = "localhost/busybox:e2e"
@@ -16,14 +17,22 @@ FOREVER = ("/bin/busybox", "sleep", "1000000000")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def write(busybox: Path, target: Path) -> None:
-    """Write an image of one layer, which holds *busybox* as /bin/busybox, to the tar *target*."""
+def write(
+    busybox: Path, target: Path, *, name: str = NAME, entrypoint: Sequence[str] = FOREVER
+) -> None:
+    """Write an image of one layer, which holds *busybox* as /bin/busybox, to the tar *target*.
+
+    The folder of its *entrypoint* comes first in PATH.
+    """
     layer = _tar({"bin/busybox": busybox.read_bytes()}, mode=0o755)
     config = _json(
         {
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
             "os": "linux",
-            "config": {"Entrypoint": list(FOREVER)},
+            "config": {
+                "Entrypoint": list(entrypoint),
+                "Env": [f"PATH={Path(entrypoint[0]).parent}:/usr/bin:/bin"],
+            },
             "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
         }
     )
@@ -36,7 +45,7 @@ def write(busybox: Path, target: Path) -> None:
         }
     )
     index = _descriptor("application/vnd.oci.image.manifest.v1+json", manifest)
-    index["annotations"] = {"io.containerd.image.name": NAME}
+    index["annotations"] = {"io.containerd.image.name": name}
     blobs = {f"blobs/sha256/{_digest(b)[7:]}": b for b in (layer, config, manifest)}
     layout = {
         "oci-layout": _json({"imageLayoutVersion": "1.0.0"}),
