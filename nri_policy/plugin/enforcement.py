@@ -219,6 +219,22 @@ class Enforcement:
             return None
         return reading.result()
 
+    async def living(self, paths: Mapping[str, str]) -> Collection[str]:
+        """Return who has a process, by id, as far as that can be seen soon.
+
+        *paths* are the runtime's names of cgroups.
+        """
+        cgroups = self._cgroups
+        if cgroups is None or not paths:
+            return ()
+
+        def read() -> list[str]:
+            return [each for each, path in paths.items() if cgroups.processes(path)]
+
+        reading = asyncio.ensure_future(asyncio.to_thread(read))
+        done = await self._clock.done_within(MAX_SURVEY, reading)
+        return reading.result() if done else ()
+
     def _surveyed_late(
         self, container_ids: Iterable[str], reading: asyncio.Task[dict[str, Resources]]
     ) -> None:

@@ -49,6 +49,15 @@ class Inventory:
         # those of them that an earlier daemon knew: it may have told them in vain
         self._inherited: Collection[str] = ()
 
+    async def ended(self, pods: Iterable[nri_pb2.PodSandbox]) -> Collection[str]:
+        """Return the ids of the pods that have ended, where those that run show a process.
+
+        So does none whose shim does not answer in time: while it creates a container, which takes
+        as long as hooks do. Then its first process counts, as far as its cgroup can be seen.
+        """
+        silent = {pod.id: pod.linux.cgroups_path for pod in pods if not pod.pid}
+        return silent.keys() - await self._enforcement.living(silent)
+
     async def read(
         self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
     ) -> tuple[tuple[Container, ...], Mapping[str, StoredGrant]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from google.protobuf.message import Message
 
@@ -86,10 +86,16 @@ class PolicyPlugin:
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
         runtime = self._parts.runtime
-        shows_processes = runtime is not None and runtime.shows_pod_processes
-        if shows_processes:
-            containers = _without_stopped_pods(pods, containers)
-        await self._pods.restart(pods, containers, shows_processes=shows_processes)
+        ended: Collection[str] = ()
+        if runtime is not None and runtime.shows_pod_processes:
+            ended = await self._inventory.ended(pods)
+            # those that never started, and cannot: containerd lists them until they are removed
+            containers = [
+                each
+                for each in containers
+                if each.state != nri_pb2.CONTAINER_CREATED or each.pod_sandbox_id not in ended
+            ]
+        await self._pods.restart(pods, containers, ended)
         ids = {pod.id for pod in pods}
         listed = [
             container
@@ -333,18 +339,3 @@ class PolicyPlugin:
         """Count an answer that cannot wait for its decision, and return it."""
         self.late_answers[method] += 1
         return answer_late(self._parts, method, request)
-
-
-def _without_stopped_pods(
-    pods: Iterable[nri_pb2.PodSandbox], containers: Iterable[nri_pb2.Container]
-) -> list[nri_pb2.Container]:
-    """Return the *containers* but for those that never started, and cannot: their pods have ended.
-
-    containerd lists them until they are removed.
-    """
-    ended = {pod.id for pod in pods if not pod.pid}
-    return [
-        each
-        for each in containers
-        if each.state != nri_pb2.CONTAINER_CREATED or each.pod_sandbox_id not in ended
-    ]

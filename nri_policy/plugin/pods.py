@@ -156,12 +156,11 @@ class Pods:
         self,
         pods: Sequence[nri_pb2.PodSandbox],
         containers: Iterable[nri_pb2.Container],
-        *,
-        shows_processes: bool,
+        ended: Collection[str] = (),
     ) -> None:
         """Take the pods that the runtime lists, with their containers, for all there are.
 
-        Readers see them with `show`. *shows_processes* says whether the pods that run have a pid.
+        Readers see them with `show`. Of *ended* those without containers do not count.
         """
         by_id = {pod.id: pod for pod in pods}
         # Listed are stopped pods, too, for as long as their objects exist (nri.md §3.10): without
@@ -175,7 +174,7 @@ class Pods:
         running = [
             pod
             for pod in pods
-            if pod.id in living or (pod.linux.namespaces and (pod.pid or not shows_processes))
+            if pod.id in living or (pod.linux.namespaces and pod.id not in ended)
         ]
         counted = {each for each, known in self._known.items() if known.counted}
         self._known = {

@@ -103,7 +103,10 @@ class SimulatedCgroups:
         return False
 
     def processes(self, cgroup: str) -> Collection[int]:
-        """Return the process of a container that has a cgroup; 0 before the runtime says which."""
+        """Return the process of a pod or container that has a cgroup; 0 if nobody says which."""
+        for pod in self._runtime.pods:
+            if pod.message.linux.cgroups_path == cgroup and pod.ready:
+                return [pod.message.pid]
         container = self._of(cgroup)
         return [container.message.pid] if container and container.in_force is not None else []
 

@@ -684,6 +684,26 @@ async def test_a_creation_that_goes_on_while_the_daemon_is_restarted_keeps_its_c
         await second.close()
 
 
+async def test_a_container_that_starts_slowly_keeps_its_cpus_when_the_daemon_registers(
+    tmp_path: Path,
+) -> None:
+    """containerd's shim says nothing of the pod meanwhile, as of one that has ended."""
+    async with host(tmp_path, ("containerd", "2.2.1")) as it:
+        gate = Gate(it.runtime, "starting", "slow")
+        starting = asyncio.create_task(it.start(pod("slow", "2")))
+        await gate.reached.wait()
+        slow = it.runtime.container("slow/main")
+        own = it.daemon.node.view.placed[slow.id].grant.exclusive
+        slow.pod.message.ClearField("pid")
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        assert it.daemon.node.view.placed[slow.id].grant.exclusive == own
+        assert slow.pod.id in it.daemon.node.view.pods
+        gate.open.set()
+        assert await starting == []
+        assert slow.cpus == own
+
+
 @pytest.mark.parametrize("seen", ["never", "late", "late or never"])
 async def test_what_an_earlier_daemon_sent_in_vain_is_sent_again(
     seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

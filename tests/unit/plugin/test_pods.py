@@ -33,9 +33,7 @@ async def test_a_new_daemon_counts_the_pods_whose_containers_have_started() -> N
     pods = Pods(node, None, None, None, changed)
     every = [listed("runs", pb.CONTAINER_RUNNING), listed("created", pb.CONTAINER_CREATED)]
     async with node.turn:
-        await pods.restart(
-            [pod for pod, _ in every], [container for _, container in every], shows_processes=False
-        )
+        await pods.restart([pod for pod, _ in every], [container for _, container in every])
         assert not node.view.pods, "readers see no mixture of a list and of the time before it"
         assert pods.listed == {"pod-runs", "pod-created"}
         pods.show()
@@ -78,7 +76,7 @@ async def test_at_a_start_a_slow_answer_about_devices_is_waited_for(tmp_path: Pa
     async with serving(kubelet, socket), Assignments(socket, sleep=sleep) as assignments:
         node = Node(engine)
         pods = Pods(node, None, assignments, None, lambda: None)
-        restarting = asyncio.create_task(pods.restart([pod], [container], shows_processes=False))
+        restarting = asyncio.create_task(pods.restart([pod], [container]))
         await kubelet.called.wait()
         kubelet.open.set()
         await restarting
