@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ __all__ = ["ready_commands"]  # a fixture
 
 PATIENCE = 420.0  # seconds for an asynchronous test
 
+KUBELET_LOG = 12_000  # characters of it that a failure shows
+
 NODES = ("node-a", "node-b")
 
 
@@ -37,6 +39,19 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
     asyncio.run(asyncio.wait_for(test, PATIENCE))
     return True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what the kubelet logged, where a test on a node fails."""
+    del call
+    report = yield
+    node = getattr(item, "funcargs", {}).get("node")
+    if report.failed and isinstance(node, Node):
+        report.sections.append(("log of the kubelet", node.cluster.log("kubelet")[-KUBELET_LOG:]))
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -48,7 +48,9 @@ class Containerd(Runtime):
     def start(self) -> None:
         """Start it and wait until it serves."""
         command = [str(self._programs.containerd), "--config", str(self.folder / "config.toml")]
-        self._process = Process([*self._inside, *command], self._environment)
+        # of each event that nobody listens to, minutes later: it would push all else out of `tail`
+        noise = "container event discarded"
+        self._process = Process([*self._inside, *command], self._environment, noise=noise)
         self._process.await_line("containerd successfully booted")
 
     def load(self, archive: Path, name: str = image.NAME) -> None:

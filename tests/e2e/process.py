@@ -17,8 +17,12 @@ class Process:
     #: Those that run, and those that ran in the present test: a failure shows what they logged.
     recent: ClassVar[list[Process]] = []
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], *, noise: str = ""
+    ) -> None:
+        """Run it; lines that have *noise* are left out of its log."""
         self.name = command[0]
+        self._noise = noise
         self.lines: list[str] = []
         self._news = threading.Condition()
         self._ended = False
@@ -88,6 +92,8 @@ class Process:
         assert self._child.stdout is not None
         with self._child.stdout as log:
             for line in log:
+                if self._noise and self._noise in line:
+                    continue
                 with self._news:
                     self.lines.append(line.rstrip("\n"))
                     self._news.notify_all()
