@@ -153,7 +153,8 @@ def _in_a_pool(
             return _choice(case, found, found.pool)
         if case.held.stays:  # 2
             raise _refuse(case, found)
-    found = _search(case)
+    offers = None if case.memory is None else state.memory.offers(case.memory)
+    found = Comparison(state, request, case.pulls, offers).search()
     if found.pool is not None:  # 3
         return _choice(case, found, found.pool)
     if request.preemptible and _has_memory(case, found):  # 4
@@ -173,12 +174,6 @@ def _search_near(case: _Case, held: Held) -> Found:
         return found
     stays = held.covers(request) or found.table.fits(home)
     return replace(found, pool=home if stays else None)
-
-
-def _search(case: _Case) -> Found:
-    """Return the best pool of all."""
-    offers = None if case.memory is None else case.state.memory.offers(case.memory)
-    return Comparison(case.state, case.request, case.pulls, offers).search()
 
 
 def _has_memory(case: _Case, found: Found) -> bool:
@@ -201,7 +196,9 @@ def _choice(case: _Case, found: Found, pool: int) -> Choice:
     at_home = held is not None and held.grant.pool == pool
     offer, zone = None, EMPTY
     if offers is not None:
-        offer = near_devices(state, request, offers.offer(pool), cut.cpus)
+        offer = offers.offer(pool)
+        if request.steering.pick_by_hints:
+            offer = near_devices(state, request, offer, cut.cpus)
         mems = held.grant.mems if held is not None and at_home else EMPTY
         offer = near_cpus(state, request, offer, cut.cpus, mems)
         zone = offer.booking.zone

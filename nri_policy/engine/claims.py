@@ -167,7 +167,7 @@ def _cut(
     if not request.exclusive:
         return grant if slack.permits(EMPTY) else None
     free = supply.free_cpus() & pool.cpus
-    classes = state.layout.classes.order(request.steering.priority)
+    classes = state.layout.classes[request.steering.priority]
     if own:
         classes = (own, *(each - own for each in classes))
     try:

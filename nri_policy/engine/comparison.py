@@ -82,7 +82,7 @@ class Comparison:
         burstable = request.qos is QoS.BURSTABLE
         unlimited = burstable and request.cpu_limit is None
         # criterion 9 is for those that get CPUs of their own (§6)
-        wanted = layout.classes.order(request.steering.priority)[:1] if request.exclusive else ()
+        wanted = layout.classes[request.steering.priority][:1] if request.exclusive else ()
         table = state.supply.score(
             exclusive=request.exclusive,
             milli=request.shared,
@@ -113,7 +113,7 @@ class Comparison:
         if steering.strict_hints:
             bounds = layout.topology_hints.bounds(steering.hints).cpus
             cpus &= bounds
-        slack = supply.slack(len(layout.tree.pools) - 1, 0, False, with_preemptible)
+        slack = supply.slack(layout.tree.pools[-1].id, 0, False, with_preemptible)
         wished, whole = (
             steering.isolated is not Isolation.NO,
             steering.full_cores is FullCores.REQUIRE,

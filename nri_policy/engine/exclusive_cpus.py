@@ -44,7 +44,7 @@ def cut_cpus(
         own = held.grant.exclusive
         if request.exclusive < len(own):
             free = state.supply.free_cpus() & pool.cpus
-            classes = [own & each for each in layout.classes.order(request.steering.priority)]
+            classes = [own & each for each in layout.classes[request.steering.priority]]
             rest = own - CPUSet.union(classes)
             own = take(layout, request, pool, own | free, (*classes, rest), None)
         return Cut(own, held.grant.isolated)
@@ -71,7 +71,7 @@ def _pick(
         slack = supply.slack(pool.id, request.shared, shares, with_preemptible)
     if steering.strict_hints:
         candidates &= layout.topology_hints.bounds(steering.hints).cpus
-    classes = layout.classes.order(steering.priority)
+    classes = layout.classes[steering.priority]
     own = held.grant.exclusive if held else EMPTY
     whole_cores = steering.full_cores is FullCores.REQUIRE
     if own and whole_cores:  # §6: it has the cores of the threads that it keeps to itself

@@ -22,11 +22,11 @@ from nri_policy.pools.capacity import (
 )
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
-from nri_policy.pools.priority import PriorityClasses, classes_of
+from nri_policy.pools.priority import Classes, classes_of
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.pools.width import Widths, widths_of
 from nri_policy.settings import Alignment, Level, Settings
-from nri_policy.workload.request import Sort
+from nri_policy.workload.request import Request, Sort
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     shortages: tuple[str, ...]  # what of the settings the machine can no longer give, for people
     picker: Picker
     widths: Widths
-    classes: PriorityClasses
+    classes: Classes
     memory: MemoryMap
     affinity_scorer: AffinityScorer
     topology_hints: TopologyHints
@@ -49,6 +49,10 @@ class Layout(Struct, frozen=True, kw_only=True):
     gives_classes: bool  # to containers that ask for none
     # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs (§4)
     too_coarse: tuple[int, ...]
+    aligned: bool  # whether Guaranteed containers with exclusive CPUs are to be in a NUMA node
+    # what containers ask for, and what is odd about it, by all that it follows from; `requested`
+    # keeps it here
+    requests: dict[tuple[object, ...], tuple[Request, tuple[str, ...]]] = {}
 
     def cpus_of(self, grant: Grant, free: CPUSet, hide_hyperthreads: bool) -> CPUSet:
         """Return the CPUs that a grant allows (§9); empty for `preserve`.
@@ -68,11 +72,6 @@ class Layout(Struct, frozen=True, kw_only=True):
     def notes(self) -> tuple[str, ...]:
         """What is odd about it, for people."""
         return (*self.machine.notes, *self.tree.notes, *self.capacity.notes)
-
-    @property
-    def aligned(self) -> bool:
-        """Whether Guaranteed containers with exclusive CPUs are to be within a NUMA node."""
-        return self.settings.alignment is Alignment.NUMA
 
 
 def layout_of(
@@ -101,6 +100,7 @@ def layout_of(
         shortages += (f"{error}: none is reserved",)
         none = msgspec.structs.replace(settings.reserved, memory=0)
         memory = MemoryMap(machine, tree, msgspec.structs.replace(settings, reserved=none))
+    aligned = settings.alignment is Alignment.NUMA
     return Layout(
         machine=machine,
         settings=settings,
@@ -116,11 +116,8 @@ def layout_of(
         topology_hints=TopologyHints(machine, tree),
         gives_classes=settings.gives_classes,
         burst_levels={level: _closeness(tree, level) for level in Level},
-        too_coarse=tuple(
-            pool.id
-            for pool in tree.pools
-            if settings.alignment is Alignment.NUMA and not tree.within_numa(pool)
-        ),
+        too_coarse=tuple(pool.id for pool in tree.pools if aligned and not tree.within_numa(pool)),
+        aligned=aligned,
     )
 
 

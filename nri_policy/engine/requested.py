@@ -9,11 +9,22 @@ from nri_policy.engine.zone_hint import zone_hint
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.affinity import affinities_of
-from nri_policy.workload.annotations import ZONE, AnnotationError
+from nri_policy.workload.annotations import ZONE, AnnotationError, any_ours
 from nri_policy.workload.claim import ClaimPart
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import (
+    PERIODS,
+    QUOTAS,
+    SHARES,
+    Container,
+    ContainerState,
+    Pod,
+    Resources,
+)
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Isolation, Request, Sort, Steering, request_of
+from nri_policy.workload.requirements import Requirements
+
+MAX_SHAPES = 256  # of containers whose requests are kept
 
 
 class AmountsError(Refused):
@@ -21,7 +32,71 @@ class AmountsError(Refused):
 
 
 def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
-    """Return what *container* asks for, and what is odd about that; raises AnnotationError."""
+    """Return what *container* asks for, and what is odd about that; raises AnnotationError.
+
+    Most containers are like many others, so what those without annotations of ours, hints and
+    implied affinities ask for is kept in the layout.
+    """
+    pod, settings = container.pod, layout.settings
+    if (
+        any_ours(pod.annotations)
+        or container.hints
+        or container.stands_for_pod
+        or container.part is not None
+        or settings.colocate_pods
+        or settings.colocate_namespaces
+    ):
+        return _read_request(container, layout)
+    shape = (
+        pod.namespace,
+        pod.qos,
+        pod.amounts,
+        container.resources,
+        container.requirements,
+        container.pod_level,
+    )
+    known = layout.requests.get(shape)
+    if known is None:
+        if len(layout.requests) == MAX_SHAPES:
+            layout.requests.clear()
+        known = layout.requests[shape] = _read_request(_plain_container(*shape), layout)
+    return known
+
+
+def _plain_container(  # noqa: PLR0913, PLR0917 - a shape
+    namespace: str,
+    qos: QoS,
+    amounts: Resources | None,
+    resources: Resources,
+    requirements: Requirements | None,
+    pod_level: bool | None,
+) -> Container:
+    """Return a container that has nothing but this: so nothing else can count for its request."""
+    pod = Pod(
+        id="",
+        uid="",
+        name="",
+        namespace=namespace,
+        qos=qos,
+        labels={},
+        annotations={},
+        amounts=amounts,
+    )
+    return Container(
+        id="",
+        pod=pod,
+        name="",
+        state=ContainerState.CREATED,
+        created=0,
+        labels={},
+        resources=resources,
+        requirements=requirements,
+        pod_level=pod_level,
+    )
+
+
+def _read_request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
+    """Do as `read_request` does, without looking at what is kept."""
     if container.stands_for_pod:
         return _read_room(container, layout), ()
     if container.part is not None:
@@ -122,9 +197,19 @@ def read_admitted(
 
 
 def check_amounts(resources: Resources) -> None:
-    """Raise AmountsError for impossible ones: the runtime would fail, or make others of them."""
-    if text := resources.impossible:
-        raise AmountsError(text)
+    """Raise AmountsError for those that the kernel would not take.
+
+    The runtime would fail, or make others of them: a negative amount is passed on as one just below
+    2^64.
+    """
+    for name, value, accepted in (
+        ("shares", resources.cpu_shares, SHARES),
+        ("period", resources.cpu_period, PERIODS),
+        ("quota", max(0, resources.cpu_quota), QUOTAS),  # less than 0 is no limit, as 0
+    ):
+        if value and value not in accepted:
+            text = f"CPU {name} of {value}: the kernel takes {accepted[0]} to {accepted[-1]}"
+            raise AmountsError(text)
 
 
 def overlay(old: Resources, new: Resources) -> Resources:

@@ -207,7 +207,7 @@ class State:
         A tenant's CPUs are booked for its room.
         """
         container, grant, container_id = placed.container, placed.grant, placed.container.id
-        if self.holder(container_id) is not None:
+        if container_id in self.placed or container_id in self.rooms or container_id in self.claims:
             raise ValueError(f"container {container_id} holds a grant already")
         assert grant.sort is Sort.NORMAL or not grant.exclusive, "only these have exclusive CPUs"
         assert not grant.tenant or (
@@ -224,9 +224,10 @@ class State:
             self.peers.add(container, grant.pool)
             self._index(placed)
         if offer is not None:
+            assert offer.booking.request.id == container_id, "an offer is for who gets the grant"
             self.memory.commit(offer)
-            assert container_id in self.memory.bookings, "an offer is for who gets the grant"
-            self._rezone(offer.moves)
+            if offer.moves:
+                self._rezone(offer.moves)
             if offer.booking.home.cold:
                 self.cold[container_id] = None
 

@@ -117,7 +117,7 @@ def _slice(
         raise PlacementError(Lack.CPU, request, pool=pool.name, available=available, detail=text)
     before = room.grant.ended.get(container.name, EMPTY) if held is None else held.grant.exclusive
     near = CPUSet.union(layout.topology_hints.localities(steering.hints)) - before
-    order = (each - before - near for each in layout.classes.order(steering.priority))
+    order = (each - before - near for each in layout.classes[steering.priority])
     classes = tuple(filter(None, (before, near, *order)))
     return take(layout, request, pool, free, classes, None)
 

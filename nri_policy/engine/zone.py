@@ -48,15 +48,13 @@ def memory_request(
 
 
 def near_devices(state: State, request: Request, offer: Offer, exclusive: CPUSet) -> Offer:
-    """Return *offer* on the nodes of its devices alone, if the request wants that and it fits.
+    """Return *offer* on the nodes of its devices alone, as *request* wants it, if it fits.
 
     Only where each device has one of its *exclusive* CPUs beside it: where they could not be spread
     over the devices, its memory is chosen as usual (§8).
     """
     hints, steering = state.layout.topology_hints, request.steering
-    if not steering.pick_by_hints or any(
-        near.isdisjoint(exclusive) for near in hints.localities(steering.hints)
-    ):
+    if any(near.isdisjoint(exclusive) for near in hints.localities(steering.hints)):
         return offer
     zone = hints.pick_memory(steering.hints, offer.zone)
     return offer if zone is None else _narrow(state, request, offer, zone)
@@ -71,11 +69,12 @@ def near_cpus(
     zone that it has already, some nodes of which may be gone. In a cold start all is as offered:
     what is added later is not narrowed either.
     """
-    if len(offer.zone) == 1 or request.shares or offer.booking.home.cold:
+    offered, home = offer.booking.zone, offer.booking.home
+    if len(offered) == 1 or request.shares or home.cold:
         return offer
     map_ = state.layout.memory
-    zone = (held & map_.nodes) | (map_.beside(exclusive) & offer.booking.home.zone)
-    if zone == offer.zone or map_.kinds_of(zone) != map_.kinds_of(offer.zone):
+    zone = (held & map_.nodes) | (map_.beside(exclusive) & home.zone)
+    if zone == offered or map_.kinds_of(zone) != map_.kinds_of(offered):
         return offer
     return _narrow(state, request, offer, zone)
 

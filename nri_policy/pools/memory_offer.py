@@ -177,6 +177,9 @@ class Offers:
         self._held = held
         self._keeps = keeps
         self._homes = map_.homes(request.kinds, strict=request.strict, cold=request.cold)
+        # Whether all pools offer what they start with, however the rest lies: mostly they do.
+        least = min(self._homes.least, books.flow.least)
+        self._roomy = not held and request.amount <= least
         self._wide: Flow | None = None
         # Start -> zone, where there is one, and whether it is of the kinds of the start.
         self._zones: dict[CPUSet, tuple[CPUSet | None, bool]] = {}
@@ -216,9 +219,9 @@ class Offers:
 
     def _others(self) -> list[Home]:
         """Return the homes that may not be offered as they are, with what is held."""
-        amount = self._request.amount
-        if not self._held and amount <= min(self._homes.least, self._books.flow.least):
+        if self._roomy:
             return []
+        amount = self._request.amount
         roomy = self._books.flow.roomy(amount)
         full = self._held.isdisjoint(roomy)
         return [
@@ -277,6 +280,8 @@ class Offers:
 
     def _zone(self, home: Home) -> tuple[CPUSet | None, bool]:
         """Return the narrowest zone in the order of growth that can be made to fit."""
+        if self._roomy:
+            return home.zone, home.has == home.kinds
         if home.zone not in self._zones:
             self._zones[home.zone] = self._narrowest(home)
         return self._zones[home.zone]
@@ -290,7 +295,7 @@ class Offers:
             return None, False
         if not self._held and amount <= min(home.holds, self._books.flow.room(home.zone)):
             self._free[home.zone] = True
-            return home.zone, home.has == home.kinds  # mostly
+            return home.zone, home.has == home.kinds
         for zone in self._map.widths(home.zone | self._held, home.growth):
             if self._can_fit(zone):
                 return zone, self._map.kinds_of(zone) == home.kinds
@@ -307,6 +312,8 @@ class Offers:
 
     def _is_free(self, zone: CPUSet) -> bool:
         """Return whether *zone* holds the request while nobody makes way."""
+        if self._roomy:
+            return True
         if zone not in self._free:
             self._free[zone] = self._books.flow.holds(zone, self._request.amount)
         return self._free[zone]

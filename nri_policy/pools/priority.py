@@ -6,41 +6,22 @@ tells CPUs apart. CPUs that no source tells apart are normal.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from msgspec import Struct
+from collections.abc import Callable, Mapping
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import CoreKind, Frequency, Machine
 from nri_policy.settings import Priority
+
+# By the class that is wanted: it first, then the next lower
+Classes = Mapping[Priority, tuple[CPUSet, ...]]
 
 # Energy-performance preferences of the kernel (Documentation/admin-guide/pm/intel_pstate.rst),
 # eager first.
 _PREFERENCES = ("performance", "balance_performance", "default", "balance_power", "power")
 
 
-class PriorityClasses(Struct, frozen=True, kw_only=True):
-    """The online CPUs by class; each CPU is in exactly one."""
-
-    high: CPUSet
-    normal: CPUSet
-    low: CPUSet
-
-    def order(self, wanted: Priority) -> tuple[CPUSet, ...]:
-        """Return the classes, the *wanted* one first, then the next lower; () for none."""
-        match wanted:
-            case Priority.HIGH:
-                return self.high, self.normal, self.low
-            case Priority.NORMAL:
-                return self.normal, self.low, self.high
-            case Priority.LOW:
-                return self.low, self.normal, self.high
-            case Priority.NONE:
-                return ()
-
-
-def classes_of(machine: Machine) -> PriorityClasses:
-    """Return the priority classes of *machine*'s online CPUs."""
+def classes_of(machine: Machine) -> Classes:
+    """Return the priority classes of *machine*'s online CPUs; each CPU is in exactly one."""
     by_kind = {
         kind: CPUSet.union(core.cpus for core in machine.cores if core.kind is kind)
         for kind in CoreKind
@@ -52,7 +33,13 @@ def classes_of(machine: Machine) -> PriorityClasses:
         if not low:
             high, low = _split(machine.frequencies, _eagerness)
     high, low = high & machine.online, low & machine.online
-    return PriorityClasses(high=high, normal=machine.online - high - low, low=low)
+    normal = machine.online - high - low
+    return {
+        Priority.HIGH: (high, normal, low),
+        Priority.NORMAL: (normal, low, high),
+        Priority.LOW: (low, normal, high),
+        Priority.NONE: (),
+    }
 
 
 def _split(

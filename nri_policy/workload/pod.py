@@ -56,21 +56,6 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
             return None
         return -(-self.cpu_quota * 1000 // self.cpu_period)
 
-    @property
-    def impossible(self) -> str:
-        """Which of the CPU amounts the kernel would not take, empty where it takes them all.
-
-        A runtime passes a negative amount on as one just below 2^64.
-        """
-        for name, value, accepted in (
-            ("shares", self.cpu_shares, SHARES),
-            ("period", self.cpu_period, PERIODS),
-            ("quota", max(0, self.cpu_quota), QUOTAS),  # less than 0 is no limit, as 0
-        ):
-            if value and value not in accepted:
-                return f"CPU {name} of {value}: the kernel takes {accepted[0]} to {accepted[-1]}"
-        return ""
-
 
 class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A pod sandbox."""

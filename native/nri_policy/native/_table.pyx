@@ -149,16 +149,19 @@ cdef class Table:
         A column whose cells are all equal takes one of them; whole numbers take as many bytes as the largest needs.
         """
         cdef int pool, column, cells, width
+        cdef uint64_t first, cell
         cdef char *packed = <char *> PyMem_Malloc(CELLS * (1 + <Py_ssize_t> self.count * sizeof(uint64_t)))
         cdef char *end = packed
         if packed == NULL:
             raise MemoryError
         for column in range(CELLS):
-            cells, width = 1, 1
-            for pool in range(self.count):
-                if self._cell(pool, column) != self._cell(0, column):
+            cells, first = 1, self._cell(0, column)
+            width = _width(first, column)
+            for pool in range(1, self.count):
+                cell = self._cell(pool, column)
+                if cell != first:  # most columns have one value
                     cells = self.count
-                width = max(width, _width(self._cell(pool, column), column))
+                    width = max(width, _width(cell, column))
             end[0] = <char> (width | (SAME if cells == 1 else 0))
             end += 1
             for pool in range(cells):

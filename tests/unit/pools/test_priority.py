@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import CoreKind
 from nri_policy.pools.priority import classes_of
 from nri_policy.settings import Priority
@@ -36,18 +37,17 @@ def test_the_first_source_that_tells_cpus_apart_makes_the_classes(
     spec: str, high: str, normal: str, low: str
 ) -> None:
     machine = nodes.machine(spec)
-    classes = classes_of(machine)
-    assert (str(classes.high), str(classes.normal), str(classes.low)) == (high, normal, low)
-    assert classes.high | classes.normal | classes.low == machine.online
+    classes = classes_of(machine)[Priority.HIGH]
+    assert [str(cpus) for cpus in classes] == [high, normal, low]
+    assert CPUSet.union(classes) == machine.online
 
 
 def test_the_wanted_class_comes_first_and_then_the_next_lower() -> None:
     classes = classes_of(nodes.machine("package:1 core:4(efficiency=2) pu:2"))
-    high, normal, low = classes.high, classes.normal, classes.low
-    assert classes.order(Priority.HIGH) == (high, normal, low)
-    assert classes.order(Priority.NORMAL) == (normal, low, high)
-    assert classes.order(Priority.LOW) == (low, normal, high)
-    assert classes.order(Priority.NONE) == ()
+    high, normal, low = classes[Priority.HIGH]
+    assert classes[Priority.NORMAL] == (normal, low, high)
+    assert classes[Priority.LOW] == (low, normal, high)
+    assert classes[Priority.NONE] == ()
 
 
 def test_the_synthetic_kinds_are_what_the_reader_sees() -> None:
