@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+
+import msgspec
 
 from nri_policy.nri.errors import LocalProtocolError
 from nri_policy.nri.framing import FrameBuffer
@@ -33,7 +34,7 @@ class Conn(IntEnum):
 _CONNS = {int(conn): conn for conn in Conn}
 
 
-class Payload(NamedTuple):
+class Payload(msgspec.Struct, frozen=True):
     """Bytes of one logical connection: one frame's worth."""
 
     conn: Conn

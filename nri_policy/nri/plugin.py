@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from google.protobuf.message import Message
@@ -117,8 +116,7 @@ class Identity(Struct, frozen=True, kw_only=True):
             raise ValueError(f"plugin index {self.index[:64]!r}: two digits are valid, such as 05")
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
+class Call(Struct, kw_only=True):
     """The request that a plugin's method is run for."""
 
     method: str

@@ -12,7 +12,7 @@ Invariants: a client's stream ids are odd and increase; a server yields each str
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from struct import Struct
 
 import msgspec
@@ -94,7 +94,8 @@ class Client:
         """
         return [
             _response(stream, body)
-            for stream, body in _of_type(RESPONSE, self._frames.receive_data(data))
+            for (_, stream, kind, _), body in self._frames.receive_data(data)
+            if kind == RESPONSE
         ]
 
 
@@ -109,7 +110,8 @@ class Server:
         """Return the calls that *data* completes; raises RemoteProtocolError."""
         return [
             self._request(stream, body)
-            for stream, body in _of_type(REQUEST, self._frames.receive_data(data))
+            for (_, stream, kind, _), body in self._frames.receive_data(data)
+            if kind == REQUEST
         ]
 
     def _request(self, stream: int, body: bytes) -> Request | InvalidRequest:
@@ -149,12 +151,6 @@ class Server:
 
 def _frame_buffer() -> FrameBuffer:
     return FrameBuffer(HEADER, length_field=0, limit=MAX_BODY, layer="ttrpc")
-
-
-def _of_type(
-    wanted: int, frames: Iterable[tuple[tuple[int, ...], bytes]]
-) -> Iterator[tuple[int, bytes]]:
-    return ((stream, body) for (_, stream, kind, _), body in frames if kind == wanted)
 
 
 def _message(stream: int, kind: int, body: bytes) -> bytes:
