@@ -251,7 +251,7 @@ def _find_excluded(
 
     The zones of those that are *full* take none.
     """
-    asked = sorted(with_place(pod).items())
+    asked = sorted((name, amount) for name, amount in with_place(pod).items() if amount)
     rows = tree.rows
     found: dict[str, list[_Leaf]] = {}
     for leaf in range(tree.shape.domains.leaves):

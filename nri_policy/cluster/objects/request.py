@@ -128,6 +128,9 @@ def units(group: PlacementGroup) -> list[Unit]:
             continue
         _check_leader_group(key.removeprefix("group "), members)
         first, second = members
+        if not first.count or not second.count:  # nobody leads, or is led
+            out += [Unit(workers=first), Unit(workers=second)]
+            continue
         leader, workers = (second, first) if second.count <= first.count else (first, second)
         out.append(Unit(workers=workers, leader=leader))
     return out

@@ -357,9 +357,9 @@ class Simulation:
                 continue
             asked = msgspec.structs.replace(self._groups[key], status=GroupStatus())
             found = self._waiting.place(key, asked)
-            if not found.assignments and self._preempt(key, asked):
+            if found.state != "Placed" and self._preempt(key, asked):
                 found = self._waiting.place(key, asked)
-            if found.assignments:
+            if found.state == "Placed":
                 queue.remove(key)
                 self._set(key, found)
                 self._recorder.note_placement(_name(key), self._groups[key], self._now)

@@ -117,6 +117,15 @@ def test_a_leader_is_placed_beside_its_workers() -> None:
     }
 
 
+@pytest.mark.parametrize("first", ["leader", "workers"])
+def test_without_its_workers_a_leader_is_alone(first: str) -> None:
+    """As of a LeaderWorkerSet of size 1."""
+    lead = pod_set(1, required(leaderGroup="j"), name="leader", cpu=2)
+    none = pod_set(0, required(leaderGroup="j"), name="workers")
+    sets = (lead, none) if first == "leader" else (none, lead)
+    assert placed(place(group(*sets))) == {"leader": {"a1": 1}}
+
+
 def test_pod_sets_after_one_another_see_what_was_taken() -> None:
     status = place(group(pod_set(12, required(), name="x"), pod_set(12, required(), name="y")))
     assert placed(status) == {

@@ -459,3 +459,8 @@ def test_it_is_said_by_zones_why_a_group_waits(tmp_path: Path) -> None:
     }
     [kind] = report["figures"]["kinds"]
     assert kind["why"] == f"default/two: {message}"
+
+
+def test_a_group_without_pods_has_its_places(tmp_path: Path) -> None:
+    none = {"kind": "PlacementGroup"} | group(pod_set(0, {"required": RACK}))
+    assert states(play(tmp_path, {"apply": [none]})[1]) == [[("Placed", {})]]

@@ -148,6 +148,12 @@ def test_room_that_is_in_no_whole_slice_is_said_and_a_coarser_slice_would_do() -
     assert answer["changes"] == [{"podSet": "main", "sliceLevel": "example.com/rack"}]
 
 
+def test_nothing_of_a_resource_that_no_node_has_excludes_no_host() -> None:
+    answer = explained(group(pod_set(1, {"required": HOSTNAME}, cpu=5, gpu=0)))
+    [only] = answer["podSets"]
+    assert (only["asks"], only["excluded"]) == ({"cpu": 5000}, {'resource "cpu"': 6})
+
+
 def test_more_pods_on_a_host_would_do() -> None:
     asked = {"spreadOver": ["example.com/rack"], "maxPerHost": 1}
     answer = explained(group(pod_set(15, asked)))
