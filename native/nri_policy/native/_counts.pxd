@@ -24,6 +24,7 @@ cdef class Counts:
     cdef int32_t *slices_l
     cdef uint8_t *leaders        # NULL without a leader
     cdef int64_t *score          # NULL without preferred affinity
+    cdef bint has_nodes(self, int domain)
     cdef int level_of(self, int domain)
     cdef int _first_leaf(self, int domain) noexcept nogil
     cdef void count_leaf(self, int leaf) noexcept nogil

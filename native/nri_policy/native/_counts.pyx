@@ -142,9 +142,16 @@ cdef class Counts:
         self.refresh()
         for domain in self.domains.of_level(level):
             if best < 0 or self.slices[domain] > self.slices[best]:
-                if any([self.rows.nodes[<int> leaf] for leaf in self.domains.leaves_below(domain)]):
+                if self.has_nodes(domain):
                     best = domain
         return best
+
+    cdef bint has_nodes(self, int domain):
+        """Whether nodes of a domain take part."""
+        for leaf in self.domains.leaves_below(domain):
+            if self.rows.nodes[<int> leaf]:
+                return True
+        return False
 
     def whole_below(self, int domain, int level, int size):
         """Return how many slices of *size* pods the domains of *level* below *domain* hold, each by itself."""

@@ -208,14 +208,17 @@ cdef int _single(Counts counts, int low, int high, int wanted, int need, Order o
 cdef int64_t _fits_at_most(Counts counts, int low, int high, Order order):
     """Return what a refusal of a required request says would fit: plain slices of the first domain in the order.
 
-    Matches Kueue where it is LeastFree: the pods of the last one.
+    Matches Kueue where it is LeastFree: the pods of the last one. Domains whose nodes are gone do not count.
     """
     cdef Row row = Row()
+    cdef int index, at
     load(counts, row, low, high)
-    if not row.size:
-        return 0
     sort(row, order)
-    return row.at[row.size - 1].pods if order.ascending else row.at[0].slices
+    for index in range(row.size):
+        at = row.size - 1 - index if order.ascending else index
+        if counts.has_nodes(row.at[at].domain):
+            return row.at[at].pods if order.ascending else row.at[at].slices
+    return 0
 
 
 cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int need, Order order):

@@ -78,6 +78,19 @@ def test_a_group_for_zones_gets_none_of_a_node_whose_report_makes_no_sense() -> 
     assert engine.place(asked).state == "Unplaceable"
 
 
+def test_a_refusal_does_not_count_domains_whose_nodes_are_gone() -> None:
+    """The leader fits nowhere; of its workers, the first rack that has nodes would take some."""
+    rack = {"required": "example.com/rack", "leaderGroup": "j"}
+    lead, work = pod_set(1, rack, name="leader", cpu=9), pod_set(9, rack, name="workers")
+    cluster = Cluster([read_node(node(name, RACK=name), "") for name in "ab"])
+    engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
+    cluster.follow(engine)
+    asked = read_group(group(lead, work))
+    assert "allows to fit only 4 out of 9 pod(s)" in engine.place(asked).message
+    cluster.remove_node("a")
+    assert "allows to fit only 4 out of 9 pod(s)" in engine.place(asked).message
+
+
 def test_who_reads_the_view_cannot_change_what_it_shows() -> None:
     cluster = Cluster([read_node(node("n"), "")], [NodeZones(node="n")])
     cluster.remove_zones("other", stale=True)
