@@ -3,8 +3,8 @@
 One document of maps, lists, text, numbers, booleans and nulls. What YAML has beyond that is
 refused: tags (no object is ever made), merge keys, several documents (except by `read_all`),
 repeated keys, keys that are not scalars. Aliases are followed, but every use counts as if it was
-written out, so that a small text cannot stand for a huge value. Dates stay text. Aliased maps and
-lists are shared in the result: do not change them.
+written out, so that a small text cannot stand for a huge value. Dates, and numbers of base 60, stay
+text. Aliased maps and lists are shared in the result: do not change them.
 """
 
 from __future__ import annotations
@@ -247,7 +247,8 @@ class _Reader:
         tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_TAG)
         if tag == "merge":
             raise _refusal(event, "merge keys ('<<') are not accepted")
-        if tag not in {"null", "bool", "int", "float"}:
+        # Kubernetes' reader takes no number of base 60, such as 1:30, for one
+        if tag not in {"null", "bool", "int", "float"} or ":" in text:
             return text
         if len(text) > _MAX_NUMBER:
             raise _refusal(event, f"{quoted(text)} is too long for a number")

@@ -22,6 +22,7 @@ def test_plain_values_are_read() -> None:
     flags: {a: true, b: off}
     nothing: ~
     date: 2026-11-20
+    sixties: [1:30, 1:30.5]
     1: key
     tagged: !!str 5
     same: &x [a]
@@ -34,6 +35,7 @@ def test_plain_values_are_read() -> None:
         "flags": {"a": True, "b": False},
         "nothing": None,
         "date": "2026-11-20",
+        "sixties": ["1:30", "1:30.5"],
         1: "key",
         "tagged": "5",
         "same": ["a"],
@@ -68,7 +70,6 @@ def test_a_byte_order_mark_is_skipped() -> None:
         ("a: &b {c: *b}", "the alias 'b' contains itself"),
         ("0x_", "'0x_' is not a number"),
         ("9" * 101, "is too long for a number"),
-        ("1" + ":1" * 100_000, "is too long for a number"),
         ("a: \x01", "position 3: control characters are not allowed"),
         ("a: \ud800", "not UTF-8 .at position 3"),
         (b"a: \xff", "not UTF-8 .at position 3"),
