@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct, field
 
-from nri_policy.foundation.mismatch import json_problem
+from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
 
 # Attributes that say where a device is, most drivers have them under a domain of their own: dranet
 # and its like `dra.net/numaNode`, AMD `numaNode` and `pciAddr`, NVIDIA `numa` and `pcieBusID`.
@@ -275,7 +275,7 @@ def _named(attributes: Mapping[str, _Attribute], names: Sequence[str]) -> Iterat
 def _decode(text: Raw, kind: type[_Read]) -> _Read:
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise ObjectError(json_problem(error)) from error
 
 

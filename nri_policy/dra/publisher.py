@@ -25,6 +25,7 @@ from nri_policy.dra.resource_slice import dropped, faults, slice_name, slice_of,
 from nri_policy.dra.slices import MAX_REFUSALS, SLICES
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import NODES, Client, Object, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.follow import follow
@@ -265,7 +266,7 @@ class SlicePublisher:
 
 
 def _seen(item: Raw) -> Iterator[_Metadata]:
-    with suppress(msgspec.DecodeError):
+    with suppress(*JSON_ERRORS):
         yield msgspec.json.decode(item, type=_Seen).metadata
 
 

@@ -8,7 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from nri_policy.foundation.wording import quoted
+
+# What msgspec raises for a text that is no JSON, or not of the type.
+JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MESSAGE = re.compile(r"(?P<text>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN = "unknown field "
@@ -16,6 +21,7 @@ _PHRASES = [
     (re.compile(r"\AInput data was truncated\Z"), "the JSON text is cut off"),
     (re.compile(r"\AObject missing required field `(.*)`\Z", re.DOTALL), r"\1 is missing"),
     (re.compile(r"\AObject contains unknown field `(.*)`\Z", re.DOTALL), rf"{_UNKNOWN}\1"),
+    (re.compile(r"\Amaximum recursion depth exceeded.*", re.DOTALL), "it is nested too deep"),
     (re.compile(r"\AExpected"), "expected"),
     (re.compile(r" >= (?=\d)"), " of at least "),
     (re.compile(r" <= (?=\d)"), " of at most "),

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Raw, Struct
 
-from nri_policy.foundation.mismatch import json_problem
+from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
 from nri_policy.kube.connection import Connect, failures
 from nri_policy.kube.errors import APIError, connection_problem
 
@@ -176,7 +176,7 @@ class Client:
             text = await self._ask("GET", kind.path(namespace=namespace), query=query)
             try:
                 found = msgspec.json.decode(text, type=_Page)
-            except msgspec.DecodeError as error:
+            except JSON_ERRORS as error:
                 raise APIError(
                     f"the answer is malformed: it is no list: {json_problem(error)}"
                 ) from error
@@ -272,7 +272,7 @@ def decode(text: bytes | Raw) -> Object:
     """Return the object in a JSON text; raises APIError."""
     try:
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise APIError(f"the answer is malformed: {json_problem(error)}") from error
     if not isinstance(found, dict):
         raise APIError("the answer is malformed: it is no object")
@@ -283,7 +283,7 @@ def _event(line: bytes) -> tuple[str, Raw]:
     """Return what a line of a watch says; APIError where it is an error."""
     try:
         event = msgspec.json.decode(line, type=_Event)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise APIError(f"the answer is malformed: {json_problem(error)}") from error
     if event.type == "ERROR":
         status = decode(event.object)

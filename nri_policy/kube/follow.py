@@ -10,6 +10,7 @@ from http.client import GONE
 import msgspec
 from msgspec import Raw, Struct
 
+from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
 
@@ -62,5 +63,5 @@ async def follow(
 def _revision(found: Raw) -> str:
     try:
         return msgspec.json.decode(found, type=_Object).metadata.resource_version
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise APIError("the answer is malformed: it has no resourceVersion") from error

@@ -63,21 +63,47 @@ async def test_plain_text_and_a_status_are_shown_as_they_are(tmp_path: Path) -> 
     )
 
 
-@pytest.mark.parametrize("body", [PROXY, [1], "", "null"])
+# as the parameters of a claim may be
+DEEP = '{"a": ' + "[" * 5000 + "]" * 5000 + "}"
+
+
+@pytest.mark.parametrize("body", [PROXY, [1], "", "null", DEEP])
 async def test_an_answer_that_is_no_object_makes_no_sense(tmp_path: Path, body: object) -> None:
     error = await failing(tmp_path, Answer(status=200, body=body))
     assert str(error).startswith("the answer is malformed: ")
     assert error.code == 0
 
 
-@pytest.mark.parametrize("body", [{}, {"items": []}, {"items": [], "metadata": None}])
+async def test_an_answer_that_is_no_text_makes_no_sense(tmp_path: Path) -> None:
+    answer = Answer(status=200, body=None, raw=_response(b'{"a": "\xff"}'))
+    assert str(await failing(tmp_path, answer)).startswith("the answer is malformed: ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"items": []},
+        {"items": [], "metadata": None},
+        f'{{"items": [{DEEP}], "metadata": {{}}}}',
+    ],
+)
 async def test_a_list_that_is_none_makes_no_sense(tmp_path: Path, body: object) -> None:
     async with answered(tmp_path, Answer(status=200, body=body)) as client:
         with pytest.raises(APIError, match="it is no list"):
             await client.list(NODES)
 
 
-@pytest.mark.parametrize("line", ["{}\n", '{"type": "ADDED"}\n', "nonsense\n", "[]\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}\n",
+        '{"type": "ADDED"}\n',
+        "nonsense\n",
+        "[]\n",
+        f'{{"type": "ADDED", "object": {DEEP}}}\n',
+    ],
+)
 async def test_an_event_that_is_none_makes_no_sense(tmp_path: Path, line: str) -> None:
     async with answered(tmp_path, Answer(status=200, body=line)) as client:
         with pytest.raises(APIError, match="the answer is malformed"):
