@@ -69,6 +69,8 @@ class Decisions:
         Refused: nothing has changed.
         """
         self._follow(self._node.handle(event))
+        for each in self._node.view.touched.ids:  # another split of the same CPUs is told nobody
+            self._resources.update(each)
 
     def _log_subject(self, event: Event) -> str:
         """Return the name of the container that *event* is about."""
@@ -86,7 +88,11 @@ class Decisions:
             assert decision.container_id is not None, "the placement is of whom was asked about"
             self._update_queue.note({decision.container_id: decision.placement})
         self._writing.claim()  # before anybody tells the runtime of all there is
-        for each in decision.changes:
+        view = self._node.view
+        settings = view.layout.settings
+        # nobody is told of what is not pinned
+        pinned = settings.pin_cpu and settings.pin_memory
+        for each in decision.changes if pinned else view.placed:
             self._resources.update(each)
 
 

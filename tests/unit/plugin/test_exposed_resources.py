@@ -10,12 +10,14 @@ import pytest
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Started, Stopped
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
 from nri_policy.plugin import exposed_resources
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import FILE, Exposure
 from nri_policy.workload.pod import Container
 from tests.support import nodes
+from tests.support.daemon import pod, served
 
 
 class Stage:
@@ -171,3 +173,29 @@ async def test_a_folder_that_the_host_does_not_have_is_mounted_nowhere(tmp_path:
     exposed.close()
     exposed.remove(guest.id)
     assert not (tmp_path / "containers").exists()
+
+
+async def test_all_see_what_changes_though_the_runtime_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another split of the same CPUs, and shared CPUs where none are pinned."""
+    for delay in ("REST", "SOON"):
+        monkeypatch.setattr(exposed_resources, delay, 0)
+    async with served(tmp_path, "package:1 core:4 pu:1") as it:
+        exposed = it.daemon.parts.resources
+
+        async def seen(container_id: str) -> str:
+            assert exposed._updating is not None
+            await exposed._updating
+            return (tmp_path / "containers" / container_id / FILE).read_text()
+
+        await it.start(pod("mixed", "1500m"))
+        mixed = it.runtime.container("mixed/main")
+        cpus = mixed.cpus
+        await it.daemon.events.reconfigure(settings=nodes.settings(preferSharedCPUs=True))
+        assert mixed.cpus == cpus
+        assert await seen(mixed.id) == f'SHARED_CPUS="{cpus}"\nALL_MEMS="0"\nDRAM_MEMS="0"\n'
+        await it.daemon.events.reconfigure(settings=nodes.settings(pinCPU=False))
+        await it.start(pod("own", "1"))
+        taken = CPUSet.union(each.grant.exclusive for each in it.daemon.node.view.placed.values())
+        assert f'SHARED_CPUS="{cpus - taken}"' in (await seen(mixed.id)).splitlines()
