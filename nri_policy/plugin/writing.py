@@ -271,12 +271,12 @@ class Writing:
         left = self._losers()
         leaving = []
         for each in doubtful | left:
+            if self._confirmations.phase(each) in (Phase.CREATING, Phase.CREATED):
+                continue  # it runs nowhere yet, however long that lasts, and is looked at then
             has, due = self._ledger.in_force(each), view.placement(each)
             if has is None and each not in self._confirmations.sent:
                 has = self._ledger.known(each)
             if has is None:
-                if self._confirmations.phase(each) in (Phase.CREATING, Phase.CREATED):
-                    continue  # it runs nowhere yet, however long that lasts
                 return None
             if due is not None and due.cpus:
                 leaving.append(has.cpus - due.cpus)

@@ -21,6 +21,7 @@ from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 from tests.support.gate import Gate
 from tests.support.patience import HANGS
@@ -437,6 +438,24 @@ async def test_who_was_never_started_keeps_nobody_from_getting_more(tmp_path: Pa
         await it.runtime.delete_pod(it.runtime.pod("own"))
         await it.daemon.parts.writing.settle()
         assert shared.cpus == CPUSet.parse("1-7")
+
+
+@pytest.mark.parametrize("runtime", [("containerd", "2.1.9"), ("cri-o", "1.36.3")])
+async def test_who_was_never_started_keeps_nobody_from_its_former_cpus(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    name, version = runtime
+    async with served(
+        tmp_path, ONE_POOL, cgroups=SimulatedCgroups, name=name, version=version
+    ) as it:
+        await it.start(pod("system", namespace="kube-system"))
+        await confirmed(it)
+        await it.runtime.create_container(await it.runtime.run_pod(pod("never")), "main")
+        settings = nodes.settings(reservedResources={"cpu": "cpuset:0-1"})
+        await it.daemon.events.reconfigure(settings=settings)
+        it.daemon._update_queue.take()  # as if a response had told it in vain
+        await it.daemon.parts.writing.settle()
+        assert it.runtime.container("kube-system/system/main").cpus == CPUSet.parse("0-1")
 
 
 async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
