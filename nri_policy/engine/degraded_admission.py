@@ -48,6 +48,9 @@ def _book(state: State, candidate: Candidate, grant: Grant, kind: DecisionKind) 
     why = candidate.explanation
     if why is None:
         why = replace(_explanation(state, candidate.container.id), request=candidate.request)
+    elif grant.tenant:  # its room may have moved
+        room = state.rooms[candidate.container.pod.id]
+        why = why.of_tenant(room.explanation, room.request)
     _explain(state, candidate.container.id, why)
 
 

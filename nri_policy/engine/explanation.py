@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.pools.supply import Table
 from nri_policy.pools.tree import PoolTree
@@ -38,6 +39,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     container: str  # namespace/pod/name
     kind: DecisionKind
     request: Request | None  # None where its annotations say nothing that makes sense
+    room: Request | None = None  # of a tenant: what its pod's room is for, and was placed for
     tree: PoolTree
     pool: int | None  # id of the pool chosen
     scores: bytes | None  # the table of criteria, packed; None where pools were not compared
@@ -51,9 +53,25 @@ class Explanation(Struct, frozen=True, kw_only=True):
         return None if self.scores is None else Table.unpack(self.scores, len(self.tree.pools))
 
     @property
+    def compared(self) -> Request | None:
+        """What pools were compared for, where they were: a tenant is where its pod's room is."""
+        return self.room or self.request
+
+    @property
     def pool_name(self) -> str | None:
         """The name of the pool chosen."""
         return None if self.pool is None else self.tree.pools[self.pool].name
+
+    def of_tenant(self, why: Explanation, room: Request) -> Explanation:
+        """Return this explanation of a tenant with *why* its pod's *room* is where it is."""
+        return replace(
+            self,
+            room=room,
+            pool=why.pool,
+            scores=why.scores,
+            pulls=why.pulls,
+            notes=(*dict.fromkeys((*why.notes, *self.notes)),),
+        )
 
     @property
     def unmatched(self) -> str:

@@ -215,7 +215,7 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
 
 
 def book(state: State, container: Container, request: Request, choice: Choice) -> None:
-    """Book the grant of *choice* with its explanation."""
+    """Book the grant of *choice* with its explanation: a tenant is where its pod's room is."""
     findings, grant = choice.findings, choice.grant
     notes = findings.uses + findings.notes
     if request.steering.zone is not None and not (grant.tenant or container.claims):
@@ -230,5 +230,8 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         pulls=findings.pulls,
         notes=notes,
     )
+    if grant.tenant:
+        room = state.rooms[container.pod.id]
+        explanation = explanation.of_tenant(room.explanation, room.request)
     placed = Placed(container=container, request=request, grant=grant, explanation=explanation)
     state.put(placed, choice.offer)

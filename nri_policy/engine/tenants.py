@@ -35,8 +35,8 @@ def evict(candidate: Candidate) -> Candidate:
     if held is None or not held.tenant:
         return candidate
     if not held.exclusive or candidate.request.shares:
-        return replace(candidate, held=None)
-    return replace(candidate, held=replace(held, tenant=False))
+        return replace(candidate, held=None, explanation=None)
+    return replace(candidate, held=replace(held, tenant=False), explanation=None)
 
 
 def restore_tenants(

@@ -83,7 +83,8 @@ def shortcomings(
         found.append(Shortcoming.SPILLED)
     if request.sort is Sort.RESERVED and placed.grant.sort is Sort.NORMAL:
         found.append(Shortcoming.OVERFLOWED)
-    table = explanation.table if may_be_confined(request) else None
+    confined = may_be_confined(request) and not placed.grant.tenant
+    table = explanation.table if confined else None
     if table is not None and confinement(request, table, explanation.tree, placed.grant.pool):
         found.append(Shortcoming.CONFINED)
     booking = bookings.get(placed.container.id)

@@ -247,7 +247,7 @@ def _lack(explanation: Explanation, near: CPUSet, milli: int) -> str:
 
     Empty where it lacked nothing.
     """
-    table, request, tree = explanation.table, explanation.request, explanation.tree
+    table, request, tree = explanation.table, explanation.compared, explanation.tree
     if table is None or request is None or not (near := near & tree.top.cpus):
         return ""
     pool = min((each for each in tree.pools if near <= each.cpus), key=lambda each: len(each.cpus))

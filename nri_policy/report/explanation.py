@@ -83,6 +83,8 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str | None
     affinity: tuple[str, ...]  # who drew it, the strongest first, or that nobody did
     notes: tuple[str, ...]
+    room: RequestReport | None = None  # of its pod, for which the pools were compared
+    granted: str | None = None  # of CPU; None where that is not known
     answer: AnswerReport | None = None  # what it has now, of those on the node only
     devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
     classes: tuple[ClassItemReport, ...] | None = None  # what they give it
@@ -110,15 +112,18 @@ def explanation_report(explanation: Explanation, grant: Grant | None) -> Explana
         candidates = tuple(_candidate(explanation, table, p, best) for p in range(table.count))
     reason = against_others or decided
     why, because = _why(explanation, candidates, reason), _because(explanation)
+    if explanation.room is not None and table is None:
+        why = "its pod's room was there already"
     if grant is not None and lacks_cpus(explanation, grant):
         asked = "" if explanation.request is None else describe_cpus(explanation.request)
         because = f"It has less than it asks for because there was no room for {asked}."
         if table is not None and table.best() is None:
             why = f"no pool has room for {asked}{_closest(explanation)}"
+    granted = _granted(explanation, grant)
     return ExplanationReport(
         container=explanation.container,
         outcome=explanation.kind,
-        summary=_summary(explanation, grant, why, reason),
+        summary=_summary(explanation, granted, why, reason),
         why=why,
         because=because,
         request=None if explanation.request is None else _request(explanation.request),
@@ -128,6 +133,8 @@ def explanation_report(explanation: Explanation, grant: Grant | None) -> Explana
         pool=explanation.pool_name,
         affinity=tuple(_pulls(explanation)),
         notes=explanation.notes,
+        room=None if explanation.room is None else _request(explanation.room),
+        granted=granted,
     )
 
 
@@ -174,7 +181,7 @@ def _candidate(
 
 def _far(explanation: Explanation, pool: int) -> str:
     """Return the strict hints that have no device near a pool: of one source, one is enough."""
-    request, where = explanation.request, explanation.tree.pools[pool]
+    request, where = explanation.compared, explanation.tree.pools[pool]
     if request is None or not request.steering.strict_hints:
         return ""
     nodes = CPUSet.union(where.memory.values())
@@ -282,7 +289,7 @@ def _why(
 
     What *decided* is what the last pool elsewhere lost on, or where none had room, one around it.
     """
-    request, pool = explanation.request, explanation.pool
+    request, pool = explanation.compared, explanation.pool
     if pool is None or request is None or request.sort is not Sort.NORMAL:
         return None
     name = explanation.tree.pools[pool].name
@@ -333,7 +340,7 @@ def _enumerate(pools: Sequence[str]) -> str:
 
 
 def _summary(
-    explanation: Explanation, grant: Grant | None, why: str | None, decided: str | None
+    explanation: Explanation, granted: str | None, why: str | None, decided: str | None
 ) -> str:
     """Return one sentence in plain words."""
     request = explanation.request
@@ -347,22 +354,37 @@ def _summary(
     if explanation.kind is DecisionKind.CLAIMED:
         return f"{explanation.kind.value}: {'; '.join(explanation.notes)}"
     name = explanation.tree.pools[explanation.pool].name
-    has = count_cpus(request.milli) if grant is None else " and ".join(_amounts(request, grant))
     because = f", because {why}" if why else ""
     criterion = f" ({decided})" if why and decided else ""
-    return f"{explanation.kind.value}: {has} on {name}{because}{criterion}"
+    return (
+        f"{explanation.kind.value}: {granted or count_cpus(request.milli)} on {name}"
+        f"{because}{criterion}"
+    )
 
 
-def _amounts(request: Request, grant: Grant) -> Iterator[str]:
-    """Yield what CPUs a *grant* gives for a request."""
-    if own := len(grant.exclusive):
+def _granted(explanation: Explanation, grant: Grant | None) -> str | None:
+    """Return what CPUs a *grant* gives for what was asked for."""
+    request = explanation.request
+    if request is None or grant is None:
+        return None
+    if grant.sort is not Sort.NORMAL:
+        return cpu_amount(grant.sort, len(grant.exclusive), grant.shared)
+    parts, own = [], len(grant.exclusive)
+    if own:
         cores = " (whole cores)" if own > request.exclusive else ""
-        yield f"{own} {'isolated' if grant.isolated else 'exclusive'} CPU{'s' * (own > 1)}{cores}"
+        kind = "isolated" if grant.isolated else "exclusive"
+        parts.append(f"{own} {kind} CPU{'s' * (own > 1)}{cores}")
+    if grant.claimed:
+        parts.append(f"{counted(len(grant.claimed), 'CPU')} of its claims")
     if grant.rest:
-        yield f"a share of {counted(len(grant.rest), 'CPU')}"
+        parts.append(f"a share of {counted(len(grant.rest), 'CPU')}")
     if grant.shares:
-        asked = request.milli - 1000 * own
-        amount = f"requests {format_cpu(grant.shared)}"
-        if grant.shared < asked and not grant.tenant:
-            amount = f"{format_cpu(grant.shared)} of {format_cpu(asked)} requested"
-        yield f"shared CPUs ({amount})" if grant.shared or asked > 0 else "shared CPUs"
+        parts.append(_shared(request, grant))
+    return " and ".join(parts)
+
+
+def _shared(request: Request, grant: Grant) -> str:
+    asked, shared = request.milli - 1000 * len(grant.own), format_cpu(grant.shared)
+    if grant.shared < asked and not grant.tenant:
+        return f"shared CPUs ({shared} of {format_cpu(asked)} requested)"
+    return f"shared CPUs (requests {shared})" if grant.shared else "shared CPUs"

@@ -52,6 +52,7 @@ class _Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str
     outcome: str  # of a DecisionKind
     request: Any  # a Request, which is read as a map; None
+    room: Any = None  # likewise
     pool: int | None
     pulls: tuple[Pull, ...] | None
     notes: tuple[str, ...]
@@ -149,11 +150,12 @@ def encode_decision(
     """Return the form of a decision, or of a refusal with its explanation; the table is apart."""
     why = None
     if explanation is not None:
-        pulls, request = explanation.pulls, explanation.request
+        pulls, request, room = explanation.pulls, explanation.request, explanation.room
         why = _Explanation(
             container=explanation.container,
             outcome=explanation.kind,
             request=None if request is None else _trim_request(request),
+            room=None if room is None else _trim_request(room),
             pool=explanation.pool,
             pulls=pulls.named()[:MAX_PULLS] if isinstance(pulls, Pulls) else pulls,
             notes=explanation.notes,
@@ -232,6 +234,7 @@ def decode_decision(
             container=why.container,
             kind=DecisionKind(_RENAMED.get(why.outcome, why.outcome)),
             request=None if why.request is None else _read_request(why.request),
+            room=None if why.room is None else _read_request(why.room),
             tree=tree,
             pool=why.pool,
             scores=scores,

@@ -206,11 +206,21 @@ def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
     if then.moved:  # earlier versions did not record it
         pairs["moved"] = then.moved, decision.moved
     # why those are where they are who were there at the base, it does not tell
-    if why is None or why.kind is not DecisionKind.KEPT:
+    if why is None or not (why.kind is DecisionKind.KEPT or _room_unknown(then.explanation, why)):
         pairs["explanation"] = _reasons(then.explanation), _reasons(why)
     for what, (before, after) in pairs.items():
         if before != after:
             yield _difference(record, what, before, after)
+
+
+def _room_unknown(then: Explanation | None, now: Explanation) -> bool:
+    """Whether nothing compares with *now*, why a room is where it is.
+
+    Earlier versions did not record it of tenants, and of rooms that were there at the base it is
+    not told.
+    """
+    kept = now.kind is DecisionKind.TENANT and now.scores is None
+    return kept or (then is not None and then.kind is DecisionKind.TENANT and then.room is None)
 
 
 def _reasons(explanation: Explanation | None) -> tuple[object, ...] | None:

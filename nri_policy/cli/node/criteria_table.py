@@ -129,7 +129,8 @@ def _lines(explanation: ExplanationReport, *, why: bool) -> Iterator[tuple[str, 
         yield from _has(explanation, answer)
     elif explanation.outcome is not DecisionKind.REFUSED and request is not None:
         milli = 1000 * request.exclusive + request.shared_milli
-        yield "asked", count_cpus(milli) if milli else "no CPU"
+        got = f" → got {explanation.granted}" if explanation.granted else ""
+        yield "asked", f"{count_cpus(milli) if milli else 'no CPU'}{got}"
     if explanation.why:
         yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
     for each in () if answer is None else answer.better:
@@ -231,6 +232,9 @@ def _comparison(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[
         for name in criteria:
             heading = _heading(name) if _heading(name) == name else f"{_heading(name)} ({name})"
             yield Padding(Text(f"{heading}: {_CRITERIA[name].doc}", style="dim"), (0, 0, 0, 2))
+    if explanation.room is not None:
+        whole = counted(explanation.room.exclusive, "CPU")
+        yield Text(f"The pools were compared for its pod's room of {whole}.", style="dim")
     equal = [_heading(name) for name in explanation.criteria if name not in {*criteria, "id"}]
     if equal and any(each.fits for each in candidates):
         yield Text(f"Equal in all pools with room: {', '.join(equal)}.", style="dim")
@@ -316,7 +320,7 @@ def _parts(value: Value) -> tuple[float, ...]:
 
 def _values(explanation: ExplanationReport, candidate: CandidateReport, name: str) -> list[str]:
     """Return the parts of a candidate's value of a criterion, as people count."""
-    column, request = explanation.criteria.index(name), explanation.request
+    column, request = explanation.criteria.index(name), explanation.room or explanation.request
     first, *rest = _parts(candidate.values[column])
     assert request is not None, "pools were compared for it"
     shown = [f"{abs(part):g}" for part in (first, *rest)]

@@ -72,6 +72,40 @@ def test_a_guaranteed_pod_has_its_cpus_as_one_and_containers_have_slices_or_shar
     assert CPUSet.parse(driver.cpus(other)).isdisjoint(cpus)
 
 
+def test_tenants_are_where_they_are_because_the_room_is_there() -> None:
+    whole = rooms.pod(4000)
+    driver, *tenants = started(whole)
+    placed, why = driver.engine.state.placed, driver.engine.state.rooms[whole.id].explanation
+    assert why.table is not None
+    for each in tenants:
+        explained = placed[each.id].explanation
+        assert (explained.kind, explained.room) == (DecisionKind.TENANT, why.request)
+        assert (explained.scores, explained.pool) == (why.scores, why.pool)
+    driver.reconfigure(packing="tight")
+    assert placed[tenants[0].id].explanation.scores == why.scores
+    # the room moves, and those in it with it
+    cpus = room(driver, whole)
+    driver.reconfigure(reservedResources={"cpu": f"cpuset:{cpus}"})
+    moved = driver.engine.state.rooms[whole.id].explanation
+    assert moved.pool != why.pool
+    for each in tenants:
+        explained = driver.engine.state.placed[each.id].explanation
+        assert (explained.pool, explained.scores) == (moved.pool, moved.scores)
+
+
+def test_tenants_whose_room_is_gone_are_where_they_are_for_reasons_of_their_own() -> None:
+    whole = rooms.pod(4000)
+    driver, main, log, _mesh = started(whole)
+    driver.create(nodes.container(11_000))
+    machine = driver.engine.layout.machine
+    driver.reconfigure(machine=replace(machine, online=machine.online - room(driver, whole)))
+    assert not driver.engine.state.rooms
+    for each in (main, log):
+        explained = driver.engine.state.placed[each.id].explanation
+        assert explained.kind is not DecisionKind.TENANT
+        assert explained.room is None
+
+
 def test_a_room_lies_in_one_numa_node_where_its_containers_would_not() -> None:
     driver = EngineDriver()
     for _ in range(2):

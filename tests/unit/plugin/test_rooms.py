@@ -166,9 +166,12 @@ async def test_explain_has_words_for_tenants(tmp_path: Path) -> None:
             explanation_report(placed.explanation, placed.grant), answer=answer_report(view, placed)
         )
         console = Console(width=200, file=StringIO())
-        for each in explain(report):
+        for each in explain(report, why=True):
             console.print(each)
         assert isinstance(console.file, StringIO)
         text = console.file.getvalue()
         assert "in its pod's room on NUMA node #1" in text
         assert "room of 3: 2 main, 1 shared by log" in text
+        assert "why here  NUMA nodes #1, #2 and #3 are equally good" in text
+        assert "* NUMA node #1 1 2 1 CPU [1]" in " ".join(text.split())
+        assert "The pools were compared for its pod's room of 3 CPUs." in text

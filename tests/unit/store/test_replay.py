@@ -30,7 +30,7 @@ from nri_policy.store.replay import Alternative, Difference, Recorded
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import ContainerState
-from tests.support import claims, memory_maps, nodes, stores
+from tests.support import claims, memory_maps, nodes, rooms, stores
 
 # pmem that the kernel itself may use: containers can do with it alone
 PMEM = memory_maps.with_nodes(nodes.machine(memory_maps.TIERED), normal=True)
@@ -338,6 +338,32 @@ def test_where_nothing_is_pinned_who_runs_already_is_placed_all_the_same(tmp_pat
     unpinned = nodes.settings(pinCPU=False, pinMemory=False)
     assert otherwise(store.path, settings=nodes.settings()).score().refused == 1
     assert otherwise(store.path, settings=unpinned).score().refused == 0
+
+
+def test_why_a_room_is_where_it_is_is_recorded_of_its_tenants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "BASE_EVERY", 1)
+    store, engine = stores.started(tmp_path)
+    whole = rooms.pod(4000)
+    for each in (rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)):
+        stores.commit(store, engine, Created(container=each))
+    assert not recorded(store.path)[1]
+    records = stores.records(store.path)
+    main = next(each for each in records if isinstance(each.event, Created))
+    why, room = main.decision.explanation, engine.state.rooms[whole.id]
+    assert why is not None
+    assert why.scores == room.explanation.scores
+    assert why.room is not None
+    assert why.room.exclusive == 4
+    # earlier versions did not record it
+    earlier = replace(why, room=None, scores=None)
+    earlier_record = replace(main, decision=replace(main.decision, explanation=earlier))
+    replay = Recorded()
+    differences = [
+        found for each in records for found in replay.step(earlier_record if each is main else each)
+    ]
+    assert not differences
 
 
 def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) -> None:
