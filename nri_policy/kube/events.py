@@ -140,32 +140,11 @@ class Events:
 
     def _object(self, event: Event) -> Object:
         """Return the object that an event is; its name is its own, so no attempt makes a second."""
-        about, date = event.about, self._date()
-        stamp = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        name = about.name[:_MAX_NAME].rstrip("-.")
-        namespace = about.namespace or "default"
-        involved = {
-            "kind": about.kind,
-            "apiVersion": about.version,
-            "name": about.name,
-            "uid": about.uid,
-        }
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {
-                "name": f"{name}.{int(date * 1000):x}.{next(self._numbers):x}",
-                "namespace": namespace,
-            },
-            "involvedObject": involved | ({"namespace": namespace} if about.namespace else {}),
-            "type": "Warning" if event.warning else "Normal",
-            "reason": event.reason,
-            "message": event.text[:MAX_TEXT],
-            "source": {"component": COMPONENT, "host": self._node},
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-        }
+        date = self._date()
+        name = event.about.name[:_MAX_NAME].rstrip("-.")
+        made = event_object(event, date, {"component": COMPONENT, "host": self._node})
+        made["metadata"]["name"] = f"{name}.{int(date * 1000):x}.{next(self._numbers):x}"
+        return made
 
     def _log(self, new: Object, error: APIError) -> None:
         """Log that an event was not created, unless one was lately."""
@@ -180,6 +159,28 @@ class Events:
                     "reason": f"{error}; {remedy}" if error.code == FORBIDDEN else str(error),
                 },
             )
+
+
+def event_object(event: Event, date: float, source: Object) -> Object:
+    """Return the object that an event is at a *date*, said by *source*; it has no name yet."""
+    about = event.about
+    stamp = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    namespace = about.namespace or "default"
+    involved = {"kind": about.kind, "apiVersion": about.version, "name": about.name}
+    optional = {"uid": about.uid, "namespace": about.namespace}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": namespace},
+        "involvedObject": involved | {name: text for name, text in optional.items() if text},
+        "type": "Warning" if event.warning else "Normal",
+        "reason": event.reason,
+        "message": event.text[:MAX_TEXT],
+        "source": source,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }
 
 
 def _passes(error: APIError) -> bool:

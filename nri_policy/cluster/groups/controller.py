@@ -294,6 +294,14 @@ class Controller:
                 return Notice((group[0], first), reason, text, pod=True)
         return Notice(key, reason, text, pod=key != group)
 
+    def uid_of(self, notice: Notice) -> str:
+        """Return the uid of what a notice is about; nothing if that is not there."""
+        if notice.pod:
+            pod = self.members.pod(notice.about)
+            return pod.uid if pod else ""
+        seen = self.groups.get(notice.about)
+        return seen.group.uid if seen else ""
+
     def _look_again(self, group: Key, at: float) -> None:
         self._again[group] = min(at, self._again.get(group, inf))
 

@@ -79,6 +79,16 @@ class Members:
         """Return how many pods of a group nobody makes any more, because as many succeeded."""
         return count_spared(self.of(group), self.job)
 
+    def is_ending(self, group: Key) -> bool:
+        """Whether the pods of a group go: those that own them are Jobs that make none any more."""
+        names = {owning_job(each.pod) for each in self.of(group)}
+        jobs = [self._jobs.get((group[0], name or "")) for name in names]
+        return (
+            bool(names)
+            and None not in names
+            and not any(job is not None and job.active for job in jobs)
+        )
+
     def claims(
         self, group: PlacementGroup, names: Sequence[str], owners: Collection[str]
     ) -> Counter[str]:

@@ -43,6 +43,7 @@ class PodChanges:
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
         self._unanswered: set[Key] = set()  # of them, those that are to be asked again
+        self._ended: dict[Key, str] = {}  # pods of which was said that they have to go, and why
 
     @property
     def gate(self) -> str:
@@ -72,6 +73,10 @@ class PodChanges:
 
     def remove(self, key: Key) -> None:
         """Take in that a pod went."""
+        self._settle(key)
+        self._ended.pop(key, None)
+
+    def _settle(self, key: Key) -> None:
         self.forget(key)
         self.refusals.remove(key)
 
@@ -87,7 +92,7 @@ class PodChanges:
         key = (pod.namespace, pod.name)
         asked = self._asked.get(key)
         if asked is not None and pod_of(asked).revision != pod.revision:
-            self.remove(key)
+            self._settle(key)
 
     def _may_ask(self, key: Key) -> bool:
         """Whether a change of a pod may be asked: none is under way, and none has just failed."""
@@ -142,7 +147,7 @@ class PodChanges:
             if host in unhealthy or host not in places:
                 message = f"host {quoted(host)} failed before the pod was there"
                 yield FailPod(pod, group.name, message)
-                yield Notice(key, NODE_FAILED, message, pod=True)
+                yield from self._tell(key, NODE_FAILED, message)
 
     def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
         """Yield the pods that have to go with their group's places."""
@@ -151,4 +156,10 @@ class PodChanges:
             pod = (each.pod.namespace, each.pod.name)
             if self.gate not in each.pod.gates and self._may_ask(pod):
                 yield DeletePod(each.pod, group.name, status.evicted, status.message)
-                yield Notice(pod, status.evicted, status.message, pod=True)
+                yield from self._tell(pod, status.evicted, status.message)
+
+    def _tell(self, pod: Key, reason: str, message: str) -> Iterator[Notice]:
+        """Yield an Event that a pod has to go, and why: once, however often it is asked."""
+        if self._ended.get(pod) != message:
+            self._ended[pod] = message
+            yield Notice(pod, reason, message, pod=True)

@@ -128,6 +128,8 @@ class Progress:
             check_gated(members, self._changes.gate)
             group = gather(key, members, self._engine.levels, self._members.count_spared(key))
         except (Incomplete, DocumentError) as problem:
+            if isinstance(problem, Incomplete) and self._members.is_ending(key):
+                return
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
             if self._problems.say(key, str(problem)):  # there is no group yet to look at
                 first = min(each.pod.name for each in members)
@@ -149,6 +151,8 @@ class Progress:
             resized = self._resize(seen, members)
             if resized is not None:
                 yield WriteSpec(resized, seen.revision, resized=True)
+            elif isinstance(problem, Incomplete) and self._members.is_ending(key):
+                pass  # its last pods are being deleted
             elif members or group.status.state != "Unplaceable":  # else it says why they had to go
                 yield from self._problems.tell(seen, GroupStatus(message=str(problem)))
         else:

@@ -99,6 +99,7 @@ class PlacementGroup(Struct, frozen=True):
     priority: int = 0
     status: GroupStatus = GroupStatus()
     created: str = ""  # in RFC 3339
+    uid: str = ""
     unknown_class: str = ""  # a PriorityClass of its pods that nobody has given a value
 
 
@@ -179,6 +180,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         priority=document.spec.priority or 0,
         status=status,
         created=document.metadata.creation_timestamp or "",
+        uid=document.metadata.uid,
     )
 
 

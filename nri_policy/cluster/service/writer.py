@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -32,14 +33,15 @@ from nri_policy.cluster.objects.group import API_VERSION, KIND
 from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.watch import PODS
 from nri_policy.foundation.backoff import backoff
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
+from nri_policy.kube.events import EVENTS, Event, Subject, event_object
 
 log = logging.getLogger(__name__)
 
-EVENTS = Kind(plural="events")
 AT_ONCE = 32  # writes
 IDLE = 1.0  # seconds after which it looks again without news: whether we lead, who has waited long
+_SOURCE = {"component": "nri-policy-cluster"}  # of Events, by which restriction.yaml knows them
 _NORMAL = ("Placed", "Replaced", "Healthy", "Incomplete")  # reasons of Events
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
 
@@ -56,12 +58,14 @@ class Writer:
         leading: Callable[[], bool],
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        date: Callable[[], float] = time.time,
     ) -> None:
         self.written: Counter[tuple[str, str]] = Counter()  # kind of write, and what came of it
         self._client = client
         self.controller = controller
         self._leading = leading
         self._sleep = sleep
+        self._date = date  # in seconds since the epoch
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._current = False  # we were told of all groups as they were when we began to lead
@@ -192,7 +196,9 @@ class Writer:
                     PODS, pod.name, namespace=pod.namespace, uid=pod.uid, revision=revision
                 )
             case Notice():
-                event = _event(write)
+                uid = self.controller.uid_of(write)
+                event = event_object(_event(write, uid), self._date(), _SOURCE)
+                event["metadata"]["generateName"] = f"{write.about[1]}."
                 await self._client.create(EVENTS, event, namespace=write.about[0])
 
     async def _write_pod_status(self, write: FailPod | DeletePod) -> Object:
@@ -203,20 +209,12 @@ class Writer:
         )
 
 
-def _event(notice: Notice) -> Object:
+def _event(notice: Notice, uid: str) -> Event:
     namespace, name = notice.about
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": namespace, "generateName": f"{name}."},
-        "involvedObject": {
-            "apiVersion": "v1" if notice.pod else API_VERSION,
-            "kind": "Pod" if notice.pod else KIND,
-            "namespace": namespace,
-            "name": name,
-        },
-        "type": "Normal" if notice.reason in _NORMAL else "Warning",
-        "reason": notice.reason,
-        "message": notice.message,
-        "source": {"component": "nri-policy-cluster"},
-    }
+    kind, version = ("Pod", "v1") if notice.pod else (KIND, API_VERSION)
+    return Event(
+        about=Subject(kind=kind, namespace=namespace, name=name, uid=uid, version=version),
+        reason=notice.reason,
+        text=notice.message,
+        warning=notice.reason not in _NORMAL,
+    )

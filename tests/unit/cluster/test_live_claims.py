@@ -359,3 +359,18 @@ def test_pods_that_are_let_go_have_a_selector() -> None:
     make_pod(play, "a")
     play.rest()
     assert HOSTNAME in play.world.objects["pods"]["a"]["spec"]["nodeSelector"]
+
+
+def test_nothing_is_missing_of_a_group_whose_job_was_deleted() -> None:
+    """Its owner makes no more pods; those that are left are deleted one by one."""
+    play = empty()
+    world = play.world
+    world.submit("j", 3, 9, RACK)
+    play.rest()
+    assert world.let_go("j") == (0, 3)
+    world.delete("jobs", "j")
+    world.delete("groups", "job-j")
+    for name in [*world.pods_of("j")]:
+        world.delete("pods", name)
+        play.rest()
+    assert "Incomplete" not in {reason for _, reason in world.events}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, OpenGate, WriteStatus
+from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, FailPod, OpenGate, WriteStatus
 from tests.support.placement_world import Object, Play
 from tests.unit.cluster.written import HOSTNAME
 
@@ -371,6 +371,20 @@ def failed(play: Play) -> set[str]:
         for name, item in play.world.pods_of("j").items()
         if item.get("status", {}).get("phase") == "Failed"
     }
+
+
+def test_the_end_of_a_pod_is_said_once_however_often_it_is_asked() -> None:
+    case = CASES["not ready, its pods never got there"]
+    play = started(case)
+    play.world.refuse = lambda write: "no" if isinstance(write, FailPod) else ""
+    happen(play, case)
+    for _ in range(3):
+        play.rest(schedule=False)
+        play.now += 600
+    play.world.refuse = lambda _write: ""
+    play.rest(schedule=False)
+    assert play.world.objects["pods"]["j-0"]["status"]["phase"] == "Failed"
+    assert play.world.events.count(("j-0", "NodeFailed")) == 1
 
 
 def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from nri_policy.cluster.groups import controller
-from nri_policy.cluster.groups.writes import Write, WriteStatus
+from nri_policy.cluster.groups.writes import Notice, Write, WriteStatus
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.service import sources
 from nri_policy.cluster.service.sources import GROUPS
@@ -151,3 +151,30 @@ def test_others_have_their_turn_while_a_new_leader_looks_at_all_groups(
     asyncio.run(watch())
     assert len(busy) > 20
     assert busy == sorted(busy, reverse=True)
+
+
+class Keeping:
+    """An API server that keeps what is created."""
+
+    def __init__(self) -> None:
+        self.made: list[Object] = []
+
+    async def create(self, _kind: Kind, item: Object, *, namespace: str) -> None:
+        assert item["metadata"]["namespace"] == namespace
+        self.made.append(item)
+
+
+@pytest.mark.parametrize(("pod", "uid"), [(True, "u-j-0"), (False, "u-job-j")])
+async def test_an_event_has_its_time_and_whom_it_is_about(pod: bool, uid: str) -> None:
+    """`kubectl get events` shows the time; `kubectl describe` finds it by the uid."""
+    play, _ = placing()
+    item = play.world.objects["groups"]["job-j"]
+    play.world.put("groups", item | {"metadata": item["metadata"] | {"uid": "u-job-j"}})
+    play.listen()
+    client = Keeping()
+    writer = Writer(cast("Client", client), play.controller, lambda: True, date=lambda: 86400.0)
+    await writer._write(Notice(("default", "j-0" if pod else "job-j"), "Placed", "", pod=pod))
+    [event] = client.made
+    assert event["involvedObject"]["uid"] == uid
+    assert event["firstTimestamp"] == event["lastTimestamp"] == "1970-01-02T00:00:00Z"
+    assert (event["type"], event["source"]) == ("Normal", {"component": "nri-policy-cluster"})
