@@ -52,10 +52,11 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 ) -> None:
     """Show where groups of pods would go, or why they would not.
 
-    Several are placed one after another; each sees those before it. Nodes that align pods to one
-    NUMA node get as many pods as their zones take; other hosts count as a whole, unless a group
-    names zones. "cluster fit" looks at the zones of every node for one pod. Nothing is changed in
-    any cluster. Exits with 1 if one of them does not fit.
+    Several are placed one after another, those of higher priority first; each sees those before it.
+    None leaves for another. Nodes that align pods to one NUMA node get as many pods as their zones
+    take; other hosts count as a whole, unless a group names zones. "cluster fit" looks at the zones
+    of every node for one pod. Nothing is changed in any cluster. Exits with 1 if one of them does
+    not fit.
     """
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")

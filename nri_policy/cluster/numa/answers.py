@@ -34,15 +34,16 @@ def try_groups(
 ) -> list[TriedGroup]:
     """Place *groups* one after another: *engine*, a fork, takes in each. Raises DocumentError.
 
-    *failures* are recent ones of their pods, by node.
+    Those of higher priority go first, as in the queue; nobody leaves for them. *failures* are
+    recent ones of their pods, by node.
     """
     tried = []
-    for group in groups:
+    for group in sorted(groups, key=lambda each: -each.priority):
         trial = without_reserved(engine, standing(engine, group))
         status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
         if status.state != "Placed":
-            notes += _left_out(engine, group, live=live)
+            notes += [*_left_out(engine, group, live=live), *_preempts(engine, group)]
         malformed = is_malformed(engine, group)
         tried.append(replace(take_in(engine, group, status), notes=notes, malformed=malformed))
     return tried
@@ -85,6 +86,16 @@ def notes_of_zones(
                     f" would refuse its pods even when empty, as they align pods to one NUMA node"
                     f" ({node}: {why})"
                 )
+
+
+def _preempts(engine: Engine, group: PlacementGroup) -> Iterator[str]:
+    """Yield that a group which does not fit might yet preempt others, if it might."""
+    others = engine.groups.values() if engine.settings.groups.preemption else ()
+    if any(each.priority < group.priority and each.status.assignments for each in others):
+        yield (
+            f"{group.namespace}/{group.name}: preemption is not tried here:"
+            ' "cluster explain" names the groups that would have to leave'
+        )
 
 
 def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:

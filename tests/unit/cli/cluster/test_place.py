@@ -285,3 +285,37 @@ def test_the_claims_beside_a_pod_are_no_groups(tmp_path: Path) -> None:
     for command in ("place", "explain", "fit"):
         code, text = run(command, "-f", file, "--synthetic", SPEC)
         assert (code, "can judge resource claims" in text) == (0, True), text
+
+
+def test_groups_of_higher_priority_are_placed_first_and_none_leaves_for_them(
+    tmp_path: Path,
+) -> None:
+    def asked(name: str, priority: int, status: Any = None) -> Any:
+        made = group(pod_set(4), name=name, priority=priority, status=status)
+        return {"kind": "PlacementGroup"} | made
+
+    places = {"podSet": "main", "levels": [HOSTNAME], "domains": [{"values": ["a"], "count": 4}]}
+    spec = {"topologies": [{"levels": [HOSTNAME]}], "groups": {"preemption": True}}
+    items = [
+        *({"kind": "Node"} | node(name) for name in "ab"),
+        {"kind": "ClusterPlacement", "apiVersion": "config.nri/v1alpha1", "spec": spec},
+        asked("there", 1, {"state": "Placed", "assignments": [places]}),
+    ]
+    where = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    files: list[str] = []
+    for name, priority in (("low", 0), ("high", 3), ("middle", 2)):
+        files += ["-f", write(tmp_path / name, asked(name, priority))]
+    code, text = run("place", *files, "--cluster", where, "-o", "json")
+    found = {each["name"]: each for each in json.loads(text)}
+    states = {name: each["status"]["state"] for name, each in found.items()}
+    assert code == 1
+    assert [*states.items()] == [
+        ("high", "Placed"),
+        ("middle", "Unplaceable"),
+        ("low", "Unplaceable"),
+    ]
+    note = (
+        'default/middle: preemption is not tried here: "cluster explain" names the groups that'
+        " would have to leave"
+    )
+    assert [each["notes"] for each in found.values()] == [[], [note], []]
