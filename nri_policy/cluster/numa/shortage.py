@@ -38,6 +38,8 @@ def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> s
     another. Where the report has room for all, the rest of it is promised.
     """
     zones, _ = select_zones(report.zones)
+    if not zones:
+        return "its report has no zones"
     left = {number: dict(zone.free) for number, zone in zones.items()}
     for step in request.steps[:1] if by_pod else request.steps[1:]:
         asked = {

@@ -49,3 +49,10 @@ SMALL, LARGE = {"cpu": 2, "memory": "1Gi"}, {"cpu": 5, "memory": "1Gi"}
 )
 def test_what_zones_lack(containers: list[Any], by_pod: bool, expected: str) -> None:
     assert lacks(*containers, by_pod=by_pod) == expected
+
+
+def test_a_report_without_zones_is_named() -> None:
+    report = read_zones({**zone_report("n", 3, memory="8Gi", cpus=8), "zones": []}, "")
+    pod = read_pod({"metadata": {"name": "p", "namespace": "d"}, "spec": {"containers": []}}, "")
+    request = numa_request(pod.spec, strict=False)
+    assert zone_shortage(report, request, by_pod=True) == "its report has no zones"
