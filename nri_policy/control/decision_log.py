@@ -23,7 +23,7 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Decision, Grant, Placement
+from nri_policy.engine.grant import AGAIN, Decision, Grant, Placement
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.proto import control_pb2
@@ -127,7 +127,8 @@ class DecisionLog:
         if decision.explanation is not None:
             self.refusals.pop(decision.explanation.container, None)
         for each, change in decision.changes.items():
-            self.causes[view.placed[each].container.full_name] = change.cause
+            if change.cause != AGAIN:
+                self.causes[view.placed[each].container.full_name] = change.cause
         if isinstance(event, Synchronized | Reconfigured):
             there = view.by_name()
             self.causes = {name: self.causes[name] for name in self.causes if name in there}

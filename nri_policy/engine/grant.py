@@ -71,6 +71,10 @@ class Held(Struct, frozen=True, kw_only=True):
         )
 
 
+# the cause of a Placement that is no other than the one before
+AGAIN = "the runtime was told again: it had not set it"
+
+
 class Placement(Struct, frozen=True, omit_defaults=True):
     """What the runtime is told of a container; None and an empty set mean: leave alone.
 

@@ -15,7 +15,7 @@ from nri_policy.engine.claims import hold_again, recall_claims
 from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
-from nri_policy.engine.grant import Decision
+from nri_policy.engine.grant import AGAIN, Decision
 from nri_policy.engine.lifecycle import heat
 from nri_policy.engine.listing import deduplicate, parse_cpus, recall, update_from_list
 from nri_policy.engine.pod_level import learn_together
@@ -58,6 +58,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     pods = living_pods(present, event.pods)
     drop_rooms(state, pods)
     candidates, warnings, deadlines, unread = [], [], {}, {}
+    told = state.sent.copy()
     state.common.clear()
     pools = {pool.name: pool.id for pool in state.layout.tree.pools}
     hold_again(state, recall_claims(state, event.held.values()))
@@ -88,7 +89,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     settle_all(state)
     cause = takeover_cause(left, came, first=earlier is not None)
     decision = place_and_announce(state, candidates, warnings, cause)
-    decision = with_limits(state, decision, cause)
+    decision = with_limits(state, _mark_told(decision, told), cause)
     for container_id, note in unread.items():
         add_notes(state, container_id, note)
     for container_id, deadline in state.cold.items():
@@ -98,6 +99,17 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
         if state.cold[container_id] is None and running:  # when it started is not known
             heat(state, container_id, event.now)
     return decision
+
+
+def _mark_told(decision: Decision, told: Mapping[str, tuple[CPUSet, CPUSet]]) -> Decision:
+    """Return *decision* with a cause of its own for what was *told* before, and is not set yet."""
+    changes = {
+        each: replace(change, cause=AGAIN)
+        if told.get(each) == (change.cpus, change.mems)
+        else change
+        for each, change in decision.changes.items()
+    }
+    return replace(decision, changes=changes)
 
 
 def _recall_all(

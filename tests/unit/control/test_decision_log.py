@@ -4,6 +4,7 @@ import pytest
 
 from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, DecisionLog, LaggingError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
+from nri_policy.engine.grant import AGAIN
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
@@ -79,6 +80,26 @@ def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:
     assert driver.decision_log.causes == {guest.full_name: f"{own.full_name} stopped"}
     driver.note(Synchronized(containers=()))
     assert not driver.decision_log.causes
+
+
+def test_what_the_runtime_is_told_again_keeps_its_cause() -> None:
+    driver = LoggedDriver("package:1 core:4")
+    guest, own = nodes.best_effort(), nodes.container(2000)
+    driver.note(created(guest))
+    before = driver.runtime.cpus[guest.id]
+    driver.note(created(own))
+    cause = f"{own.full_name} was placed"
+    runtime = driver.runtime
+    runtime.cpus[guest.id] = before  # it has not set what it was told
+    listed = [
+        nodes.running(
+            each, runtime.cpus[each.id], runtime.mems[each.id], runtime.quotas.get(each.id)
+        )
+        for each in (guest, own)
+    ]
+    driver.note(Synchronized(containers=tuple(listed)))
+    assert {each.cause for each in driver.decision.changes.values()} == {AGAIN}
+    assert driver.decision_log.causes == {guest.full_name: cause}
 
 
 async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
