@@ -181,9 +181,9 @@ PLACES = [path for path in places(WHOLE) if len(path) > 1]
 
 def test_the_undamaged_objects_are_placed() -> None:
     status = offline.place(WHOLE["cluster"], WHOLE["group"], WHOLE["settings"])
-    assert (
-        status["message"] == 'topology "default" allows to fit only 1 out of 2 slice(s),'
-        " none beside the leader, at most 4 on each host"
+    assert status["message"] == (
+        'topology "default" allows to fit only 1 out of 2 slice(s), none beside the leader,'
+        " at most 4 on each host"
     )
 
 

@@ -38,19 +38,19 @@ def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> s
     another. Where the report has room for all, the rest of it is promised.
     """
     zones, _ = select_zones(report.zones)
-    if not zones:
-        return "its report has no zones"
     left = {number: dict(zone.free) for number, zone in zones.items()}
     for step in request.steps[:1] if by_pod else request.steps[1:]:
+        listed = {name for zone in left.values() for name in zone}
+        amounts = {name: exact for name, exact in step.amounts if exact}
+        if unlisted := [name for name in amounts if name not in listed and not is_of_host(name)]:
+            return f"{unlisted[0]}: no zone has any"
         asked = {
             name: exact
-            for name, exact in step.amounts
-            if exact and (request.qos == GUARANTEED or not is_shared(name))
+            for name, exact in amounts.items()
+            if name in listed and (request.qos == GUARANTEED or not is_shared(name))
         }
-        listed = {name for zone in left.values() for name in zone}
-        if unlisted := [name for name in asked if name not in listed and not is_of_host(name)]:
-            return f"{unlisted[0]}: no zone has any"
-        asked = {name: exact for name, exact in asked.items() if name in listed}
+        if not asked:
+            continue
         number = next((each for each in left if not _find_short(left[each], asked)), None)
         if number is None:
             return _describe_lack(zones, left, asked)

@@ -51,8 +51,10 @@ def test_what_zones_lack(containers: list[Any], by_pod: bool, expected: str) -> 
     assert lacks(*containers, by_pod=by_pod) == expected
 
 
-def test_a_report_without_zones_is_named() -> None:
-    report = read_zones({**zone_report("n", 3, memory="8Gi", cpus=8), "zones": []}, "")
-    pod = read_pod({"metadata": {"name": "p", "namespace": "d"}, "spec": {"containers": []}}, "")
+def test_a_report_without_zones_has_nothing() -> None:
+    report = read_zones({"metadata": {"name": "n"}, "zones": []}, "")
+    burstable = {"name": "c", "resources": {"requests": {"cpu": 1, "x/gpu": 1}}}
+    pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [burstable]}}, "")
     request = numa_request(pod.spec, strict=False)
-    assert zone_shortage(report, request, by_pod=True) == "its report has no zones"
+    for by_pod in (False, True):
+        assert zone_shortage(report, request, by_pod=by_pod) == "cpu: no zone has any"
