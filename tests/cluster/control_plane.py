@@ -242,6 +242,8 @@ class ControlPlane:
     def kubeconfig(self, token: str) -> Path:
         """Return a kubeconfig for a token."""
         path = self.folder / f"{token[-32:]}.kubeconfig"
+        if path.exists():  # a program that starts may be reading it
+            return path
         cluster = {"server": self.server, "certificate-authority": str(self.folder / "ca.crt")}
         config = {
             "apiVersion": "v1",
