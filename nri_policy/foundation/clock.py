@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -32,13 +33,10 @@ class Clock(Struct, frozen=True, kw_only=True):
 
     async def set_within(self, seconds: float, event: asyncio.Event) -> bool:
         """Return whether *event* is set before *seconds* are over; infinite ones: once it is."""
-        if event.is_set() or seconds == math.inf:
-            return await event.wait()
-        waiting = asyncio.ensure_future(event.wait())
-        try:
-            return await self.done_within(seconds, waiting)
-        finally:
-            waiting.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if seconds == math.inf else seconds):
+                await event.wait()
+        return event.is_set()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Have *callback* called after *seconds*; return what takes that back."""
