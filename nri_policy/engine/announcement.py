@@ -58,7 +58,9 @@ def announce_since(state: State, free: CPUSet, cause: str) -> dict[str, Placemen
     These share free CPUs that changed, or have moved, if only to another pool or other memory.
     """
     moved = _announce_moved(state, cause) if state.moved else {}
-    return _announce_sharers(state, free ^ state.supply.free_cpus(), cause) | moved
+    changes = _announce_sharers(state, free ^ state.supply.free_cpus(), cause)
+    changes |= moved
+    return changes
 
 
 def _announce_moved(state: State, cause: str) -> dict[str, Placement]:
@@ -94,10 +96,11 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> dict[str, Pl
             placements |= _announce_members(state, members, cpus, cause)
             continue
         if known[0] != cpus:
-            known = cpus, known[1]
-            alike = Placement(cpus=cpus, mems=known[1], shares=None, cause=cause)
+            known, sent = (cpus, known[1]), state.sent
+            for each in members:
+                sent[each] = known
             # what they have in common is the same objects
-            state.sent |= dict.fromkeys(members, known)
+            alike = Placement(cpus=cpus, mems=known[1], shares=None, cause=cause)
             placements |= dict.fromkeys(members, alike)
         state.common[pool] = known
     return placements
