@@ -26,6 +26,14 @@ from tests.support.patience import HANGS
 
 MEMORY = "/dev/shm"
 END_TO_END = "tests/e2e/"
+# The longest of those that xdist, which begins with the modules of most tests, would begin last:
+# the others would be done by then, and wait for them.
+LONGEST = (
+    *("tests/e2e/test_upgrade.py", "tests/e2e/test_given_up.py", "tests/e2e/test_systemd.py"),
+    *("tests/e2e/test_owners_storm.py", "tests/e2e/test_storm.py", "tests/e2e/test_rooms.py"),
+    *("tests/property/test_engine.py", "tests/property/test_replay.py"),
+    "tests/property/test_updates.py",
+)
 
 # The same examples are tried in every run, new ones by `make fuzz`. How long an example takes
 # depends on the machine.
@@ -95,9 +103,10 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     def _assign_work_unit(self, node: WorkerController) -> None:
         """One process for each CPU begins with what computes, the others with what waits."""
         waits = self.nodes.index(node) >= _cpus()
-        own = (scope for scope in self.workqueue if scope.startswith(END_TO_END) == waits)
-        if scope := next(own, None):
-            self.workqueue.move_to_end(scope, last=False)
+        own = [scope for scope in self.workqueue if scope.startswith(END_TO_END) == waits]
+        if own:
+            first = next((scope for scope in own if scope.startswith(LONGEST)), own[0])
+            self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
 
 

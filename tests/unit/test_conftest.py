@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
-from tests.conftest import Scheduling
+from tests.conftest import END_TO_END, LONGEST, Scheduling
 
 ROOT = Path(__file__).parents[2]
 TEST = """
@@ -87,11 +87,9 @@ def test_the_tests_of_a_module_and_a_runtime_stay_together() -> None:
     assert len({scope(f"tests/property/test_engine.py::test_{name}") for name in "ab"}) == 2
 
 
-def test_processes_beyond_the_number_of_cpus_begin_with_end_to_end_tests() -> None:
-    cpus = len(os.sched_getaffinity(0))
-    processes = [Mock(shutting_down=False) for _ in range(cpus + 4)]
-    waiting = [f"tests/e2e/test_rooms.py::test_room[{number}]" for number in range(9)]
-    tests = [*waiting, *(f"tests/unit/test_{number}.py::test_it" for number in range(2 * cpus))]
+def scheduled(tests: list[str]) -> list[set[str]]:
+    """Return which tests the processes are given first: one for each CPU, and four more."""
+    processes = [Mock(shutting_down=False) for _ in range(len(os.sched_getaffinity(0)) + 4)]
     config = Mock()
     config.getvalue.return_value = ["popen"] * len(processes)
     scheduling = Scheduling(config)
@@ -99,9 +97,37 @@ def test_processes_beyond_the_number_of_cpus_begin_with_end_to_end_tests() -> No
         scheduling.add_node(process)
         scheduling.add_node_collection(process, tests)
     scheduling.schedule()
-    given = [
-        {number for call in each.send_runtest_some.call_args_list for number in call.args[0]}
-        for each in processes
+    return [
+        {tests[each] for call in process.send_runtest_some.call_args_list for each in call.args[0]}
+        for process in processes
     ]
-    assert all(min(numbers) >= len(waiting) for numbers in given[:cpus])
-    assert set.union(*given[cpus:]) == {*range(8)}
+
+
+def test_processes_beyond_the_number_of_cpus_begin_with_end_to_end_tests() -> None:
+    cpus = len(os.sched_getaffinity(0))
+    waiting = [f"tests/e2e/test_rooms.py::test_room[{number}]" for number in range(9)]
+    given = scheduled(
+        [*waiting, *(f"tests/unit/test_{number}.py::test_it" for number in range(2 * cpus))]
+    )
+    assert all(tests.isdisjoint(waiting) for tests in given[:cpus])
+    assert set.union(*given[cpus:]) == {*waiting[:8]}
+
+
+def test_the_longest_begin_first_of_their_kind() -> None:
+    cpus = len(os.sched_getaffinity(0))
+    others = [
+        f"tests/{kind}/test_{number}.py::test_{test}"
+        for kind in ("unit", "e2e")
+        for number in range(2 * cpus + 8)
+        for test in "ab"
+    ]
+    longest = [f"{module}::test_it" for module in LONGEST]
+    given = scheduled([*others, *longest])
+    waiting = [each for each in longest if each.startswith(END_TO_END)]
+    computing = [each for each in longest if each not in waiting]
+    assert set.union(*given[:cpus]) >= {*computing[: 2 * cpus]}
+    assert set.union(*given[cpus:]) >= {*waiting}
+
+
+def test_the_longest_are_there() -> None:
+    assert [each for each in LONGEST if not (ROOT / each).is_file()] == []
