@@ -79,7 +79,11 @@ def measure(view: NodeView) -> ZoneAmounts:
     pool_milli = tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools)
     numa_milli = (
         max(
-            min(pool_milli[home], 1000 * min(room, len(cpus & free)) + 999),
+            min(
+                pool_milli[home],
+                1000 * min(room, len(cpus & free)) + 999,
+                1000 * len(cpus & free),  # where its pool is wider than the node
+            ),
             1000 * len(cpus & isolated),
         )
         if cpus

@@ -66,7 +66,8 @@ class Twin:
             (pool for pool in self.pools if own & self._available() <= {*pool.cpus}),
             key=lambda pool: len(pool.cpus),
         )
-        shared = min(self._left(home), 1000 * self._cuttable(own) + 999)
+        free = own & self._free()
+        shared = min(self._left(home), 1000 * self._cuttable(own) + 999, 1000 * len(free))
         left = max(shared, 1000 * len(isolated)) if own & self._available() else 0
         assert found["cpu"] == (1000 * len(own), 1000 * len(usable), left), number
         memory = {node.id: node.memory for node in self.machine.nodes}.get(number, 0)

@@ -202,6 +202,18 @@ def test_a_fraction_that_a_zone_has_is_shown_and_misleads_no_whole_request() -> 
         driver.engine.handle(Created(container=three))
 
 
+def test_a_node_whose_cpus_make_no_pool_has_no_more_than_these() -> None:
+    """Fake NUMA makes nodes that cross packages."""
+    machine = nodes.machine("package:2 numa:1 core:3 pu:1")
+    crossing = (CPUSet.parse("0-1,3"), CPUSet.parse("2,4-5"))
+    crossed = memory_maps.with_nodes(machine, cpus=dict(enumerate(crossing)))
+    found = shown(crossed)
+    assert [amounts(found[f"node-{each}"])["cpu"] for each in (0, 1)] == [
+        (3000, 2000, 2000),
+        (3000, 3000, 3000),
+    ]
+
+
 def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
     machine = replace(nodes.machine(), isolated=CPUSet.parse("4-5,8-11"))
     found = shown(machine)
