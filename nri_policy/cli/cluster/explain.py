@@ -65,17 +65,21 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     """Show how much of a group fits where, and what limits it.
 
     Also shows what would make it fit; pictures show the hosts that it would get. The group is in a
-    file, or in the cluster: NAME, or NAMESPACE/NAME. Exits with 1 if it does not fit, or if nodes
-    that align pods would refuse some of its pods at the places that it has.
+    file, or in the cluster: NAME, or NAMESPACE/NAME. Of several in a file, NAME is one. Exits with
+    1 if it does not fit, or if nodes that align pods would refuse some of its pods at the places
+    that it has.
     """
     require_one(name, asked)
     if service is not None:
-        question = name if name is not None else require(documents_of(asked), asked)
-        explanation = service.ask("explain", question, Explanation)
-        if name is None:
-            own = group_of(asked, PriorityClasses())
+        question: object = name
+        if asked:
+            objects = require(documents_of(asked), asked)
+            with document_errors():
+                own = group_of(asked, name, PriorityClasses())
+            question = objects if name is None else {"name": name, "objects": objects}
             name = f"{own.namespace}/{own.name}"
-        _print(name, explanation, form)
+        explanation = service.ask("explain", question, Explanation)
+        _print(name or "", explanation, form)
     else:
         engine, snapshot = source.load()
         with document_errors():

@@ -20,7 +20,7 @@ from nri_policy.cli.cluster.service import Service, service_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.trial import find_group
+from nri_policy.cluster.engine.trial import find_group, only_group
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import Files, read_documents
@@ -370,30 +370,30 @@ def groups_of(paths: Iterable[Path], classes: PriorityClasses) -> list[Placement
 
 
 def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
-    """Raise UsageError unless one group is named: one of the cluster, or one in files."""
-    if (name is None) == (not asked):
+    """Raise UsageError unless a group is named: one of the cluster, or in files."""
+    if name is None and not asked:
         raise click.UsageError("name one group: NAME of one in the cluster, or -f FILE")
 
 
 def the_group(
     engine: Engine, name: str | None, asked: tuple[Path, ...], classes: PriorityClasses
 ) -> PlacementGroup:
-    """Return the group of that name that *engine* knows, or without one that in the files."""
-    if name is None:
-        return group_of(asked, classes)
+    """Return the group of that name: one in the files, if any, else one that *engine* knows.
+
+    Without a name, it is the only one in the files. Raises Failure and DocumentError.
+    """
+    if asked or name is None:
+        return group_of(asked, name, classes)
     try:
-        return find_group(engine, name)
+        return find_group(engine.groups, name)
     except DocumentError as error:
         raise DocumentError("", f"{error} (pods in a file: -f FILE)") from None
 
 
-def group_of(asked: tuple[Path, ...], classes: PriorityClasses) -> PlacementGroup:
-    """Return the only group in files; raises Failure."""
-    groups = groups_of(asked, classes)
-    if len(groups) != 1:
-        problem = f"{name_of(asked[0])}: {len(groups)} groups; one can be explained at a time"
-        raise Failure(problem, Exit.USAGE)
-    return groups[0]
+def group_of(asked: tuple[Path, ...], name: str | None, classes: PriorityClasses) -> PlacementGroup:
+    """Return the group of that name in files, or the only one; raises Failure and DocumentError."""
+    where = ", ".join(map(name_of, asked))
+    return only_group(groups_of(asked, classes), name, where)
 
 
 def require(found: list[_Kind], paths: Iterable[Path]) -> list[_Kind]:

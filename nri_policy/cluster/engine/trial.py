@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -11,6 +12,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 
@@ -48,17 +50,36 @@ def take_in(engine: Engine, group: PlacementGroup, status: GroupStatus) -> Tried
     )
 
 
-def find_group(engine: Engine, name: str) -> PlacementGroup:
-    """Return the group NAME or NAMESPACE/NAME; raises DocumentError."""
+def only_group(groups: Sequence[PlacementGroup], name: str | None, where: str) -> PlacementGroup:
+    """Return the only one of *groups*, or that of a name, see `find_group`; raises DocumentError.
+
+    They are in a file, *where*.
+    """
+    if name is not None:
+        named = {(each.namespace, each.name): each for each in groups}
+        return find_group(named, name, where)
+    if len(groups) != 1:
+        known = some(f"{each.namespace}/{each.name}" for each in groups)
+        raise DocumentError("", f"{len(groups)} groups in {where}: name one of {known}")
+    return groups[0]
+
+
+def find_group(
+    groups: Mapping[Key, PlacementGroup], name: str, where: str = "the cluster"
+) -> PlacementGroup:
+    """Return the one NAME or NAMESPACE/NAME of the *groups* that are there; raises DocumentError.
+
+    Without a namespace, it is in the one called default.
+    """
     namespace, _, own = name.rpartition("/")
-    group = engine.groups.get((namespace or "default", own))
+    group = groups.get((namespace or "default", own))
     if group is None:
-        known = [f"{space}/{each}" for space, each in engine.groups]
+        known = [f"{space}/{each}" for space, each in groups]
         same = [] if namespace else [each for each in known if each.endswith(f"/{own}")]
         names = known if namespace else [each.removeprefix("default/") for each in known]
         hint = f"; did you mean {min(same)!r}?" if same else did_you_mean(name, names)
         hint = hint or (f"; there are: {some(known)}" if known else ", which has none")
-        raise DocumentError("", f"there is no group {quoted(name)} in the cluster{hint}")
+        raise DocumentError("", f"there is no group {quoted(name)} in {where}{hint}")
     return group
 
 

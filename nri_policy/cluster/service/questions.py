@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.trial import find_group
+from nri_policy.cluster.engine.trial import find_group, only_group
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.answers import explain_group, try_groups
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
@@ -25,10 +24,20 @@ def answer_place(engine: AlignedEngine, body: bytes) -> bytes:
 
 
 def answer_explain(engine: AlignedEngine, body: bytes) -> bytes:
-    """Return the explanation of a group: one in a list of objects, or the name of a known one."""
+    """Return the explanation of a group: the only one in a list of objects, or one of a name.
+
+    That is a name of a known one, or of one in `objects` that are given with a `name`.
+    """
     given = read_json(body)
-    group = _find_known(engine, given) if isinstance(given, str) else _one(_groups(given))
     try:
+        if isinstance(given, str):
+            group = find_group(engine.groups, given)
+        else:
+            name = given.pop("name", None) if isinstance(given, dict) else None
+            if name is not None and not isinstance(name, str):
+                raise BadRequestError(f"name: {quoted(name)} is no name")
+            objects = given.get("objects") if isinstance(given, dict) else given
+            group = only_group(_groups(objects), name, "the objects")
         return msgspec.json.encode(explain_group(engine, group, live=True))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
@@ -39,18 +48,5 @@ def _groups(given: object) -> list[PlacementGroup]:
         raise BadRequestError(f"{quoted(given)} is not a list of objects")
     try:
         return read_groups(given)
-    except DocumentError as error:
-        raise BadRequestError(str(error)) from error
-
-
-def _one(groups: list[PlacementGroup]) -> PlacementGroup:
-    if len(groups) != 1:
-        raise BadRequestError(f"{len(groups)} groups; one can be explained at a time")
-    return groups[0]
-
-
-def _find_known(engine: Engine, name: str) -> PlacementGroup:
-    try:
-        return find_group(engine, name)
     except DocumentError as error:
         raise BadRequestError(str(error)) from error

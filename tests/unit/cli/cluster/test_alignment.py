@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.numa.answers import explain_group
+from nri_policy.cluster.numa.extender import BadRequestError
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import read_pod
@@ -172,6 +173,28 @@ def test_the_service_says_it_as_well() -> None:
         assert each["notes"] == [f"default/p: {HINT}"]
         [condition] = each["status"]["conditions"]
         assert condition["message"] == f"pod set main: on 1 of 1 host {FULL}"
+
+
+def test_the_service_explains_one_of_several_groups_by_name() -> None:
+    engine = engine_of(read_snapshot({"nodes": [labelled("n")]}), read_settings(None))
+    objects = [asked("p", 4), asked("q", 40)]
+
+    def states(question: object) -> str:
+        found = json.loads(answer_explain(engine, json.dumps(question).encode()))
+        return str(found["status"]["state"])
+
+    assert states({"name": "p", "objects": objects}) == "Placed"
+    assert states({"name": "q", "objects": objects}) == "Unplaceable"
+    assert states(objects[:1]) == "Placed"
+    wrong: list[tuple[object, str]] = [
+        (objects, "2 groups in the objects: name one of default/p, default/q"),
+        ({"name": "r", "objects": objects}, "there is no group 'r' in the objects"),
+        ({"name": 1, "objects": objects}, "name: 1 is no name"),
+        ({"name": "p"}, "null is not a list of objects"),
+    ]
+    for question, text in wrong:
+        with pytest.raises(BadRequestError, match=text):
+            states(question)
 
 
 @pytest.mark.parametrize(

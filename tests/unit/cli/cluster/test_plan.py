@@ -62,11 +62,18 @@ def test_it_says_when_there_is_none(tmp_path: Path) -> None:
     )
 
 
-def test_one_group_is_to_be_named() -> None:
-    for arguments in ((), ("render", "-f", str(CROWDED))):
-        code, text = run("plan", *arguments, "--cluster", str(CROWDED))
-        assert code == 2
-        assert "name one group" in text
+def test_one_group_is_to_be_named(tmp_path: Path) -> None:
+    code, text = run("plan", "--cluster", str(CROWDED))
+    assert (code, "name one group" in text) == (2, True)
+    two = write(tmp_path / "two.yaml", job("small", 1), job("large", 200))
+    for command in ("plan", "explain"):
+        where = (command, "--cluster", str(CROWDED), "-f", two)
+        code, text = run(*where)
+        names = f"2 groups in {two}: name one of default/large, default/small"
+        assert (code, names in text) == (2, True)
+        assert [run(*where, name)[0] for name in ("small", "default/large")] == [0, 1]
+        code, text = run(*where, "tiny")
+        assert (code, f"there is no group 'tiny' in {two}" in text) == (2, True)
 
 
 def test_a_live_cluster_is_asked_for_its_budgets(tmp_path: Path) -> None:

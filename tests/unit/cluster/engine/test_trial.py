@@ -12,7 +12,7 @@ from tests.unit.cluster.written import group, pod_set
 
 def test_a_group_is_found_with_its_namespace_or_in_the_default_one() -> None:
     made = engine(group(pod_set(4, RACK), name="train"))
-    assert find_group(made, "train") is find_group(made, "default/train")
+    assert find_group(made.groups, "train") is find_group(made.groups, "default/train")
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,5 @@ def test_a_name_is_compared_with_those_of_its_kind(name: str, hint: str) -> None
     elsewhere["metadata"]["namespace"] = "team"
     made = engine(group(pod_set(4, RACK), name="train"), elsewhere)
     with pytest.raises(DocumentError) as raised:
-        find_group(made, name)
+        find_group(made.groups, name)
     assert str(raised.value) == f"there is no group {name!r} in the cluster{hint}"
