@@ -129,6 +129,14 @@ def format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def format_age(seconds: float) -> str:
+    """Return a length of time in one unit, rounded down, as kubectl shows ages: `90s`, `6d`."""
+    for limit, unit, letter in ((120, 1, "s"), (7200, 60, "m"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{int(seconds) // unit}{letter}"
+    return f"{int(seconds) // 86_400}d"
+
+
 def _parse(value: object, scale: int, wanted: str) -> int:
     """Return ceil(*value* · *scale*)."""
     if isinstance(value, int) and abs(value) > MAX_AMOUNT:

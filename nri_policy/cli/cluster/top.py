@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Iterator
 
 import click
-from rich.table import Table
+from rich.text import Text
 
 from nri_policy.cli.cluster.source import ClusterSource, cluster_options
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.watching import repeat, watch_option
+from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.report.group_rows import GroupRow, group_rows
+from nri_policy.foundation.units import format_age, format_time
 
 
 @click.command
@@ -28,26 +33,25 @@ def top(source: ClusterSource, watch: bool, form: str) -> None:
         snapshot, _ = source.read(nodes=False)
         rows = group_rows(snapshot.groups, snapshot.pods)
         if form == "table":
-            print_drawing(_draw(rows))
+            print_drawing(*drawn(rows, time.time()))
         else:
             print_document(rows, form)
 
     repeat(show, watch=watch)
 
 
-def _draw(rows: list[GroupRow]) -> Table:
+def drawn(rows: list[GroupRow], now: float) -> Iterator[Columns | Text]:
+    """Yield a table of groups, their messages below it; *now* is in seconds since the epoch."""
+    heads = ("group", "state", "pods", "running", "hosts", "priority", "age")
+    spare = ("age", "priority", "hosts")
+    table = Columns(*heads, right=heads[2:], whole=("group", "state"), dispensable=spare)
+    for row in rows:
+        age = format_age(seconds_between(row.created, format_time(now))) if row.created else ""
+        numbers = (row.pods, row.running, row.hosts, row.priority)
+        cells = (f"{row.namespace}/{row.name}", row.state, *map(str, numbers), age)
+        table.add_row(*map(Text, cells))
+    yield table
     states = Counter(row.state for row in rows)
     title = ", ".join(f"{number} {state}" for state, number in states.items())
-    table = Table(box=None, pad_edge=False, caption=title or "no groups", caption_justify="left")
-    numbers = ("pods", "running", "hosts", "priority")
-    for name in ("group", "state", *numbers, "created", "message"):
-        table.add_column(name, justify="right" if name in numbers else "left")
-    for row in rows:
-        table.add_row(
-            f"{row.namespace}/{row.name}",
-            row.state,
-            *(str(each) for each in (row.pods, row.running, row.hosts, row.priority)),
-            row.created,
-            row.message,
-        )
-    return table
+    yield Text(title or "no groups", "italic")
+    yield from (Text(f"{row.namespace}/{row.name}: {row.message}") for row in rows if row.message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from datetime import UTC, datetime
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
+from rich.console import Console
 
 from nri_policy.cli import main
+from nri_policy.cli.cluster.top import drawn
+from nri_policy.cluster.report.group_rows import GroupRow
 from nri_policy.cluster.service.sources import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster.numa.test_extender import replica
@@ -493,6 +498,35 @@ def test_groups_are_listed_those_in_need_first(tmp_path: Path) -> None:
     code, text = run("top", "--cluster", path)
     assert code == 0
     assert "1 Degraded, 2 Waiting, 1 Running" in text
+
+
+def test_groups_are_readable_in_a_narrow_terminal() -> None:
+    """Names, states and ages are whole, and each message has a line of its own."""
+    message = 'topology "default" allows to fit only 3 out of 7 pod(s)'
+    row = GroupRow(
+        namespace="default",
+        name="job-training",
+        state="Unplaceable",
+        pods=7,
+        running=0,
+        hosts=0,
+        priority=5,
+        created="",
+        message=message,
+    )
+    aged = replace(row, created="2026-11-20T00:00:00Z")
+    rows = [aged, replace(row, name="job-b", message="", state="Running")]
+    console = Console(width=80, highlight=False)
+    with console.capture() as shown:
+        for each in drawn(rows, datetime(2026, 11, 27, tzinfo=UTC).timestamp()):
+            console.print(each)
+    assert [line.split() for line in shown.get().splitlines()] == [
+        ["group", "state", "pods", "running", "hosts", "priority", "age"],
+        ["default/job-training", "Unplaceable", "7", "0", "0", "5", "7d"],
+        ["default/job-b", "Running", "7", "0", "0", "5"],
+        ["1", "Unplaceable,", "1", "Running"],
+        ["default/job-training:", *message.split()],
+    ]
 
 
 def test_the_running_service_is_asked(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from nri_policy.foundation.units import (
     BILLIONTHS,
     MAX_AMOUNT,
+    format_age,
     format_bytes,
     format_cpu,
     parse_bytes,
@@ -194,3 +195,11 @@ def test_an_exact_quantity_is_in_billionths(text: str | float, billionths: int) 
 def test_what_is_no_quantity_has_no_exact_amount(text: str | float) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse_exact(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (119.9, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d")],
+)
+def test_ages_are_in_one_unit(seconds: float, text: str) -> None:
+    assert format_age(seconds) == text
