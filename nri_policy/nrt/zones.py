@@ -17,10 +17,11 @@ What the numbers mean:
 A container never gets isolated and ordinary CPUs together, so a NUMA zone's available CPUs are the
 more numerous of the two. The fraction beyond the whole ones, if any, is what the pool has left for
 sharing: a request for a fraction is shared, or has a shared part. It is less than a CPU, so that no
-request for whole CPUs is misled by it. Available memory is what fits without moving anyone else's.
-CPUs of a node without memory count where the engine counts them: with the nearest node that has
-memory. Hugepages are not booked by the engine: all that exist are shown as available. Devices are
-those that the kubelet tells of; the engine does not book them either.
+request for whole CPUs is misled by it. Where only whole cores are given (`fullCores: require`),
+CPUs whose core is not idle are not available. Available memory is what fits without moving anyone
+else's. CPUs of a node without memory count where the engine counts them: with the nearest node that
+has memory. Hugepages are not booked by the engine: all that exist are shown as available. Devices
+are those that the kubelet tells of; the engine does not book them either.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from nri_policy.node import NodeView
 from nri_policy.pools.supply import cuttable
 from nri_policy.pools.tree import Pool, PoolTree, numa_cpus
 from nri_policy.report import Cost, NamedValue, Zone, ZoneResource
-from nri_policy.settings import Level
+from nri_policy.settings import FullCores, Level
 from nri_policy.workload.request import Sort
 
 Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left
@@ -77,19 +78,24 @@ def measure(view: NodeView) -> ZoneAmounts:
     own = [each & capacity.available for each in zone_cpus(layout.machine)]
     homes = [layout.tree.around(each).id for each in own]
     pool_milli = tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools)
-    numa_milli = (
+    # where a node has no pool of its own, the pool's room may be more than the node has
+    left, left_isolated = [len(cpus & free) for cpus in own], [len(cpus & isolated) for cpus in own]
+    room, room_isolated = list(cuttable(supply, homes)), left_isolated
+    if layout.settings.full_cores is FullCores.REQUIRE:
+        fill, top = layout.picker.domains.in_whole_cores, layout.tree.top.id
+        by_pool = fill(free, supply.slack(top, 0, False, False))
+        isolated_by_pool = fill(isolated, None)
+        room = [min(by_pool[each.id] for each in layout.tree.path(pools[home])) for home in homes]
+        room_isolated = [isolated_by_pool[home] for home in homes]
+    numa_milli = [
         max(
-            min(
-                pool_milli[home],
-                1000 * min(room, len(cpus & free)) + 999,
-                1000 * len(cpus & free),  # where its pool is wider than the node
-            ),
-            1000 * len(cpus & isolated),
+            min(pool_milli[home], 1000 * min(room[i], left[i]) + 999, 1000 * left[i]),
+            1000 * min(room_isolated[i], left_isolated[i]),
         )
-        if cpus
+        if own[i]
         else 0
-        for room, home, cpus in zip(cuttable(supply, homes), homes, own, strict=True)
-    )
+        for i, home in enumerate(homes)
+    ]
     nodes = [CPUSet.union(pool.memory.values()) for pool in pools]
     memory = {each: booked.free(each) for each in {*nodes}}
     return ZoneAmounts(

@@ -12,6 +12,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.node import NodeView
 from nri_policy.pools.tree import Pool, numa_cpus
+from nri_policy.settings import FullCores
 from nri_policy.workload.request import Sort
 
 KINDS = ("capacity", "allocatable", "available")
@@ -132,18 +133,25 @@ class Twin:
         return max(self._shared(pool), 1000 if sharers else 0)
 
     def _cuttable(self, cpus: set[int]) -> int:
-        """Return how many of *cpus* may be cut, by taking them one by one while §2 allows it."""
+        """Return how many of *cpus* may be cut, by taking them one by one while §2 allows it.
+
+        Or core by core, where all of a core are taken or none.
+        """
         slack = {
             pool.id: 1000 * len(self._free() & set(pool.cpus)) - self._need(pool)
             for pool in self.pools
         }
-        left = 0
-        for cpu in sorted(cpus & self._free()):
-            holding = [pool.id for pool in self.pools if cpu in pool.cpus]
-            if all(slack[each] >= 1000 for each in holding):
-                left += 1
+        left, free = 0, cpus & self._free()
+        takes = [{cpu} for cpu in sorted(free)]
+        if self.layout.settings.full_cores is FullCores.REQUIRE:
+            cores = [{*core.cpus & self.machine.online} for core in self.machine.cores]
+            takes = [core for core in cores if core <= free]
+        for take in takes:
+            holding = [pool.id for pool in self.pools if take & {*pool.cpus}]
+            if all(slack[each] >= 1000 * len(take) for each in holding):
+                left += len(take)
                 for each in holding:
-                    slack[each] -= 1000
+                    slack[each] -= 1000 * len(take)
         return left
 
     def _memory(self, nodes: set[int]) -> int:

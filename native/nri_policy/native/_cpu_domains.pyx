@@ -242,6 +242,22 @@ cdef class Domains:
             PyMem_Free(left)
             PyMem_Free(most)
 
+    def in_whole_cores(self, CPUSet candidates not None, Slack slack):
+        """Return by pool how many of the *candidates* a pick of whole idle cores could take there at most.
+
+        *slack* is that of the top; None: there is no other limit.
+        """
+        cdef int d
+        cdef uint64_t *left = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
+        if left == NULL:
+            raise MemoryError
+        try:
+            memcpy(left, candidates.words, min(candidates.used, self.width) * sizeof(uint64_t))
+            self.fill(left, slack, self.keep_whole_cores(left))
+            return {self.pool[d]: self.cap[d] for d in range(self.count) if self.pool[d] >= 0}
+        finally:
+            PyMem_Free(left)
+
     def touched(self, CPUSet cpus not None):
         """Return how many packages, NUMA nodes and L3 domains *cpus* touch; CPUs in no domain count for none."""
         cdef int d, w, level

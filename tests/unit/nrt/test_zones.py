@@ -221,6 +221,15 @@ def test_isolated_cpus_are_never_added_to_ordinary_ones() -> None:
     assert amounts(found["node-2"])["cpu"] == (4000, 4000, 4000)
 
 
+def test_threads_of_cores_that_are_not_idle_are_not_available_where_cores_are_given_whole() -> None:
+    machine = nodes.machine("package:1 numa:2 core:4 pu:2")
+    siblings = machine.cores[0].cpus
+    reserved = {"cpu": f"cpuset:{min(siblings)}"}
+    for full_cores, left in (("off", 7000), ("require", 6999)):
+        driver = EngineDriver(machine, reservedResources=reserved, fullCores=full_cores)
+        assert amounts(published(driver.engine)[0])["cpu"] == (8000, 7000, left)
+
+
 def test_a_container_without_a_request_takes_nothing_away() -> None:
     driver = EngineDriver()
     idle = amounts(published(driver.engine)[1])
@@ -230,13 +239,18 @@ def test_a_container_without_a_request_takes_nothing_away() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(seed: int) -> None:
+@pytest.mark.parametrize("full_cores", ["off", "require"])
+def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(
+    full_cores: str, seed: int
+) -> None:
     """The engine itself places what is said to be left.
 
     A CPU more is refused, or taken from what small sharers keep in their pools (placement.md §2).
     """
     chance = random.Random(seed)
-    driver = EngineDriver("package:2 numa:2 l3:2 core:2 pu:2", alignment="numa")
+    driver = EngineDriver(
+        "package:2 numa:2 l3:2 core:2 pu:2", alignment="numa", fullCores=full_cores
+    )
     left = 0
     for _ in range(30):
         container = (
