@@ -52,11 +52,16 @@ def problem_of(error: Exception) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing."""
+    """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing.
+
+    Names that differ only in what is before the last slash are closest.
+    """
     if len(word) > _WORD_LENGTH:
         return ""
     by_lower = {name.lower(): name for name in known}
-    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    own = word.lower().rpartition("/")[2]
+    close = sorted(each for each in by_lower if each.rpartition("/")[2] == own)
+    close = close or get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 

@@ -369,9 +369,13 @@ class Engine(ClusterState):
         below = [ZONE_LEVEL + kind for kind in topology.below_host]
         unknown = [each for each in named if each not in topology.levels and each not in below]
         if unknown:
-            raise Unplaceable(unknown_level(min(unknown), topology, self.nodes.values()))
+            raise Unplaceable(self._unknown_level(min(unknown), topology))
         depth = max((below.index(each) + 1 for each in named if each in below), default=0)
         return self.tree(topology.name, depth)
+
+    def _unknown_level(self, level: str, topology: Topology) -> str:
+        others = [each.name for each in self.settings.topologies if level in each.every_level]
+        return unknown_level(level, topology, self.nodes.values(), others)
 
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
         """Return the paths of those nodes that still exist, whether they take part or not."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.tree import Tree
@@ -102,8 +102,13 @@ def left_out_text(reason: str, nodes: Collection[str]) -> str:
     return f"{counted(len(nodes), 'node')} left out: {reason} ({some(nodes)})"
 
 
-def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
-    """Return that there is no such level, which there are, and how many nodes carry each."""
+def unknown_level(
+    level: str, topology: Topology, nodes: Collection[ClusterNode], others: Sequence[str] = ()
+) -> str:
+    """Return that there is no such level, which there are, and how many nodes carry each.
+
+    It names the *others*, topologies that have it.
+    """
     labels = Counter(label for node in nodes for label in node.labels)
     known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
     if topology.below_host:
@@ -112,16 +117,21 @@ def unknown_level(level: str, topology: Topology, nodes: Collection[ClusterNode]
     return (
         f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
         f" {counted(labels[level], 'node')} carry the label {level}"
-        f"{_offer(level, topology, nodes) if labels[level] else ''}"
+        f"{_offer(level, topology, nodes, others) if labels[level] or others else ''}"
     )
 
 
-def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
-    """Return the settings with which the label *level* would be a level.
+def _offer(
+    level: str, topology: Topology, nodes: Collection[ClusterNode], others: Sequence[str]
+) -> str:
+    """Return how to choose one of *others*, or settings with which the label would be a level.
 
     It comes before the first level that has more domains, as the coarser one of the two. Levels
     whose label no node carries are left out: no node would take part.
     """
+    if others:
+        chosen = f"the annotation placement.nri/topology: {others[0]} chooses it"
+        return f'; topology "{others[0]}" has it: {chosen}'
     values = {
         each: len({node.labels[each] for node in nodes if each in node.labels})
         for each in (level, *topology.levels)

@@ -122,11 +122,8 @@ def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
     nodes = engine.nodes.values()
     for name, amount in pod_set.template.spec.effective().items():
         if amount and not any(name in node.allocatable for node in nodes):
-            own = name.rpartition("/")[2]
             known = {each for node in nodes for each in node.allocatable}
-            same = [each for each in sorted(known) if each.rpartition("/")[2] == own]
-            hint = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, known)
-            yield f"asks for {quoted(name)}, a resource that no node has{hint}"
+            yield f"asks for {quoted(name)}, a resource that no node has{did_you_mean(name, known)}"
 
 
 def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]:

@@ -174,6 +174,15 @@ def test_a_hostname_counts_once() -> None:
         assert status["message"] == 'topology "default" allows to fit only 4 out of 5 pod(s)'
 
 
+def test_the_refusal_of_an_unknown_level_names_the_topology_that_has_it() -> None:
+    levels = [{"nodeLabel": "example.com/rack"}, {"nodeLabel": HOSTNAME}]
+    racks = {"metadata": {"name": "racks"}, "spec": {"levels": levels}}
+    cluster = {"nodes": [node("n1", RACK="a"), node("n2", RACK="b")], "topologies": [racks]}
+    message = offline.place(cluster, group(pod_set(5, required())))["message"]
+    chosen = "the annotation placement.nri/topology: racks chooses it"
+    assert message.endswith(f'topology "racks" has it: {chosen}')
+
+
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
