@@ -38,16 +38,16 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", params=RUNTIMES[:1])
 def runtime(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runtime]:
-    """The one of RUNTIMES that a test is parametrized with, or else containerd."""
+    """Containerd, or the one of RUNTIMES that a test is parametrized with."""
     archive = tmp_path_factory.mktemp("image") / "busybox.tar"
     image.write(Path("/usr/bin/busybox"), archive)
     runc, systemd = Path(__file__).with_name("runc.sh"), Path("/run/systemd/private").exists()
     runtime: Runtime
-    if getattr(request, "param", RUNTIMES[0]) == "containerd":
+    if request.param == "containerd":
         programs = packages.programs_in(Path("/opt", SUITE), runc)
         runtime = Containerd(programs, emulated=True, systemd=systemd)
     else:
