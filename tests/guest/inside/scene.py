@@ -83,19 +83,20 @@ class Scene:
         """
         # not too often: it is the machine's one emulated CPU that has to come to agree
         # by both at once: systemd may still set what it was asked for before a newer write
-        found = eventually(self._unsettled, lambda found: not found, every=0.5)
+        found, here = eventually(self._observe, lambda seen: not seen[0], every=0.5)
         assert not found, found
-        return self.effective()
+        return here
 
-    def _unsettled(self) -> list[str]:
-        """Return what is not as the policy says, and else what an audit finds."""
-        if differences := [*self._differences()]:
-            return differences
-        audit = self.audit()
-        return [str(each) for each in (*audit.unseen, *audit.threads_hidden, *audit.drifts)]
-
-    def _differences(self) -> Iterator[str]:
+    def _observe(self) -> tuple[list[str], dict[str, Effective]]:
+        """Return what is not as the policy says, else what an audit finds, and what each has."""
         decided, here = self.holdings(), self.effective()
+        if differences := [*self._differences(decided, here)]:
+            return differences, here
+        audit = self.audit()
+        found = [str(each) for each in (*audit.unseen, *audit.threads_hidden, *audit.drifts)]
+        return found, here
+
+    def _differences(self, decided: Containers, here: Mapping[str, Effective]) -> Iterator[str]:
         for container in self.containers():
             name = full_name(container)
             yield from _differences(container, decided[name], here[name])
