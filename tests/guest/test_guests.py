@@ -24,6 +24,11 @@ from tools.environment import SetupError
 
 SECONDS = 2400  # for one guest; on an idle machine it needs a tenth of that
 LIKE_OTHERS = {"devices", "large"}  # in all that is tried on every machine
+# Hardware does not matter to a restart of the runtime: the daemon synchronizes as after a start of
+# its own, which every machine tries. Who makes the cgroups does: systemd on one of these.
+RESTARTED = {"plain", "systemd"}
+RESTART = "test_every_machine.py::test_nobody_moves_when_containerd_restarts"
+INSIDE = "tests/guest/inside"
 RESULTS, CAPTURE = "results.xml", "capture.tar.xz"  # what a guest gives back
 RUN = """\
 mkdir /tmp/out
@@ -31,7 +36,7 @@ printf '#!/bin/sh\\nexec python3 -m nri_policy.cli "$@"\\n' > /usr/bin/nri-polic
 chmod 755 /usr/bin/nri-policy
 python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
     --import-mode=importlib --color=no -rA --durations=8 --junitxml=/tmp/out/{RESULTS} \\
-    {modules}
+    {tests}
 for port in /sys/class/virtio-ports/*; do
     if [ "$(cat $port/name)" = results ]; then tar -c -C /tmp/out . > /dev/${{port##*/}}; fi
 done
@@ -42,8 +47,9 @@ def script(name: str) -> str:
     """Return what runs in the machine."""
     every = () if name in LIKE_OTHERS else ("every_machine",)
     more = ("classes", "scheduling") if name == "devices" else ()
-    modules = (f"tests/guest/inside/test_{each}.py" for each in ("capture", *every, name, *more))
-    return RUN.format(modules=" ".join(modules), RESULTS=RESULTS)
+    modules = (f"{INSIDE}/test_{each}.py" for each in ("capture", *every, name, *more))
+    without = () if name in RESTARTED else (f"--deselect={INSIDE}/{RESTART}",)
+    return RUN.format(tests=" ".join((*modules, *without)), RESULTS=RESULTS)
 
 
 def installed(folder: Path) -> Path:
