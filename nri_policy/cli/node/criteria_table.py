@@ -99,7 +99,9 @@ def how(explanation: ExplanationReport) -> str:
     if explanation.outcome is DecisionKind.REFUSED:
         return explanation.summary
     sort = None if explanation.request is None else explanation.request.sort
-    pool = "the reserved CPUs" if sort is Sort.RESERVED else explanation.pool
+    # one for which the reserved CPUs had too little left is placed as others are
+    placed = explanation.outcome in {DecisionKind.PLACED, DecisionKind.MADE_ROOM}
+    pool = "the reserved CPUs" if sort is Sort.RESERVED and not placed else explanation.pool
     answer = explanation.answer
     unset = explanation.unset or (answer and not answer.cpus and sort is not Sort.PRESERVE)
     return f"{_HOW[explanation.outcome].format(pool=pool)}{' (decided, not set)' if unset else ''}"

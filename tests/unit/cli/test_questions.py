@@ -161,6 +161,15 @@ def test_why_is_it_on_reserved_cpus(tmp_path: Path) -> None:
     assert "on the reserved CPUs: no other is left" in last or " 0 " in last
 
 
+def test_why_a_pod_of_the_system_is_not_on_the_reserved_cpus(tmp_path: Path) -> None:
+    manifest = pod("sys")
+    manifest["metadata"]["namespace"] = "kube-system"
+    manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m"}}
+    said = answer(tmp_path, "kube-system/sys", manifest, machine="package:2 core:4 pu:1")
+    assert "placed on socket #" in said
+    assert "asks for 1500m of the reserved CPUs, which have 1 left" in said
+
+
 ISOLATED = "package:2 core:4 pu:1 isolated=2-3"
 
 
