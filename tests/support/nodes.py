@@ -99,7 +99,7 @@ def container(
     if limit is None and qos is QoS.GUARANTEED:
         limit = request
     pod = pod or Pod(
-        id=f"pod-{number}",
+        id=f"pod-{number:08}",  # ids are compared as text, and the numbers go on through all tests
         uid=f"uid-{number}",
         name=f"pod{number}",
         namespace=namespace,
@@ -108,7 +108,7 @@ def container(
         annotations=annotations or {},
     )
     return Container(
-        id=f"ctr-{number}",
+        id=f"ctr-{number:08}",
         pod=pod,
         name=name,
         state=ContainerState.CREATED,
