@@ -60,8 +60,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return ""
     by_lower = {name.lower(): name for name in known}
     own = word.lower().rpartition("/")[2]
-    close = sorted(each for each in by_lower if each.rpartition("/")[2] == own)
-    close = close or get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    alike = [each for each in by_lower if each.rpartition("/")[2] == own]
+    close = get_close_matches(word.lower(), alike or by_lower, n=1, cutoff=0.0 if alike else 0.7)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
 

@@ -33,6 +33,7 @@ def test_a_near_miss_is_named_whatever_its_case() -> None:
     assert did_you_mean("pincpus", ["pinMemory", "pinCPU"]) == "; did you mean 'pinCPU'?"
     assert did_you_mean("block", ["a.com/rack", "b.com/Block"]) == "; did you mean 'b.com/Block'?"
     assert did_you_mean("a.com/gpu", ["a.com/cpu", "b.com/gpu"]) == "; did you mean 'b.com/gpu'?"
+    assert did_you_mean("owm/main", ["guest/main", "own/main"]) == "; did you mean 'own/main'?"
     assert did_you_mean("zebra", ["pinCPU"]) == ""
     assert did_you_mean("x" * 101, ["x" * 100]) == ""
 
