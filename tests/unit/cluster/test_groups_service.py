@@ -11,7 +11,9 @@ from http.client import BAD_REQUEST, FORBIDDEN, NOT_FOUND
 from pathlib import Path
 
 import yaml
+from click.testing import CliRunner
 
+from nri_policy.cli import main
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.service.lease import LASTS, LeaseName
 from nri_policy.cluster.service.sources import OF_GROUPS
@@ -176,6 +178,20 @@ def test_it_has_the_rights_that_it_uses_and_no_others(tmp_path: Path) -> None:
                 assert group_of(api)["status"]["state"] == "Unplaceable"
             used = {needed(*each) for each in api.requests}
             assert used == rights()
+
+    asyncio.run(play())
+
+
+def test_a_command_with_its_account_may_read_the_cluster(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with job_of_three(tmp_path) as api:
+            command = ["cluster", "tree", "--kubeconfig", str(api.kubeconfig)]
+            result = await asyncio.to_thread(CliRunner().invoke, main, command)
+            assert result.exit_code == 0, result.output
+            # the former may be forbidden, and the latter comes with Kueue (kustomize/cluster-kueue)
+            more = {"scheduling.k8s.io/priorityclasses", "kueue.x-k8s.io/workloads"}
+            asked = {needed(*each) for each in api.requests}
+            assert asked - {("list", each) for each in more} <= rights()
 
     asyncio.run(play())
 
