@@ -138,7 +138,11 @@ async def test_a_real_kubectl_brings_the_answer(tmp_path: Path) -> None:
             ]
 
         daemon = {
-            "metadata": {"name": "nri-policy-x7k2p", "namespace": "kube-system"},
+            "metadata": {
+                "name": "nri-policy-x7k2p",
+                "namespace": "kube-system",
+                "labels": {"app.kubernetes.io/name": "nri-policy"},
+            },
             "spec": {"nodeName": "node-a", "containers": [{"name": "nri-policy"}]},
         }
         pods = {
