@@ -25,7 +25,7 @@ from msgspec.structs import FieldInfo, fields
 
 from nri_policy.cluster.objects import settings as cluster
 from nri_policy.foundation.units import parse_duration
-from nri_policy.settings import Section, Settings, rdt, values
+from nri_policy.settings import LEVEL_NAMES, Level, Section, Settings, rdt, values
 from nri_policy.settings.document import of_sections
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,7 +133,7 @@ def _of_field(field: FieldInfo) -> Schema | None:
     if get_origin(kind) is UnionType:
         kind = get_args(kind)[0]
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        names = [each.value for each in kind]
+        names = [*LEVEL_NAMES] if kind is Level else [each.value for each in kind]
         return {"enum": [*names, False] if "off" in names else names}
     if get_origin(kind) is Literal:
         return {"enum": [*get_args(kind)]}

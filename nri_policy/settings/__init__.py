@@ -39,6 +39,7 @@ from nri_policy.settings.schema import (
 )
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import (
+    LEVEL_NAMES,
     Alignment,
     Audit,
     CPUAmount,
@@ -64,6 +65,7 @@ from nri_policy.settings.values import (
 __all__ = [
     "API_VERSION",
     "KIND",
+    "LEVEL_NAMES",
     "REALTIME",
     "Agent",
     "Alignment",

@@ -205,14 +205,14 @@ class Settings(Section, frozen=True, kw_only=True):
     default_cpu_priority: Annotated[Priority, values.choice(Priority)] = field(
         name="defaultCPUPriority", default=Priority.NONE
     )
-    unlimited_burstable: Annotated[Level, values.choice(Level)] = field(
+    unlimited_burstable: Annotated[Level, values.level] = field(
         name="unlimitedBurstable", default=Level.PACKAGE
     )
     memory_kinds: Annotated[Mapping[int, MemoryKind], values.memory_kinds] = field(
         name="memoryKinds", default_factory=dict
     )
     shrink_memory: Flag = field(name="shrinkMemory", default=False)
-    alignment: Annotated[Alignment, values.choice(Alignment)] = Alignment.NONE
+    alignment: Annotated[Alignment, values.alignment] = Alignment.NONE
     packing: Annotated[Packing, values.choice(Packing)] = Packing.SPREAD
     full_cores: Annotated[FullCores, values.choice(FullCores)] = field(
         name="fullCores", default=FullCores.OFF

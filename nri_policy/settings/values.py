@@ -36,6 +36,10 @@ class Level(StrEnum):
     L3CACHE = "l3cache"
 
 
+# a pool of a package is called a socket
+LEVEL_NAMES = {**{str(level): level for level in Level}, "socket": Level.PACKAGE}
+
+
 class Priority(StrEnum):
     """Which class of CPUs an exclusive grant prefers; NONE ignores classes."""
 
@@ -223,6 +227,26 @@ def choice(options: Iterable[_Option]) -> Callable[[object], _Option]:
         raise ValueError(f"{quoted(value)} is not one of {', '.join(by_name)}{hint}")
 
     return read
+
+
+_level, _alignment = choice(Level), choice(Alignment)
+
+
+def level(value: object) -> Level:
+    """Read a level, by any of its names."""
+    if isinstance(value, str) and value in LEVEL_NAMES:
+        return LEVEL_NAMES[value]
+    return _level(value)
+
+
+def alignment(value: object) -> Alignment:
+    """Read an alignment; the kubelet's word for it gets a hint."""
+    try:
+        return _alignment(value)
+    except ValueError as error:
+        if value == "single-numa-node":
+            raise ValueError(f"{error}; did you mean '{Alignment.NUMA}'?") from None
+        raise
 
 
 def choices(options: Iterable[_Option]) -> Callable[[object], tuple[_Option, ...]]:

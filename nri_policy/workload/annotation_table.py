@@ -190,7 +190,7 @@ ANNOTATIONS = (
         name="unlimited-burstable",
         steers="unlimited_burstable",
         read=read_level,
-        value="`system`, `package`, `die`, `numa`, `l3cache`",
+        value="`system`, `package` (or `socket`), `die`, `numa`, `l3cache`",
         help="the part of the machine that a Burstable container without a CPU limit can use",
     ),
     Annotation(

@@ -15,7 +15,7 @@ from msgspec import Struct
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.units import parse_duration
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority, class_name
+from nri_policy.settings import LEVEL_NAMES, ExclusiveQuota, FullCores, Level, Priority, class_name
 from nri_policy.workload.annotations import AnnotationError, Found, Scope, yaml_map
 
 
@@ -68,7 +68,6 @@ _BOOLEANS = {  # Go's strconv.ParseBool
 _PRIORITIES = {str(priority): priority for priority in Priority} | {"default": None}
 _FULL_CORES = {str(each): each for each in FullCores}
 _QUOTAS = {str(each): each for each in ExclusiveQuota}
-_LEVELS = {str(level): level for level in Level}
 _MEMORY = {**{str(kind): {kind} for kind in REQUESTABLE}, "mixed": {*REQUESTABLE}}
 _HINTS: dict[str, set[HintKind]] = {
     "mounts": {HintKind.MOUNTS, HintKind.KUBELET_VOLUMES},
@@ -114,7 +113,7 @@ def read_of_pod(found: Found) -> bool:
 
 def read_level(found: Found) -> Level:
     """Return a level of the tree; AnnotationError."""
-    return _option(found, _LEVELS, f"one of {', '.join(_LEVELS)}")
+    return _option(found, LEVEL_NAMES, f"one of {', '.join(Level)}")
 
 
 def read_memory_kinds(found: Found) -> frozenset[MemoryKind]:

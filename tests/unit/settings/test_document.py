@@ -315,6 +315,11 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("audit", "none", "'none' is not one of off, report, repair"),
         ("audit", "repare", f"'repare' is not one of {AUDITS}; did you mean 'repair'?"),
         ("alignment", False, "false is not one of none, numa"),
+        (
+            "alignment",
+            "single-numa-node",
+            "'single-numa-node' is not one of none, numa; did you mean 'numa'?",
+        ),
         ("readiness.taint", "yes", "'yes' is not true or false"),
         ("packing", "loose", "'loose' is not one of spread, tight"),
         ("fullCores", True, "true is not one of off, prefer, require"),
@@ -357,6 +362,11 @@ def test_an_error_names_the_path_the_value_and_what_is_allowed(
 def test_a_key_that_is_no_plain_name_is_quoted(key: object, shown: str) -> None:
     spec: dict[Any, Any] = {**RESERVED, key: 1}
     assert problems_of(spec) == [f"{shown}: unknown field"]
+
+
+def test_a_level_of_packages_may_be_called_a_socket() -> None:
+    spec = {**RESERVED, "unlimitedBurstable": "socket"}
+    assert from_spec(spec, "here").unlimited_burstable is Level.PACKAGE
 
 
 def test_nothing_can_be_written_for_a_dead_daemon_that_writes_nothing() -> None:

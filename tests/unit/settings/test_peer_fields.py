@@ -112,7 +112,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "schedulingClasses[].priority": (99, 100),
     "schedulingClasses[].runtime": (1_000_000, -1),
     "sharedPoolCPUClass": ("turbo", "torbo"),
-    "unlimitedBurstable": ("die", "socket"),
+    "unlimitedBurstable": ("die", "core"),
 }
 # what a field has beside it
 BESIDE: dict[str, dict[str, Any]] = {

@@ -83,6 +83,7 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
         ("full-cores", "require", "full_cores", FullCores.REQUIRE),
         ("exclusive-quota", "keep", "exclusive_quota", ExclusiveQuota.KEEP),
         ("unlimited-burstable", "l3cache", "unlimited_burstable", Level.L3CACHE),
+        ("unlimited-burstable", "socket", "unlimited_burstable", Level.PACKAGE),
         ("memory-type", "dram", "memory_kinds", {DRAM}),
         ("memory-type", "DRAM,Pmem", "memory_kinds", {DRAM, PMEM}),
         ("memory-type", "hbm, dram", "memory_kinds", {HBM, DRAM}),
