@@ -135,7 +135,9 @@ class Comparison:
         if offered.burst is not None:
             self._columns.append((Column.MEMORY_BURST, offered.burst))
         request = self._request
-        if request.qos is QoS.BURSTABLE and request.memory and request.memory_limit is None:
+        unlimited = request.memory_limit is None and request.cpu_limit is None
+        if request.qos is QoS.BURSTABLE and request.memory and unlimited:
+            # with a CPU limit, that decides how wide the pool is (criterion 7)
             levels = self._state.layout.burst_levels[request.steering.burst_level]
             self._columns.append((Column.MEMORY_BURST, levels))
         if offered.undisturbed is not None:

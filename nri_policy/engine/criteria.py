@@ -67,7 +67,7 @@ CRITERIA = (
     Criterion(
         name="memory_burst",
         heading="memory to grow",
-        doc="whether memory can grow to the limit here; Burstable without a limit: levels between"
+        doc="whether memory can grow to the limit here; Burstable without limits: levels between"
         " the pool and the preferred level, fewer are better",
         reason="its memory can grow there up to its limit",
         lack="less memory to grow into, or farther away",
