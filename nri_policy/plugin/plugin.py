@@ -219,6 +219,8 @@ class PolicyPlugin:
 
         It waits until it and those whose CPUs it got are in their places, as far as that is quick.
         """
+        if await self._is_gone(pod, container, has_cgroup=True):
+            return
         self._pods.note_start(pod, container)
         self._update_queue.note_creation(container.id)
         self._take_in(pod, container)
@@ -235,6 +237,8 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it created the container."""
+        if await self._is_gone(pod, container):  # containerd has made no cgroup yet
+            return
         self._take_in(pod, container)
         self._confirmations.enter(container.id, Phase.CREATED)
         await self._enforcement.settle(container.id, starts=False)
@@ -245,6 +249,8 @@ class PolicyPlugin:
         """Make up for what the runtime has lost while it started the container."""
         if container.id in self._parts.ended_early:
             self._parts.ended_early.remove(container.id)
+            return
+        if await self._is_gone(pod, container, has_cgroup=True):
             return
         if self._take_in(pod, container):
             self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
@@ -314,6 +320,26 @@ class PolicyPlugin:
         if container.id in self._node.view.placed:
             self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
+
+    async def _is_gone(
+        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container, *, has_cgroup: bool = False
+    ) -> bool:
+        """Whether an event is about a container that has ended before it came.
+
+        That is a container in no book whose message says so, or, if such a container *has_cgroup*,
+        one that shows no process where its pod's sandbox shows one. One with a first process, such
+        as a virtual machine, may have it elsewhere.
+        """
+        if container.id in self._node.view.placed:
+            return False
+        gone = container.state == nri_pb2.CONTAINER_STOPPED
+        if not gone and has_cgroup and not container.pid:
+            paths = {pod.id: pod.linux.cgroups_path, container.id: container.linux.cgroups_path}
+            living = await self._enforcement.living(paths)
+            gone = pod.id in living and container.id not in living
+        if gone:
+            log.info("event-of-ended", extra={"container": container.id})
+        return gone
 
     def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
         """Place a container whose creation was missed; return whether it was.

@@ -13,18 +13,22 @@ from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import kind
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
+from nri_policy.plugin import enforcement
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
-from nri_policy.plugin.sources import Sources
+from nri_policy.plugin.sources import HostCgroups, Sources
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2 as pb
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import shares_of
 from tests.support import nodes
 from tests.unit.nri.peer import FakeTime
@@ -35,14 +39,13 @@ BUDGET = 2.0  # seconds
 class Stage:
     """A policy, asked over one service."""
 
-    def __init__(self, folder: Path, **spec: Any) -> None:
+    def __init__(self, folder: Path, *, cgroups: HostCgroups | None = None, **spec: Any) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings(**spec))
         self.node = Node(self.engine)
         self.update_queue = UpdateQueue(self.node)
         self.synchronized = 0
-        parts = Parts(
-            self.node, Exposure(folder), self.update_queue, sources=Sources(now=lambda: 0.0)
-        )
+        sources = Sources(now=lambda: 0.0, cgroups=cgroups)
+        parts = Parts(self.node, Exposure(folder), self.update_queue, sources=sources)
         self.plugin = PolicyPlugin(parts, synchronized=self._synchronized)
         self.time = FakeTime()
         self.service = Service(self.plugin, self.node.turn, self.time.clock)
@@ -96,6 +99,12 @@ class Stage:
 def _response(method: str, payload: bytes) -> Message:
     declared = pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name[method]
     return GetMessageClass(declared.output_type).FromString(payload)
+
+
+def _about(method: str, pod: pb.PodSandbox, container: pb.Container) -> Message:
+    """Return a request of *method*'s."""
+    declared = pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name[method]
+    return GetMessageClass(declared.input_type)(pod=pod, container=container)
 
 
 def _texts(folder: str) -> list[str]:
@@ -166,6 +175,51 @@ async def test_a_removal_is_an_event_only_where_the_stop_was_missed(tmp_path: Pa
         await stage.answer("RemovePodSandbox", pb.RemovePodSandboxRequest(pod=pod))
         assert events == (["stopped", "pod-stopped"] if missed else [])
         assert not stage.node.view.placed
+
+
+@pytest.mark.parametrize("method", ["StartContainer", "PostCreateContainer", "PostStartContainer"])
+@pytest.mark.parametrize("known", [True, False], ids=["removed", "never heard of"])
+async def test_an_event_about_a_container_that_is_gone_does_not_book_it(
+    method: str, known: bool, tmp_path: Path
+) -> None:
+    stage, (pod, container) = Stage(tmp_path), made("gone", 2000)
+    if known:
+        await stage.create((pod, container))
+        for each in ("StopContainer", "RemoveContainer"):
+            await stage.answer(each, _about(each, pod, container))
+    container.state = pb.CONTAINER_STOPPED
+    await stage.answer(method, _about(method, pod, container))
+    await stage.answer("PostUpdateContainer", _about("PostUpdateContainer", pod, container))
+    assert not stage.node.view.placed
+    assert not stage.node.view.pods, "nor its pod"
+    assert not stage.update_queue.confirmations.any_on_the_way
+    assert stage.engine.state.supply.free_cpus() == stage.engine.layout.capacity.sharable
+
+
+@pytest.mark.parametrize("method", ["StartContainer", "PostStartContainer"])
+@pytest.mark.parametrize(
+    "seen",
+    [
+        (["pod"], 0, False),
+        (["pod", "container"], 0, True),
+        ([], 0, True),
+        (["pod"], 4711, True),
+    ],
+    ids=["no process", "a process", "cgroups out of sight", "a process elsewhere"],
+)
+async def test_a_container_in_no_book_that_starts_shows_a_process_where_its_pod_does(
+    method: str, seen: tuple[list[str], int, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    living, pid, booked = seen
+    monkeypatch.setattr(enforcement, "MAX_SURVEY", 20.0)
+    runtime = EmbeddedRuntime(tmp_path / "nri.sock", online_cpus=EMPTY, memory_nodes=EMPTY)
+    cgroups = SimulatedCgroups(runtime)
+    monkeypatch.setattr(cgroups, "processes", lambda path: [1] if path in living else [])
+    stage, (pod, container) = Stage(tmp_path, cgroups=cgroups), made("missed", 2000)
+    pod.linux.cgroups_path, container.linux.cgroups_path = "pod", "container"
+    container.pid = pid
+    await stage.answer(method, _about(method, pod, container))
+    assert ("missed" in stage.node.view.placed) is booked
 
 
 async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nobodys_own(
@@ -259,10 +313,7 @@ async def test_what_comes_after_a_late_request_is_decided_after_it(tmp_path: Pat
     pod, container = made("a", 1000)
     async with stage.node.turn:
         for method in ("CreateContainer", "StartContainer", "StopContainer", "RemoveContainer"):
-            request = GetMessageClass(
-                pb.DESCRIPTOR.services_by_name["Plugin"].methods_by_name[method].input_type
-            )(pod=pod, container=container)
-            answer = await stage.late(method, request)
+            answer = await stage.late(method, _about(method, pod, container))
             assert method == "CreateContainer" or not answer.ByteSize()
     await stage.settle()
     assert not stage.engine.state.placed
