@@ -269,7 +269,7 @@ class Control:
                 placed_before=before,
                 refused_resize=None
                 if refusal is None
-                else explanation_report(refusal.explanation, None),
+                else self._past.refused_resize(name, explanation_report(refusal.explanation, None)),
             )
         past = self._past.explained(name)
         if (refusal is not None and refusal.pod_exists) or past is None:

@@ -88,8 +88,11 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     answer: AnswerReport | None = None  # what it has now, of those on the node only
     devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
     classes: tuple[ClassItemReport, ...] | None = None  # what they give it
-    # of a container that is gone
+    # of a container that is gone, or a refused resize
     decided_at: str | None = None
+    count: int = 1  # how often it was refused, and
+    last: str | None = None  # when last, of more than once
+    # of a container that is gone
     ended_at: str | UnsetType | None = UNSET  # None where that is not known
     unset: bool = False  # its CPUs were decided and not set: pinCPU was false
     changes: tuple[ChangeReport, ...] | None = None  # by others, the latest first

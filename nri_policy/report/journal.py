@@ -17,7 +17,7 @@ class JournalChange(Struct, frozen=True, kw_only=True):
     container: str | None = None  # namespace/pod/name; None: no record that is left names it
 
 
-class JournalRecord(Struct, frozen=True, kw_only=True):
+class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An event and what was decided."""
 
     seq: int
@@ -34,6 +34,8 @@ class JournalRecord(Struct, frozen=True, kw_only=True):
     mems: CPUSet | None
     changes: tuple[JournalChange, ...]
     warnings: tuple[str, ...]
+    count: int = 1  # how often: a resize that comes to the same again has no other record
+    last: str | None = None  # when last, of more than once
 
 
 class JournalPage(Struct, frozen=True, kw_only=True):

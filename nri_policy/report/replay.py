@@ -48,6 +48,7 @@ class ReplayReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reproduced: bool
     differences: tuple[DifferenceReport, ...]
     recorded: Score
+    repeats: int = 0  # resizes that are counted in the record of one like them
     replayed: Score | None = None
     changes: dict[str, TwoFates] | None = None  # by namespace/pod/name
 

@@ -72,6 +72,13 @@ class _Placement(Placement, frozen=True, kw_only=True, omit_defaults=True):
         return Placement(**{each: getattr(self, each) for each in Placement.__struct_fields__})
 
 
+class Repeats(Struct, frozen=True, kw_only=True):
+    """How often the same was decided again, where that is not recorded one by one."""
+
+    count: int
+    last: float  # seconds since the epoch
+
+
 class _Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container_id: str | None
     grant: Grant | None
@@ -82,6 +89,7 @@ class _Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     explanation: _Explanation | None
     classes: Classes | None = None
     moved: tuple[Moved, ...] = ()
+    repeats: Repeats | None = None
 
 
 def _plain(value: object) -> object:
@@ -178,6 +186,13 @@ def encode_decision(
     return _encoder.encode(form)
 
 
+def repeat_decision(text: str | bytes, now: float) -> bytes:
+    """Return the form of a decision that was made once more; raises ValueError."""
+    form: _Decision = _decode(_Decision, text)
+    count = form.repeats.count if form.repeats else 0
+    return _encoder.encode(replace(form, repeats=Repeats(count=count + 1, last=now)))
+
+
 def decode_grant(text: str | bytes) -> StoredGrant:
     """Return the grant in *text*; raises ValueError."""
     grant: StoredGrant = _decode(StoredGrant, text)
@@ -216,10 +231,10 @@ def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
 
 def decode_decision(
     text: str | bytes, scores: bytes | None, layout: Layout
-) -> tuple[Decision, str | None]:
-    """Return the decision in *text*, made on *layout*, and why it was refused, None if it was not.
+) -> tuple[Decision, str | None, Repeats | None]:
+    """Return the decision in *text*, made on *layout*, why it was refused, and how often again.
 
-    Raises ValueError.
+    None if it was not. Raises ValueError.
     """
     form: _Decision = _decode(_Decision, text)
     tree, explanation = layout.tree, None
@@ -251,7 +266,7 @@ def decode_decision(
         explanation=explanation,
         warnings=form.warnings,
     )
-    return decision, form.refusal
+    return decision, form.refusal, form.repeats
 
 
 def _group(changes: Changes) -> tuple[_Placement, ...]:

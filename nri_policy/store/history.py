@@ -65,6 +65,18 @@ class History:
         """Return the latest decision about a container."""
         return self._ask(lambda journal: _find_explanation(journal, full_name), None)
 
+    def refused_resize(self, full_name: str, report: ExplanationReport) -> ExplanationReport:
+        """Return the *report* of a container's latest refused resize with its times."""
+
+        def question(journal: Journal) -> ExplanationReport:
+            record = journal.latest(full_name)
+            if record is None or record.refusal is None:
+                return report
+            at = format_time(record.time)
+            return replace(report, decided_at=at, count=record.count, last=_last(record))
+
+        return self._ask(question, report)
+
     def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
         """Return the decision that gave this very container its place.
 
@@ -107,6 +119,8 @@ def _find_explanation(journal: Journal, full_name: str) -> ExplanationReport | N
         unset=_is_unset(record),
         classes=class_items(record.decision.classes, {}),
         decided_at=format_time(record.time),
+        count=record.count,
+        last=_last(record),
         ended_at=ended,
         changes=changes,
     )
@@ -271,7 +285,14 @@ def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
             _change(each, names.get(each), change) for each, change in decision.changes.items()
         ),
         warnings=decision.warnings,
+        count=record.count,
+        last=_last(record),
     )
+
+
+def _last(record: Record) -> str | None:
+    """Return when a record's event came last, None where it came once."""
+    return format_time(record.repeats.last) if record.repeats else None
 
 
 def _change(container_id: str, full_name: str | None, change: Placement) -> JournalChange:

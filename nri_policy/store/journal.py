@@ -21,7 +21,13 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.store.database import Link, open_for_reading, translate_errors, verify
 from nri_policy.store.errors import DamagedStoreError
-from nri_policy.store.forms import decode_decision, decode_event, decode_machine, decode_settings
+from nri_policy.store.forms import (
+    Repeats,
+    decode_decision,
+    decode_event,
+    decode_machine,
+    decode_settings,
+)
 
 _QUERY = "SELECT seq, sum, time, link, layout, kind, event, decision, scores FROM journal WHERE "
 _Row = tuple[int, int, float, int, int, bytes, bytes, bytes, bytes | None]
@@ -37,6 +43,12 @@ class Record(Struct, frozen=True, kw_only=True):
     event: Event
     decision: Decision  # of a refused event, its explanation at most
     refusal: str | None
+    repeats: Repeats | None = None  # of a resize that changed nothing
+
+    @property
+    def count(self) -> int:
+        """How often the event came, and came to this."""
+        return 1 + (self.repeats.count if self.repeats else 0)
 
 
 class Journal:
@@ -109,7 +121,7 @@ class Journal:
         try:
             verify(found, time, link, layout_id, kind, event, decision, scores)
             layout = self._layout(layout_id)
-            decided, refusal = decode_decision(decision, scores, layout)
+            decided, refusal, repeats = decode_decision(decision, scores, layout)
             return Record(
                 seq=seq,
                 time=time,
@@ -118,6 +130,7 @@ class Journal:
                 event=decode_event(kind.decode(), event, str(self._path)),
                 decision=decided,
                 refusal=refusal,
+                repeats=repeats,
             )
         except (AttributeError, TypeError, ValueError, CapacityError) as error:
             text = f"record {seq} of the journal cannot be read: {error}"

@@ -10,21 +10,32 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, Event, StoredGrant, Synchronized, kind
+from nri_policy.engine.event import (
+    Created,
+    Event,
+    PodStopped,
+    Resized,
+    ResizeEnded,
+    StoredGrant,
+    Synchronized,
+    kind,
+)
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.settings import JournalSync
-from nri_policy.store.database import Link, StoreContents, checksum, transaction
+from nri_policy.store.database import Link, StoreContents, checksum, transaction, verify
 from nri_policy.store.forms import (
     encode,
     encode_decision,
     encode_event,
     encode_held,
     encode_settings,
+    repeat_decision,
 )
 
 BASE_EVERY = 1000  # records: as many cannot be replayed once the journal's start was dropped
@@ -41,6 +52,18 @@ _RECORD = (
     " (sum, time, size, link, layout, name, kind, event, decision, scores, held, held_sum)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?, CAST(? AS TEXT), ?)"
 )
+_DECISION = (
+    "SELECT sum, time, link, layout, kind, event, decision, scores FROM journal WHERE seq = ?"
+)
+_REPEAT = "UPDATE journal SET sum = ?, decision = CAST(? AS TEXT) WHERE seq = ?"
+
+
+class _Resize(Struct, frozen=True, kw_only=True):
+    """A recorded resize that changed nothing."""
+
+    seq: int
+    event: bytes  # its form
+    refusal: str | None
 
 
 class Writer:
@@ -56,6 +79,9 @@ class Writer:
         self._layout_id = 0
         self._base_in = 0  # records until the next base
         self._link = Link.GAP  # of the next record
+        # the latest resize of each container or pod if it changed nothing; by id, of this layout
+        self._resizes: dict[str, _Resize] = {}
+        self._changed = 0  # the latest record that may have changed the engine's state
 
     def write(self, event: Event, outcome: Outcome, view: NodeView, now: float) -> int:
         """Write what came of *event* and return about how many bytes that were.
@@ -111,6 +137,7 @@ class Writer:
             "SELECT id, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
         ).fetchone()
         self._layout = layout
+        self._resizes.clear()
         if latest is not None and latest[1:] == row:
             self._layout_id = latest[0]
             return 0
@@ -122,7 +149,11 @@ class Writer:
         self, event: Event, outcome: Outcome, view: NodeView, now: float, introduced: int = 0
     ) -> int:
         """Add a record of *event*, with a layout of *introduced* bytes if it is the first there."""
-        held = self._held(view)
+        held, form = self._held(view), encode_event(event)
+        if isinstance(event, Resized) and not held:
+            size = self._repeat(event, form, outcome, now)
+            if size:
+                return size
         explanation = (
             outcome.explanation if isinstance(outcome, Decision | PlacementError) else None
         )
@@ -135,17 +166,74 @@ class Writer:
             decision = encode_decision(outcome, None, explanation)
         else:
             decision = encode_decision(Decision(), str(outcome), explanation)
-        return self._add(
+        seq, size = self._add(
             now,
             name=name,
             kind=kind(event),
-            event=encode_event(event),
+            event=form,
             decision=decision,
             scores=scores,
             held=encode_held(held) if held else None,
             introduced=introduced,
             link=self._link,
         )
+        self._note_resize(event, form, outcome, seq, held)
+        return size
+
+    def _repeat(self, event: Resized, form: bytes, outcome: Outcome, now: float) -> int:
+        """Count a resize that comes to the same as its latest one did, as the kubelet asks again.
+
+        Return about how many bytes that were, 0 for one that needs a record. A refusal changes
+        nothing. A pod's resize changes something where anything has happened since.
+        """
+        before = self._resizes.get(event.container_id)
+        refusal = None if isinstance(outcome, Decision) else str(outcome)
+        if before is None or (before.event, before.refusal) != (form, refusal):
+            return 0
+        if refusal is None and before.seq < self._changed:
+            return 0
+        row = self._connection.execute(_DECISION, (before.seq,)).fetchone()
+        if row is None:  # the oldest are dropped
+            return 0
+        found, *cells, decision, scores = row
+        verify(found, *cells, decision, scores)
+        decision = repeat_decision(decision, now)
+        total = checksum(*cells, decision, scores)
+        done = self._connection.execute(_REPEAT, (total, decision, before.seq))
+        return done.rowcount * (_ROW + len(decision) + len(scores or b""))
+
+    def _note_resize(
+        self,
+        event: Event,
+        form: bytes,
+        outcome: Outcome,
+        seq: int,
+        held: Mapping[str, StoredGrant | None],
+    ) -> None:
+        """Keep record *seq* if it is of a resize that changed nothing; forget what it changed."""
+        for each in held:
+            self._resizes.pop(each, None)
+        refusal: str | None = str(outcome)
+        changed = False
+        if isinstance(outcome, Decision):
+            refusal = None
+            changed = bool(held or outcome.changes) or outcome.placement is not None
+        match event:
+            case Resized(container_id=each) if not changed:
+                self._resizes[each] = _Resize(seq=seq, event=form, refusal=refusal)
+                return
+            case (
+                Resized(container_id=each)
+                | ResizeEnded(container_id=each)
+                | PodStopped(pod_id=each)
+            ):
+                self._resizes.pop(each, None)
+            case Synchronized():
+                self._resizes.clear()
+            case _:
+                pass
+        if refusal is None:
+            self._changed = seq
 
     def _write_base(self, view: NodeView, now: float) -> int:
         """Add a record of everything there is, unless it is too much."""
@@ -167,7 +255,8 @@ class Writer:
         if len(event) > MAX_BASE:
             return 0
         decision = encode_decision(Decision(), None, None)
-        return self._add(now, kind=kind(picture), event=event, decision=decision, link=Link.BASE)
+        _, size = self._add(now, kind=kind(picture), event=event, decision=decision, link=Link.BASE)
+        return size
 
     def _add(  # noqa: PLR0913 - the columns
         self,
@@ -181,12 +270,12 @@ class Writer:
         scores: bytes | None = None,
         held: bytes | None = None,
         introduced: int = 0,
-    ) -> int:
+    ) -> tuple[int, int]:
+        """Add a record; return its number and its size."""
         texts = sum(map(len, (event, decision, scores or b"", held or b"")))
         size = _ROW + texts + introduced
         layout, place = self._layout_id, int(link)
         total = checksum(now, place, layout, kind.encode(), event, decision, scores)
         held_sum = None if held is None else checksum(held)
         row = total, now, size, place, layout, name, kind, event, decision, scores, held, held_sum
-        self._connection.execute(_RECORD, row)
-        return size
+        return self._connection.execute(_RECORD, row).lastrowid or 0, size

@@ -139,7 +139,7 @@ def test_an_event_is_read_as_it_was(event: Event) -> None:
 def test_a_decision_is_read_as_it_was(decision: Decision, refusal: str | None) -> None:
     text = forms.encode_decision(decision, refusal, decision.explanation)
     again = forms.decode_decision(text, None, LAYOUT)
-    assert again == (decision, refusal)
+    assert again == (decision, refusal, None)
     assert [*again[0].changes] == [*decision.changes], "in the same order"
 
 

@@ -188,7 +188,12 @@ def _past(explanation: ExplanationReport) -> str:
     """Say that and when it was."""
     decided, ended = explanation.decided_at, explanation.ended_at
     if explanation.outcome is DecisionKind.REFUSED:
-        return f"From the journal: it was refused at {decided}."
+        if explanation.last is None:
+            return f"From the journal: it was refused at {decided}."
+        return (
+            f"From the journal: it was refused {explanation.count} times, from {decided} to"
+            f" {explanation.last}."
+        )
     return f"From the journal: it was decided at {decided}, and the container " + (
         f"stopped at {ended}." if ended else "is gone."
     )

@@ -101,7 +101,9 @@ def command(
         for record in documents(records):
             step()
             names |= {each for each in _names(record) if each}
-            if (since or "") <= record.time and (until is None or record.time <= until):
+            if (since or "") <= (record.last or record.time) and (
+                until is None or record.time <= until
+            ):
                 timely.append(record)
     prefix = "" if name is None else _prefix(name, names)
     found = [each for each in timely if _concerns(each, prefix)]
@@ -154,7 +156,12 @@ def _draw(records: Sequence[JournalRecord], prefix: str) -> Iterator[RenderableT
 
 def _what(record: JournalRecord, prefix: str) -> Iterator[str]:
     """Yield what happened, and a line for each whom it changed, first those asked about."""
-    yield record.summary or _WORDS.get(record.event, record.event)
+    what = record.summary or _WORDS.get(record.event, record.event)
+    if record.last is None:
+        yield what
+    else:
+        last = local_time(datetime.fromisoformat(record.last).timestamp())
+        yield f"{what} ({record.count} times, last at {last})"
     changes = sorted(record.changes, key=lambda each: not (each.container or "").startswith(prefix))
     for each in changes[:_MOST_CHANGES]:
         yield f"{short(each.container or each.container_id)} → {format_cpus(each.cpus) or '-'}"

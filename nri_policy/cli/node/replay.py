@@ -44,6 +44,7 @@ class _Course:
     recorded: Recorded = field(default_factory=Recorded)
     alternative: Alternative | None = None
     records: int = 0
+    repeats: int = 0  # resizes that have no record of their own
     since: float = 0.0  # of the first and the last record, seconds since the epoch
     until: float = 0.0
     differences: list[Difference] = field(default_factory=list)
@@ -95,7 +96,8 @@ def _run(journal: Journal, course: _Course) -> None:
             if not course.records:
                 course.since = record.time
             course.records += 1
-            course.until = record.time
+            course.until = max(record.time, record.repeats.last if record.repeats else 0)
+            course.repeats += record.count - 1
             found = course.recorded.step(record)
             course.differences.extend(found)
             if course.alternative is not None:
@@ -124,6 +126,7 @@ def _report(file: Path, course: _Course) -> ReplayReport:
             for each in course.differences[:_MOST_DIFFERENCES]
         ),
         recorded=recorded.score(),
+        repeats=course.repeats,
     )
     if course.alternative is None:
         return report
@@ -146,6 +149,11 @@ def _changes(recorded: Statistics, replayed: Statistics) -> dict[str, TwoFates]:
 def _draw(report: ReplayReport) -> Iterator[RenderableType]:
     """Yield the report for people."""
     yield Text(f"{report.records} records, {report.since} to {report.until}", style="bold")
+    if report.repeats:
+        yield Text(
+            f"{report.repeats} more resizes came to the same as one before: they are counted in its"
+            " record, and replayed once"
+        )
     if report.skipped:
         yield Text(
             f"{report.skipped} of them left out: they are not connected to those before, because"

@@ -116,14 +116,16 @@ def test_why_was_it_refused(tmp_path: Path) -> None:
 def test_why_was_my_resize_refused(tmp_path: Path) -> None:
     async def resize(node: Served) -> None:
         change = ResourceChange(requests=Amounts(cpu=99_000), limits=Amounts(cpu=99_000))
-        with pytest.raises(CRIError, match="99 exclusive CPUs"):
-            await node.runtime.resize(node.runtime.pod("own"), "main", change)
+        for _ in range(3):
+            with pytest.raises(CRIError, match="99 exclusive CPUs"):
+                await node.runtime.resize(node.runtime.pod("own"), "main", change)
 
     said = answer(tmp_path, "own", pod("own", "2"), then=resize)
     assert "own/main: placed on NUMA node #1 CPUs 4-5, exclusive" in said
     assert "A later resize was refused The kubelet asks again every second" in said
     assert "Until then the pod's allocatedResources have the refused size" in said
     assert "have it, too. own/main: refused: no pool has room for 99" in said
+    assert "it was refused 3 times, from 20" in said
 
 
 def test_why_did_my_memory_widen(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_an_outcome_that_has_another_name_now_is_read() -> None:
     earlier = form.replace(b"kept its place", b"kept what it ran on")
     assert earlier != form
     for text in (form, earlier):
-        decision, _ = decode_decision(text, None, layout)
+        decision, *_ = decode_decision(text, None, layout)
         assert decision.explanation == kept
     with pytest.raises(ValueError, match="unknown"):
         decode_decision(form.replace(b"kept its place", b"unknown"), None, layout)
@@ -220,7 +220,7 @@ def test_changes_that_were_stored_one_by_one_are_read() -> None:
     assert together.pop("others") == ["b"]
     twice = {**together, "cpus": "5", "quota": 7}  # one could be told of twice in one decision
     rows["changes"][:1] = [twice, together, {**together, "container_id": "b"}]
-    earlier, _ = decode_decision(msgspec.json.encode(rows), None, layout)
+    earlier, *_ = decode_decision(msgspec.json.encode(rows), None, layout)
     expected = {**changes, "a": replace(alike, quota=7)}
     assert earlier == replace(decided, changes=expected)
     assert [*earlier.changes] == ["a", "b", "c"]

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from nri_policy.cli import main
 from nri_policy.cli.failure import Exit
-from nri_policy.engine.event import Created, Event, PodStopped, Started, Stopped
+from nri_policy.engine.event import Created, Event, PodStopped, Resized, Started, Stopped
 from nri_policy.workload.pod import Container
 from tests.support import nodes, stores
 
@@ -69,6 +69,27 @@ def test_what_happened_is_listed_with_names_without_what_changed_nothing(node: N
     assert (found[0], found[1]) == (("created", node.batch.full_name), ("created", database))
     assert found[-2:] == [("stopped", database), ("pod-stopped", database.rpartition("/")[0])]
     assert [each["refused"] for each in records] == [False, False, True, False, False]
+
+
+def test_a_resize_that_is_refused_again_and_again_is_one_row_with_its_last_time(
+    tmp_path: Path,
+) -> None:
+    store, engine = stores.started(tmp_path)
+    own = nodes.container(1000, name="own")
+    stores.commit(store, engine, Created(container=own), now=EVENING)
+    resize = Resized(container_id=own.id, resources=nodes.resources(99_000, 99_000))
+    for hour in (1, 2, 3):
+        stores.commit(store, engine, resize, now=EVENING + 3600 * hour)
+    store.close()
+    node = Node(tmp_path, own, own)
+    record = listed(node)[-1]
+    assert (record["refused"], record["count"], record["time"][11:13]) == (True, 3, "23")
+    assert record["last"][11:13] == "01"
+    assert "(3 times, last at 2023-11-15 01:13:20+00:00)" in " ".join(history(node).output.split())
+    assert hours(node, "--since", "2023-11-15T01:00") == ["23"], "it came then, too"
+    replayed = CliRunner().invoke(main, ["replay", str(tmp_path)])
+    assert replayed.exit_code == 0, replayed.output
+    assert "2 more resizes came to the same as one before" in " ".join(replayed.output.split())
 
 
 def test_what_was_decided_while_pinning_was_off_was_not_set(tmp_path: Path) -> None:
