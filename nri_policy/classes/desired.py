@@ -15,7 +15,7 @@ from nri_policy.classes.membership import BlockIO, Classes, Origin, Scheduling
 from nri_policy.classes.scheduling import impossible, io_priority_of, scheduler_of
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import did_you_mean
-from nri_policy.settings import REALTIME, SchedulingClass, Settings, Unsupported
+from nri_policy.settings import REALTIME, Preserve, SchedulingClass, Settings, Unsupported
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
@@ -78,7 +78,9 @@ def _decide_scheduling(
         raise AnnotationError(asked.key, name, f"{allowed}{did_you_mean(name, known)}")
     given = known[name]
     too_old = [*_too_old(given, equipment)]
-    pinned = settings.pin_cpu and request.sort is not Sort.PRESERVE
+    pinned = settings.pin_cpu and (
+        request.sort is not Sort.PRESERVE or settings.preserve is Preserve.UNOWNED
+    )
     refusal = _refusal(given, equipment, pod.namespace, pinned=pinned)
     if asked is not None:
         strict = settings.unsupported_annotations is Unsupported.REFUSE

@@ -13,6 +13,7 @@ from nri_policy.engine.quota import NO_QUOTA, quota_of
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import shares_of
+from nri_policy.workload.request import Sort
 
 
 def announce(state: State, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
@@ -37,7 +38,9 @@ def announce(state: State, container_id: str, cause: str, *, with_shares: bool) 
     return Placement(
         cpus=cpus,
         mems=mems,
-        shares=shares_of(request.milli) if with_shares and cpus else None,
+        shares=shares_of(request.milli)
+        if with_shares and cpus and grant.sort is not Sort.PRESERVE
+        else None,
         cause=cause,
         quota=quota if changed or (with_shares and quota == NO_QUOTA) else None,
     )
@@ -60,6 +63,8 @@ def announce_since(state: State, free: CPUSet, cause: str) -> dict[str, Placemen
     moved = _announce_moved(state, cause) if state.moved else {}
     changes = _announce_sharers(state, free ^ state.supply.free_cpus(), cause)
     changes |= moved
+    if state.unowned:
+        changes |= announce_all(state, state.unowned, cause)
     return changes
 
 

@@ -12,6 +12,7 @@ from nri_policy.engine.comparison import Comparison, Found
 from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.listing import parse_cpus
 from nri_policy.engine.placement_notes import shortcomings
 from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.state import State
@@ -73,7 +74,11 @@ def choose(state: State, container: Container, request: Request, held: Held | No
     """
     layout = state.layout
     if request.sort is Sort.PRESERVE:
-        return _at_top(state, container, request, DecisionKind.PRESERVED, Findings())
+        choice = _at_top(state, container, request, DecisionKind.PRESERVED, Findings())
+        had = parse_cpus(container.resources.cpus)
+        if held is not None and held.grant.sort is Sort.PRESERVE:
+            had = held.grant.preserved
+        return replace(choice, grant=replace(choice.grant, preserved=had))
     notes: tuple[str, ...] = ()
     if not request.steering.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(sorted(request.memory_kinds))

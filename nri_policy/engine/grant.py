@@ -36,6 +36,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     claimed: CPUSet = EMPTY  # CPUs of the claims that it uses, which hold them (dra.md §2.3)
     # of a room: slices that containers had when they ended, by name; they come back to them
     ended: Mapping[str, CPUSet] = {}
+    preserved: CPUSet = EMPTY  # CPUs that one with cpu.preserve came with; empty: no cpuset
     ending: bool = False  # of a claim: it is held until the last container that uses it ends
 
     @property

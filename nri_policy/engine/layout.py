@@ -25,7 +25,7 @@ from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.priority import Classes, classes_of
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.pools.width import Widths, widths_of
-from nri_policy.settings import Alignment, Level, Settings
+from nri_policy.settings import Alignment, Level, Preserve, Settings
 from nri_policy.workload.request import Request, Sort
 
 
@@ -67,6 +67,16 @@ class Layout(Struct, frozen=True, kw_only=True):
             # a preemptible one at the top runs on the reserved CPUs while all others are owned
             cpus |= (free & self.tree.pools[grant.pool].cpus) or self.capacity.reserved
         return self.picker.first_threads(cpus) if hide_hyperthreads else cpus
+
+    def unowned(self, grant: Grant, taken: CPUSet) -> CPUSet:
+        """Return the CPUs of a container with `cpu.preserve`, empty where they are left alone.
+
+        With `preserve: unowned` these are what it had, but for those that are *taken*.
+        """
+        if self.settings.preserve is Preserve.ALL:
+            return EMPTY
+        had = (grant.preserved & self.machine.online) or self.machine.online
+        return (had - (taken - grant.claimed)) or self.capacity.reserved
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
     mems = EMPTY if request.memory_preserve else candidate.mems & layout.memory.nodes
     grant = plain_grant(request, top.id, mems)
     if request.sort is Sort.PRESERVE:
-        return grant
+        return replace(grant, preserved=cpus)
     if request.sort is Sort.RESERVED:
         if cpus == layout.capacity.reserved:
             return grant

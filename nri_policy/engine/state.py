@@ -24,6 +24,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Books, Move, Offer
 from nri_policy.pools.supply import supply_of
+from nri_policy.settings import Preserve
 from nri_policy.workload.peers import Peers
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
@@ -116,6 +117,8 @@ class State:
         # pool id -> what the runtime has of all of these, if all have, and are to have, the same
         # memory and CPUs; missing where that has to be looked up
         self.common: dict[int, tuple[CPUSet, CPUSet]] = {}
+        # who is left alone, but for the exclusive CPUs of others; by container id
+        self.unowned: dict[str, None] = {}
         # pod id -> its containers that have a part of its memory booked instead of their own
         self.pod_memory: defaultdict[str, dict[str, None]] = defaultdict(dict)
         # pod id -> its containers
@@ -151,6 +154,7 @@ class State:
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
         self.reserved_milli = 0
         indexes = self.movers, self.away, self.pod_memory, self._names, self.sharing, self._pods
+        self.unowned.clear()
         for index in (*indexes, self.common):
             index.clear()
         for placed in self.placed.values():
@@ -180,6 +184,8 @@ class State:
             if not (stays or (request.steering.strict_hints and request.steering.hints)):
                 mover = grant.shared, container.created, container_id, grant.pool
                 self.movers[container_id] = mover
+        if grant.sort is Sort.PRESERVE and self.layout.settings.preserve is Preserve.UNOWNED:
+            self.unowned[container_id] = None
         if grant.home is not None:
             self.away[container_id] = None
         if _shares_memory(placed):
@@ -348,6 +354,7 @@ class State:
             self.reserved_milli -= grant.shared
         if grant.shares and table is self.placed:
             _remove(self.sharing, grant.pool, container_id)
+        self.unowned.pop(container_id, None)
         if container_id in self.movers:
             del self.movers[container_id]
         if container_id in self.away:
@@ -409,12 +416,21 @@ class State:
         return self.sharing.get(pool, {})
 
     def cpus(self, grant: Grant, hide_hyperthreads: bool, kept: CPUSet = EMPTY) -> CPUSet:
-        """Return the CPUs that a grant allows (§9); empty for `preserve`.
+        """Return the CPUs that a grant allows (§9); empty where they are left alone.
 
         It shares what is *kept* for it as it shares what is free.
         """
+        if grant.sort is Sort.PRESERVE:
+            return self.layout.unowned(grant, self.taken)
         free = (self.supply.free_cpus() | kept) if grant.shares else EMPTY
         return self.layout.cpus_of(grant, free, hide_hyperthreads)
+
+    @property
+    def taken(self) -> CPUSet:
+        """The CPUs that are somebody's own, be it only until the end of a resize."""
+        capacity, supply = self.layout.capacity, self.supply
+        free = supply.free_cpus() | supply.free_isolated_cpus()
+        return (capacity.sharable | capacity.isolated) - free
 
     def mems(self, placed: Placed) -> CPUSet:
         """Return the memory nodes that the runtime is to know of; empty where left alone."""

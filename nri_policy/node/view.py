@@ -140,7 +140,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return memory
 
     def cpus(self, placed: Placed, *, hide_hyperthreads: bool = False) -> CPUSet:
-        """Return the CPUs that a container may run on; empty for `preserve`."""
+        """Return the CPUs that a container may run on; empty where they are left alone."""
+        if placed.grant.sort is Sort.PRESERVE:
+            return self.layout.unowned(placed.grant, self.taken)
         return self.layout.cpus_of(placed.grant, self.free, hide_hyperthreads)
 
     def holding(self, placed: Placed) -> Holding:

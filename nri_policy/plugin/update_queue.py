@@ -441,12 +441,14 @@ def _set(event: asyncio.Event, *, on: bool) -> None:
 def _unmanaged_placement(view: NodeView, container_id: str) -> Placement:
     """Return where a container would run if there were no policy: anywhere."""
     settings, machine = view.layout.settings, view.layout.machine
-    request = view.placed[container_id].request
-    cpus = settings.pin_cpu and request.sort is not Sort.PRESERVE
+    placed = view.placed[container_id]
+    request = placed.request
+    told, _ = view.sent[container_id]  # nothing, of one that is left alone
+    cpus = settings.pin_cpu and (request.sort is not Sort.PRESERVE or bool(told))
     mems = settings.pin_memory and not request.memory_preserve
     nodes = CPUSet(node.id for node in machine.nodes if node.memory)
     return Placement(
-        cpus=machine.online if cpus else EMPTY,
+        cpus=((placed.grant.preserved & machine.online) or machine.online) if cpus else EMPTY,
         mems=nodes if mems else EMPTY,
         shares=None,
         quota=view.granted_quota(container_id),

@@ -107,6 +107,8 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
     cpus = view.cpus(placed)
     if grant.sort is Sort.RESERVED:
         return f"reserved, {_sharers(view, placed, cpus)}"
+    if grant.sort is Sort.PRESERVE:
+        return "all that it had, but for the exclusive CPUs of others"
     kind = "isolated" if grant.isolated else "exclusive"
     kind = "of its claims" if grant.claimed else kind
     own = f"{kind}, {_place(view.layout, grant.own)}"

@@ -37,6 +37,7 @@ from nri_policy.settings.values import (
     PodEvents,
     PodRooms,
     PodSpecs,
+    Preserve,
     Priority,
     Quantity,
     Rebalance,
@@ -200,6 +201,10 @@ class Settings(Section, frozen=True, kw_only=True):
     reserved_pool_namespaces: Annotated[tuple[Glob, ...], values.globs] = field(
         name="reservedPoolNamespaces", default=()
     )
+    preserve_namespaces: Annotated[tuple[Glob, ...], values.globs] = field(
+        name="preserveNamespaces", default=(Glob.parse("*"),)
+    )
+    preserve: Annotated[Preserve, values.choice(Preserve)] = Preserve.ALL
     available: Available = field(name="availableResources", default=Available())
     reserved: Reserved = field(name="reservedResources")
     default_cpu_priority: Annotated[Priority, values.choice(Priority)] = field(

@@ -71,6 +71,13 @@ class PodSpecs(StrEnum):
     AUTO = "auto"
 
 
+class Preserve(StrEnum):
+    """Which CPUs a container with `cpu.preserve` may run on."""
+
+    ALL = "all"  # the policy leaves them alone
+    UNOWNED = "unowned"  # those that it had, but for others' exclusive CPUs
+
+
 class Packing(StrEnum):
     """Which of equal pools exclusive CPUs are taken from: that with most left, or with fewest."""
 

@@ -198,7 +198,10 @@ ANNOTATIONS = (
         steers="cpu_preserve",
         read=read_boolean,
         value="boolean",
-        help="true: the policy does not change the container's CPUs and CPU shares",
+        help=(
+            "true: the policy does not change the container's CPUs and CPU shares, so it may run on"
+            " exclusive CPUs of others; the settings `preserveNamespaces` and `preserve` limit that"
+        ),
     ),
     Annotation(
         name="static-cpus",

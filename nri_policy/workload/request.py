@@ -17,6 +17,7 @@ from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.amounts import Source, amounts_of
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import Asked
+from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import Hint, hints_of
 from nri_policy.workload.pod import Container
 
@@ -203,6 +204,10 @@ def _sort(container: Container, preferences: Preferences, settings: Settings) ->
     """Return which CPUs a container is about, and why."""
     ordinary = Sort.NORMAL, _SHARES[container.pod.qos]
     if preferences.cpu_preserve:
+        namespace = container.pod.namespace
+        if not any(glob.matches(namespace) for glob in settings.preserve_namespaces):
+            allowed = f"allowed in namespace {namespace}: preserveNamespaces does not name it"
+            raise AnnotationError("cpu.preserve", "true", allowed)
         return Sort.PRESERVE, _because_annotated("cpu.preserve")
     if preferences.prefer_reserved is not None:
         asked = Sort.RESERVED, _because_annotated("prefer-reserved-cpus")

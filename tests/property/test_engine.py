@@ -60,6 +60,7 @@ specs = st.fixed_dictionaries(
     optional={
         "preferSharedCPUs": st.booleans(),
         "preferIsolatedCPUs": st.booleans(),
+        "preserve": st.sampled_from(("all", "unowned")),
         "alignment": st.sampled_from(("none", "numa")),
         "defaultCPUPriority": st.sampled_from(("high", "low")),
         "unlimitedBurstable": st.sampled_from(("system", "package", "die", "numa", "l3cache")),

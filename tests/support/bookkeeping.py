@@ -13,6 +13,7 @@ from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.tree import Pool
+from nri_policy.settings import Preserve
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Entitlement, Sort
 
@@ -158,7 +159,12 @@ def check_grants(
     reserved = set(layout.capacity.reserved)
     for container_id, (grant, request) in holders.items():
         if grant.sort is Sort.PRESERVE:
-            assert not runtime.cpus[container_id]
+            told = set(runtime.cpus[container_id])
+            if layout.settings.preserve is Preserve.ALL or not layout.settings.pin_cpu:
+                assert not told
+            else:
+                had = set(grant.preserved or layout.machine.online)
+                assert told == (had - (taken - set(grant.claimed)) or reserved), "others' own CPUs"
             continue
         wanted = reserved if grant.sort is Sort.RESERVED else set(grant.own | grant.rest)
         if grant.shares:
@@ -209,7 +215,12 @@ def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
         if request.hide_hyperthreads:
             cores = (core.cpus & cpus for core in layout.machine.cores)
             cpus = CPUSet(threads.lowest for threads in cores if threads)
-        pinned = settings.pin_cpu and grant.sort is not Sort.PRESERVE
+        pinned = settings.pin_cpu
+        if grant.sort is Sort.PRESERVE:
+            pinned = pinned and settings.preserve is Preserve.UNOWNED
+            others = taken | CPUSet.union(kept.values())
+            cpus = (grant.preserved or layout.machine.online) - (others - grant.claimed)
+            cpus = cpus or capacity.reserved
         mems = grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
         result[container_id] = cpus if pinned else CPUSet(), mems
     return result

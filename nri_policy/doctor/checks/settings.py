@@ -11,7 +11,7 @@ from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import StatusReport
-from nri_policy.settings import SettingsError
+from nri_policy.settings import Preserve, SettingsError
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -26,6 +26,14 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     for notice in facts.settings.notices:
         yield Finding("settings", Verdict.NOTE, notice)
+    if (
+        facts.settings.pin_cpu
+        and facts.settings.preserve is Preserve.ALL
+        and any(glob.matches("") for glob in facts.settings.preserve_namespaces)
+    ):
+        found = "pods of any namespace may run on exclusive CPUs of others, by cpu.preserve"
+        remedy = "if you do not trust them: preserveNamespaces, preserve: unowned"
+        yield Finding("settings", Verdict.NOTE, found, remedy)
     if not isinstance(facts.machine, Machine):
         return
     try:

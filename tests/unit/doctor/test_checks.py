@@ -314,6 +314,14 @@ def test_settings_are_to_be_good_and_to_fit_the_machine(made: Made) -> None:
     assert worst(made.found("settings"), "No such file") is Verdict.ERROR
 
 
+def test_who_may_run_on_exclusive_cpus_of_others_is_worth_a_note(made: Made) -> None:
+    note = "pods of any namespace may run on exclusive CPUs of others"
+    assert worst(made.found("settings"), note) is Verdict.NOTE
+    for closed in ({"preserve": "unowned"}, {"preserveNamespaces": ["kube-*"]}, {"pinCPU": False}):
+        made.settings(**closed)
+        assert not any(note in text for text in made.found("settings"))
+
+
 def test_a_folder_without_a_machine_is_told(made: Made) -> None:
     shutil.rmtree(made.root / "sys/devices/system/cpu")
     assert worst(made.found("settings"), "no machine") is Verdict.ERROR

@@ -37,6 +37,7 @@ from nri_policy.settings import (
     PodEvents,
     PodRooms,
     PodSpecs,
+    Preserve,
     Priority,
     Problem,
     Quantity,
@@ -150,6 +151,8 @@ spec:
   colocatePods: true
   colocateNamespaces: true
   reservedPoolNamespaces: [monitoring, "log*"]
+  preserveNamespaces: [monitoring]
+  preserve: unowned
   availableResources: {cpu: "exclude-cpuset:0,8", memory: 1Gi}
   reservedResources: {cpu: "cpuset:1-2", memory: 500M}
   defaultCPUPriority: high
@@ -206,6 +209,8 @@ status: {nodes: {}}
         colocate_pods=True,
         colocate_namespaces=True,
         reserved_pool_namespaces=(Glob.parse("monitoring"), Glob.parse("log*")),
+        preserve_namespaces=(Glob.parse("monitoring"),),
+        preserve=Preserve.UNOWNED,
         available=Available(cpu=Listed(CPUSet([0, 8]), excluded=True), memory=2**30),
         reserved=Reserved(cpu=Listed(CPUSet([1, 2])), memory=500_000_000),
         default_cpu_priority=Priority.HIGH,
@@ -597,3 +602,9 @@ def test_one_document_is_expected() -> None:
         "here: line 4, column 1: a second document starts here; one is expected."
         " `config check` checks each; use one, in a file of its own"
     )
+
+
+def test_the_sample_for_several_tenants_lets_none_onto_exclusive_cpus_of_others() -> None:
+    settings = load((SAMPLE.parent / "tenants.yaml").read_bytes(), "sample")
+    assert not any(glob.matches("default") for glob in settings.preserve_namespaces)
+    assert settings.preserve is Preserve.UNOWNED
