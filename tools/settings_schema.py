@@ -201,6 +201,7 @@ def values_schema() -> Schema:
             image=_object(pullPolicy=text, repository=text, tag=text, name={}),
             imagePullSecrets={"type": "array", "items": table},
             maxUnavailable=percentage,
+            metricsFrom={"type": "array", "items": table},
             nodeRestriction=switch,
             nodeSelector=table_or_none,
             podAnnotations=table,

@@ -46,7 +46,7 @@ from nri_policy.plugin.equipment import HostEquipment
 from nri_policy.plugin.exposure import DESTINATION, FILE
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Reload, Settings, SettingsError
+from nri_policy.settings import Endpoint, Reload, Settings, SettingsError
 from nri_policy.settings.sources.cluster_settings import ClusterSettings
 from nri_policy.settings.sources.file import SettingsFile, watch
 from nri_policy.settings.sources.kubernetes import Kubernetes
@@ -71,6 +71,7 @@ class Options(Struct, frozen=True, kw_only=True):
     config_namespace: str  # of the cluster's TopologyAwarePolicy objects; empty: not followed
     group_label: str  # of the Node, that names its group
     nrt_file: Path | None
+    probe_endpoint: Endpoint | None
     once_synchronized_exit: bool
 
 
@@ -111,7 +112,7 @@ async def run(file: SettingsFile, options: Options) -> None:
                 options, settings, source, client=client, events=events, equipment=equipment
             )
             daemon = await stack.enter_async_context(parts)
-        await stack.enter_async_context(_follow(daemon, settings))
+        await stack.enter_async_context(_follow(daemon, settings, options.probe_endpoint))
         stack.push_async_callback(daemon.close)
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
@@ -268,8 +269,13 @@ def _missing_mounts(options: Options, *, containers_on_host: bool) -> Iterator[s
 
 
 @asynccontextmanager
-async def _follow(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
-    """Have probes, metrics and log levels follow the settings in force."""
+async def _follow(
+    daemon: Daemon, settings: Settings, probes: Endpoint | None
+) -> AsyncIterator[None]:
+    """Have probes, metrics and log levels follow the settings in force.
+
+    Probes are answered at *probes* as well, from the start to the end.
+    """
     debug, endpoint = Debug(), daemon.endpoint()
 
     @asynccontextmanager
@@ -279,9 +285,10 @@ async def _follow(daemon: Daemon, settings: Settings) -> AsyncIterator[None]:
         debug.follow(settings.log.debug)
 
     try:
-        async with follow(settings):
-            daemon.reloads.follow = follow
-        yield
+        async with endpoint.probed(probes):
+            async with follow(settings):
+                daemon.reloads.follow = follow
+            yield
     finally:
         await endpoint.close()
 

@@ -1,7 +1,7 @@
 """The HTTP endpoint: probes and metrics, where the settings want them.
 
 Owns what is answered, and how it follows the settings; `http_server` is imported where there is an
-address to listen at.
+address to listen at. Probes can have a listener of their own, which no scrape fills.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _TEXT = "text/plain; charset=utf-8"
+_HTTP = "instrumentation.httpEndpoint"
+
+# Status, body and content type, for a path and an Accept header.
+Answer = Callable[[str, str], tuple[HTTPStatus, bytes, str]]
 
 # Why something is not as it should be; nothing if it is.
 Check = Callable[[], str]
@@ -62,7 +66,7 @@ class Endpoint:
             if _same_port(settings.http_endpoint, before.http_endpoint):
                 await _stop(old)  # it would be in the new one's way
             try:
-                new = await self._start(settings.http_endpoint)
+                new = await self._start(_HTTP, settings.http_endpoint, self._answer)
             except OSError:
                 await self._return(old, before)
                 raise
@@ -78,6 +82,15 @@ class Endpoint:
         if new is not old:
             await _stop(old)
 
+    @asynccontextmanager
+    async def probed(self, address: Address | None) -> AsyncIterator[None]:
+        """Answer probes at *address* too, whatever the settings say; OSError where that fails."""
+        server = await self._start("--probe-endpoint", address, self._answer_probe)
+        try:
+            yield
+        finally:
+            await _stop(server)
+
     async def close(self) -> None:
         """Stop listening."""
         await _stop(self._server)
@@ -88,31 +101,38 @@ class Endpoint:
         self._server = old
         if old is not None and old.stopped:
             try:
-                self._server = await self._start(before.http_endpoint)
+                self._server = await self._start(_HTTP, before.http_endpoint, self._answer)
             except OSError as error:
                 self._server = None
                 log.error("not-listening", extra={"reason": str(error)})  # noqa: TRY400 - its place says nothing
 
-    async def _start(self, address: Address | None) -> Server | None:
+    @staticmethod
+    async def _start(wanted_by: str, address: Address | None, answer: Answer) -> Server | None:
         if address is None:
             return None
         from nri_policy.observability.http_server import Server, listen  # noqa: PLC0415
 
-        return Server(await asyncio.to_thread(listen, address), self._answer)
+        return Server(await asyncio.to_thread(listen, wanted_by, address), answer)
 
     def _answer(self, path: str, accepted: str) -> tuple[HTTPStatus, bytes, str]:
         """Return status, body and content type."""
+        if path.partition("?")[0] == "/metrics" and self._settings.prometheus_export:
+            try:
+                return HTTPStatus.OK, *self._exporter.text(accepted)
+            except ScrapeError as error:
+                return HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode(), _TEXT
+        return self._answer_probe(path, accepted)
+
+    def _answer_probe(self, path: str, accepted: str) -> tuple[HTTPStatus, bytes, str]:
+        """Return the same for what probes ask."""
+        del accepted
         match path.partition("?")[0]:
             case "/livez" | "/healthz":
                 return _probe({"loop": self._probes.alive})
             case "/readyz":
                 return _probe({"loop": self._probes.alive, **self._probes.ready})
-            case "/metrics" if self._settings.prometheus_export:
-                try:
-                    return HTTPStatus.OK, *self._exporter.text(accepted)
-                except ScrapeError as error:
-                    return HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode(), _TEXT
-        return HTTPStatus.NOT_FOUND, b"not found\n", _TEXT
+            case _:
+                return HTTPStatus.NOT_FOUND, b"not found\n", _TEXT
 
 
 def _probe(checks: Mapping[str, Check]) -> tuple[HTTPStatus, bytes, str]:

@@ -2,12 +2,14 @@
 
 A scrape comes on a thread of the endpoint. The loop is asked for the little that only it may read;
 the text is made of it on that thread, so that no answer to the runtime waits for a scrape. A loop
-that hangs fails the scrape instead of holding it.
+that hangs fails the scrape instead of holding it. However many scrapes come, the text of each
+format is made at most once in `AGE`, and one at a time: the others get a copy.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-PATIENCE = 2.0  # seconds that a scrape waits for the loop
+PATIENCE = 2.0  # seconds that a scrape waits for the loop, or for another scrape
+AGE = 1.0  # seconds for which a text is served again
+_OPENMETRICS = "application/openmetrics-text"
 
 
 class ScrapeError(Exception):
@@ -36,11 +40,19 @@ class _Taken(Struct, frozen=True, kw_only=True):
     at: float
 
 
+class _Copy(Struct, frozen=True, kw_only=True):
+    """The text of a scrape, and when it was made."""
+
+    body: bytes
+    content_type: str
+    at: float
+
+
 class Exporter:
     """Makes the text of a scrape; to be made on the loop's thread.
 
     The node is read at most once in its settings' `instrumentation.reportPeriod`; what is counted
-    is always of now.
+    is at most `AGE` old.
     """
 
     def __init__(self, metrics: Metrics, node: Node, now: Callable[[], float]) -> None:
@@ -49,16 +61,38 @@ class Exporter:
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._taken: _Taken | None = None
+        self._copies: dict[bool, _Copy] = {}  # by whether it is OpenMetrics
+        self._making = threading.Lock()
 
     def text(self, accepted: str) -> tuple[bytes, str]:
         """Return a scrape and its content type, for an Accept header; ScrapeError.
 
         For any thread but the loop's.
         """
-        from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - see `families`
+        # not prometheus_client's `choose_encoder`: a client could ask for one format by many names
+        openmetrics = _OPENMETRICS in accepted
+        if not self._making.acquire(timeout=PATIENCE):
+            raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds")
+        try:
+            copy = self._copies.get(openmetrics)
+            if copy is None or self._now() - copy.at >= AGE:
+                copy = self._copies[openmetrics] = self._make(openmetrics=openmetrics)
+        finally:
+            self._making.release()
+        return copy.body, copy.content_type
 
-        encode, content_type = choose_encoder(accepted)
-        return encode(self._registry), content_type
+    def _make(self, *, openmetrics: bool) -> _Copy:
+        # see `families`
+        from prometheus_client import exposition as plain  # noqa: PLC0415
+        from prometheus_client.openmetrics import exposition as modern  # noqa: PLC0415
+
+        if openmetrics:
+            body = modern.generate_latest(self._registry)  # type: ignore[no-untyped-call]
+            content_type = modern.CONTENT_TYPE_LATEST
+        else:
+            body = plain.generate_latest(self._registry)
+            content_type = plain.CONTENT_TYPE_PLAIN_0_0_4
+        return _Copy(body=body, content_type=content_type, at=self._now())
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics, as prometheus_client's registries ask for them; ScrapeError."""

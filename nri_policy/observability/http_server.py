@@ -4,13 +4,15 @@ It has threads of its own, so that it can answer for a loop that hangs; they wak
 connections, or to stop. Owns what a client may cost:
 a request has a few seconds and a few kilobytes, a connection is for one request, and where there
 are too many connections the oldest one makes way, so that clients that only hold connections do not
-keep the kubelet out. Nothing that a client sends reaches a log.
+keep the kubelet out. However many connect, only so many a second are accepted: the kernel keeps the
+others waiting, at no cost for the daemon's loop. Nothing that a client sends reaches a log.
 """
 
 from __future__ import annotations
 
 import io
 import logging
+import math
 import socket
 import sys
 import threading
@@ -27,13 +29,29 @@ from nri_policy.settings import Endpoint as Address
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 16
+MOST_A_SECOND = 50.0  # connections that are accepted, after a burst of `MOST_CONNECTIONS`
 LONGEST = 5.0  # seconds for a connection, from its first byte to our last
 LARGEST = 8 << 10  # bytes of a request
 _POLL = 3600.0  # seconds between two looks at nothing: a connection or `stop` wakes it up
 
 
-def listen(address: Address) -> socket.socket:
-    """Return a listening socket; OSError, which says where."""
+class Pace:
+    """When the next connection may be accepted: `MOST_A_SECOND`, after a burst."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf  # when the next one is due if they come evenly
+
+    def delay(self, now: float) -> float:
+        """Return the seconds to wait before a connection that comes *now*, and count it."""
+        burst = (MOST_CONNECTIONS - 1) / MOST_A_SECOND
+        self._next = max(self._next, now)
+        delay = max(0.0, self._next - burst - now)
+        self._next += 1 / MOST_A_SECOND
+        return delay
+
+
+def listen(wanted_by: str, address: Address) -> socket.socket:
+    """Return a listening socket; OSError, which says what it is *wanted by*."""
     try:
         if not address.host and socket.has_dualstack_ipv6():
             return socket.create_server(
@@ -45,9 +63,7 @@ def listen(address: Address) -> socket.socket:
         return socket.create_server(name[:2], family=family)
     except OSError as error:
         where = f"{address.host}:{address.port}"
-        raise OSError(
-            f"instrumentation.httpEndpoint {where}: cannot listen there: {problem_of(error)}"
-        ) from error
+        raise OSError(f"{wanted_by} {where}: cannot listen there: {problem_of(error)}") from error
 
 
 class Server(ThreadingHTTPServer):
@@ -67,6 +83,8 @@ class Server(ThreadingHTTPServer):
         self.server_address = listener.getsockname()
         self.answer = answer
         self.stopped = False
+        self._pace = Pace()
+        self._stopping = threading.Event()
         self._open: dict[socket.socket, None] = {}  # connections, in the order in which they came
         self._served = 0  # these, and those that are about to end
         self._guard = threading.Lock()
@@ -78,6 +96,7 @@ class Server(ThreadingHTTPServer):
     def stop(self) -> None:
         """Stop listening, and end all connections."""
         self.stopped = True
+        self._stopping.set()
         _hang_up(self.socket)  # which wakes up its thread
         self.shutdown()
         self._thread.join()
@@ -86,6 +105,11 @@ class Server(ThreadingHTTPServer):
             left = [*self._open]
         for each in left:
             _hang_up(each)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection, when it is due."""
+        self._stopping.wait(self._pace.delay(time.monotonic()))
+        return super().get_request()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a connection on a thread; the oldest one makes way if there are too many."""

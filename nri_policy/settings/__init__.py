@@ -61,6 +61,7 @@ from nri_policy.settings.values import (
     Rebalance,
     Unsupported,
     class_name,
+    endpoint,
 )
 
 __all__ = [
@@ -114,6 +115,7 @@ __all__ = [
     "describe_unset",
     "documents_of",
     "effective",
+    "endpoint",
     "find_settings",
     "from_spec",
     "load",

@@ -239,6 +239,13 @@ def test_the_chart_has_what_a_dra_driver_needs_where_it_is_asked_to(tmp_path: Pa
     assert documents(rendered(dra={"enabled": True})) == documents(given)
 
 
+def test_the_chart_can_say_who_may_scrape() -> None:
+    peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+    policy = documents(rendered(metricsFrom=peers))["NetworkPolicy nri-policy"]
+    (ingress,) = policy["spec"]["ingress"]
+    assert ingress == {"from": peers, "ports": [{"protocol": "TCP", "port": 8891}]}
+
+
 @pytest.mark.parametrize("name", ["kubernetes/daemonset.yaml", "cluster/deployment.yaml"])
 def test_arguments_are_texts(name: str) -> None:
     """A plain scalar that ends with a colon is a map."""
@@ -248,16 +255,22 @@ def test_arguments_are_texts(name: str) -> None:
         assert all(isinstance(each, str) for each in container["args"]), container["args"]
 
 
-def test_a_chart_without_http_has_neither_probes_nor_ports() -> None:
+def test_a_chart_without_http_has_probes_but_no_port_for_scrapes() -> None:
     made = documents(rendered(config={"instrumentation": {"httpEndpoint": ""}}))
     template = made["DaemonSet nri-policy"]["spec"]["template"]
     (container,) = template["spec"]["containers"]
-    assert not {"ports", "livenessProbe", "readinessProbe", "startupProbe"} & container.keys()
+    probes = {"name": "probes", "containerPort": 8892}
+    assert container["ports"] == [probes]
+    assert {"livenessProbe", "readinessProbe", "startupProbe"} <= container.keys()
+    assert "ingress" not in made["NetworkPolicy nri-policy"]["spec"]
     other = documents(rendered(config={"instrumentation": {"httpEndpoint": "127.0.0.1:9000"}}))
     template = other["DaemonSet nri-policy"]["spec"]["template"]
     assert template["spec"]["containers"][0]["ports"] == [
-        {"name": "metrics", "containerPort": 9000}
+        {"name": "metrics", "containerPort": 9000},
+        probes,
     ]
+    (ingress,) = other["NetworkPolicy nri-policy"]["spec"]["ingress"]
+    assert ingress["ports"] == [{"protocol": "TCP", "port": 9000}]
     assert template["metadata"]["annotations"]["prometheus.io/port"] == "9000"
 
 

@@ -35,12 +35,19 @@ from nri_policy.kube.errors import KubeconfigError
 from nri_policy.nri.plugin import Identity
 from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import SettingsError
+from nri_policy.settings import Endpoint, SettingsError, endpoint
 from nri_policy.settings.sources.file import SettingsFile
 from nri_policy.settings.sources.kubernetes import LABEL
 from nri_policy.store.errors import UnsafeStoreError
 
 log = logging.getLogger(__name__)
+
+
+def _endpoint(context: click.Context, option: click.Parameter, text: str) -> Endpoint | None:
+    try:
+        return endpoint(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), context, option) from error
 
 
 @click.command(cls=GoCommand)
@@ -105,6 +112,14 @@ log = logging.getLogger(__name__)
     help="Also write the node's NodeResourceTopology object to this JSON file.",
 )
 @click.option(
+    "--probe-endpoint",
+    metavar="HOST:PORT",
+    default="",
+    callback=_endpoint,
+    help="Answer /livez, /readyz and /healthz at this address as well, where scrapes of"
+    " instrumentation.httpEndpoint cannot delay them.",
+)
+@click.option(
     "--log-format",
     type=click.Choice([form.value for form in Form]),
     default=Form.TEXT.value,
@@ -132,6 +147,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config_namespace: str,
     config_group_label: str,
     nrt_file: Path | None,
+    probe_endpoint: Endpoint | None,
     log_format: str,
     once_synchronized_exit: bool,
     config_file: Path | None,
@@ -167,6 +183,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         config_namespace=config_namespace,
         group_label=config_group_label,
         nrt_file=nrt_file,
+        probe_endpoint=probe_endpoint,
         once_synchronized_exit=once_synchronized_exit,
     )
     try:

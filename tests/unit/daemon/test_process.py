@@ -45,6 +45,7 @@ def options(folder: Path) -> Options:
         config_namespace="kube-system",
         group_label=LABEL,
         nrt_file=None,
+        probe_endpoint=None,
         once_synchronized_exit=False,
     )
 

@@ -279,6 +279,7 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
         config_namespace="kube-system",
         group_label=LABEL,
         nrt_file=None,
+        probe_endpoint=None,
         once_synchronized_exit=False,
     )
     config = tmp_path / "config.yaml"

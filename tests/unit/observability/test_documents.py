@@ -35,7 +35,7 @@ def pod(manifests: dict[str, Any]) -> Any:
     return manifests["DaemonSet"]["spec"]["template"]["spec"]
 
 
-def test_the_probes_ask_the_port_that_the_settings_open(
+def test_the_probes_ask_a_port_that_no_setting_closes_and_no_scrape_fills(
     manifests: dict[str, Any], pod: Any
 ) -> None:
     settings = load(manifests["ConfigMap"]["data"]["config.yaml"], "the config map")
@@ -43,10 +43,14 @@ def test_the_probes_ask_the_port_that_the_settings_open(
     assert settings.instrumentation.prometheus_export
     assert not settings.notices
     (container,) = pod["containers"]
-    assert container["ports"] == [{"name": "metrics", "containerPort": 8891}]
+    assert container["ports"] == [
+        {"name": "metrics", "containerPort": 8891},
+        {"name": "probes", "containerPort": 8892},
+    ]
+    assert "--probe-endpoint=:8892" in container["args"]
     kinds = ("startupProbe", "livenessProbe", "readinessProbe")
     probes = [container[kind]["httpGet"] for kind in kinds]
-    assert {probe["port"] for probe in probes} == {"metrics"}
+    assert {probe["port"] for probe in probes} == {"probes"}
     assert [probe["path"] for probe in probes] == ["/livez", "/livez", "/readyz"]
 
 
@@ -62,6 +66,14 @@ def test_prometheus_finds_the_port_by_annotation_and_by_pod_monitor(
     monitor = yaml.safe_load((CONFIGS / "kubernetes" / "podmonitor.yaml").read_text())["spec"]
     assert monitor["selector"]["matchLabels"] == template["metadata"]["labels"]
     assert [each["port"] for each in monitor["podMetricsEndpoints"]] == ["metrics"]
+
+
+def test_other_pods_reach_only_the_port_of_the_metrics(manifests: dict[str, Any]) -> None:
+    policy = yaml.safe_load((CONFIGS / "kubernetes" / "network-policy.yaml").read_text())["spec"]
+    labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8891}]}]
 
 
 def metrics() -> dict[str, set[str]]:

@@ -5,17 +5,20 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client.core import Metric
 
 from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, Written
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
+from nri_policy.observability.exporter import Exporter
+from nri_policy.observability.http_server import Pace
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
@@ -88,8 +91,9 @@ async def test_a_scrape_can_be_had_as_openmetrics(tmp_path: Path) -> None:
 
 
 async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_always(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("nri_policy.observability.exporter.AGE", 0.0)
     async with scraped(tmp_path) as (node, port):
         before = await scrape(port)
         await node.start(pod("a", "2"))
@@ -104,7 +108,10 @@ async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_
     assert value(after, "nri_policy_nri_requests_total", event="CreateContainer", result="ok") == 1
 
 
-async def test_scrapes_while_pods_come_and_go_are_whole_and_agree(tmp_path: Path) -> None:
+async def test_scrapes_while_pods_come_and_go_are_whole_and_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.observability.exporter.AGE", 0.0)
     async with scraped(tmp_path) as (node, port):
         await node.start(pod("first"))
         counts: list[float] = []
@@ -128,6 +135,77 @@ async def test_scrapes_while_pods_come_and_go_are_whole_and_agree(tmp_path: Path
         await loading
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]
+
+
+async def test_a_text_is_made_once_a_second_in_each_format_whatever_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, made = 100.0, 0
+    async with served(tmp_path, listening=False) as node:
+        exporter = Exporter(node.daemon.metrics, node.daemon.node, lambda: now)
+        collect = exporter.collect
+
+        def collected() -> Iterator[Metric]:
+            nonlocal made
+            made += 1
+            return collect()
+
+        monkeypatch.setattr(exporter, "collect", collected)
+
+        async def text(accepted: str = "") -> tuple[bytes, str]:
+            return await asyncio.to_thread(exporter.text, accepted)
+
+        first = await text()
+        made = 0  # a registry collects once more when it is made
+        assert await asyncio.gather(*(text() for _ in range(8))) == [first] * 8
+        assert made == 0
+        for version in ("0.0.1", "1.0.0", "1.0.7", "9"):
+            _, form = await text(f"application/openmetrics-text;version={version}")
+            assert form.startswith("application/openmetrics-text; version=1.0.0")
+        assert made == 1
+        now += 1.0
+        await asyncio.gather(*(text() for _ in range(8)))
+        assert made == 2
+
+
+def test_connections_are_accepted_at_an_even_pace_after_a_burst() -> None:
+    pace, now, taken = Pace(), 5.0, 0
+    while now < 15.0:  # more come at any time than are accepted
+        now += pace.delay(now)
+        taken += 1
+    assert taken == pytest.approx(module.MOST_CONNECTIONS + 10 * module.MOST_A_SECOND, abs=1)
+    assert [pace.delay(100.0) for _ in range(module.MOST_CONNECTIONS)] == [0.0] * 16
+    assert pace.delay(100.0) == pytest.approx(1 / module.MOST_A_SECOND)
+
+
+async def test_scrapes_that_wait_leave_the_probes_listener_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LONGEST", 1000)
+    async with served(tmp_path, listening=False) as node:
+        endpoint, probes = node.daemon.endpoint(), free_port()
+        await listening(endpoint, anywhere())
+        held = []
+        try:
+            async with endpoint.probed(Address(ADDRESS, probes)):
+                with endpoint._exporter._making:  # a scrape that never ends
+                    for _ in range(200):  # more than are served, and than the kernel keeps waiting
+                        client = socket.socket()
+                        client.setblocking(False)
+                        client.connect_ex((ADDRESS, port_of(endpoint)))
+                        with suppress(OSError):
+                            client.send(b"GET /metrics HTTP/1.1\r\n\r\n")
+                        held.append(client)
+                    assert await ask(probes, "/livez") == (200, "ok\n")
+                    assert await ask(probes, "/healthz") == (200, "ok\n")
+                    assert (await ask(probes, "/readyz"))[0] == 200
+                    assert await ask(probes, "/metrics") == (404, "not found\n")
+            with pytest.raises(ConnectionRefusedError):
+                await ask(probes, "/livez")
+        finally:
+            for each in held:
+                each.close()
+            await endpoint.close()
 
 
 async def test_metrics_are_served_only_if_they_are_exported(tmp_path: Path) -> None:

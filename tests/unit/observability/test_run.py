@@ -150,8 +150,11 @@ async def test_a_reload_opens_moves_and_closes_the_endpoint_of_the_daemon(tmp_pa
         run.settings(instrumentation={"httpEndpoint": f"127.0.0.1:{port}", "prometheusExport": 1})
         run.process.send_signal(signal.SIGHUP)
         assert "kept=old" in await run.read("event=reload-refused")
-        status, text = await ask(second, "/metrics")
-        assert status == 200
+        text = ""
+        while 'result="refused"} 1.0' not in text:  # a text is served for a second
+            status, text = await ask(second, "/metrics")
+            assert status == 200
+            await asyncio.sleep(0.05)
         assert 'nri_policy_config_reloads_total{result="refused"} 1.0' in text
         assert 'nri_policy_config_reloads_total{result="taken"} 2.0' in text
         assert "nri_policy_config_last_reload_successful 0.0" in text
@@ -173,6 +176,26 @@ async def test_a_start_with_a_port_that_is_taken_ends_with_a_clear_text(tmp_path
             _, log = await run.process.communicate()
             assert run.process.returncode == 1
     text = f"instrumentation.httpEndpoint {address}: cannot listen there: Address already in use"
+    assert text in log.decode().splitlines()[-1]
+
+
+async def test_probes_have_an_address_of_their_own_that_no_setting_changes(tmp_path: Path) -> None:
+    port = free_port()
+    option = f"--probe-endpoint=127.0.0.1:{port}"
+    async with running(tmp_path, option) as run, run.runtime:
+        await run.read("event=synchronized")
+        assert await ask(port, "/livez") == (200, "ok\n")
+        assert (await ask(port, "/metrics"))[0] == 404
+        assert await run.end() == 0
+
+
+async def test_an_address_of_probes_that_is_taken_or_none_ends_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        async with running(tmp_path, f"--probe-endpoint=127.0.0.1:{port}") as run:
+            _, log = await run.process.communicate()
+            assert run.process.returncode == 1
+    text = f"--probe-endpoint 127.0.0.1:{port}: cannot listen there: Address already in use"
     assert text in log.decode().splitlines()[-1]
 
 

@@ -12,7 +12,7 @@ from nri_policy.cli import main
 from nri_policy.cli.node.run import command
 from nri_policy.daemon.process import Options
 from nri_policy.nri.plugin import Identity
-from nri_policy.settings import Settings
+from nri_policy.settings import Endpoint, Settings
 from nri_policy.settings.sources.file import SettingsFile
 
 
@@ -114,3 +114,15 @@ def test_an_option_that_neither_program_has_is_an_error(
     assert (
         f"nri-policy run: No such option '--{option.strip('-').partition('=')[0]}'" in started.error
     )
+
+
+def test_an_address_of_probes_is_a_host_and_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = options(monkeypatch, "--probe-endpoint", ":8892")
+    assert started is not None
+    assert started.probe_endpoint == Endpoint("", 8892)
+    started = options(monkeypatch)
+    assert started is not None
+    assert started.probe_endpoint is None
+    refused = Started(monkeypatch, "run", "--probe-endpoint", "8892")
+    assert refused.code == 2
+    assert "'8892' is not HOST:PORT, such as :8891" in refused.error
