@@ -1,5 +1,5 @@
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from nri_policy.native._counts import Counts
 
@@ -15,5 +15,6 @@ def spread(
     *,
     packed: Sequence[bool],
     weights: list[dict[int, int]],
+    unlabelled: Iterable[int],
     most: int = ...,
 ) -> tuple[list[tuple[int, int]], int]: ...

@@ -70,6 +70,12 @@ def by_kernel(
         array("i", [host.failures for host in by_path]),
         packed=[preference.packed for preference in preferences],
         weights=weights,
+        unlabelled=[
+            domain
+            for level in range(len(preferences))
+            for domain in domains.of_level(level)
+            if not paths[domains.leaves_below(domain).start][level]
+        ],
         most=-1 if most is None else most,
     )
     return {by_path[leaf].name: number for leaf, number in found}, left

@@ -94,7 +94,7 @@ def split(
     preference: Preference,
     inside: Callable[[str, int], int],
 ) -> dict[str, int]:
-    """Pods by value; of equal ones, to the one *inside* which the fewest would meet the next."""
+    """Pods by value; of equal ones to the labelled, *inside* which the fewest meet the next."""
     room = {value: sum(host.room for host in branch) for value, branch in branches.items()}
     have = {value: sum(host.own for host in branch) for value, branch in branches.items()}
     parts = dict.fromkeys(branches, 0)
@@ -103,18 +103,18 @@ def split(
         if preference.packed:
             enough = [value for value in left if room[value] >= pods]
             if enough:
-                value = min(enough, key=lambda value: (room[value], value))
+                value = min(enough, key=lambda value: (room[value], not value, value))
             else:
-                value = min(left, key=lambda value: (-room[value], value))
+                value = min(left, key=lambda value: (-room[value], not value, value))
             parts[value] = min(pods, room[value])
             pods -= parts[value]
         else:
             weights = preference.weights
 
-            def order(value: str) -> tuple[Fraction, int, int, str]:
+            def order(value: str) -> tuple[Fraction, int, bool, int, str]:
                 weight = weights.get(value, 1)  # noqa: B023 - called at once
                 fill = Fraction(have[value] + parts[value], weight)
-                return fill, -weight, inside(value, parts[value]), value
+                return fill, -weight, not value, inside(value, parts[value]), value
 
             parts[min(left, key=order)] += 1
             pods -= 1

@@ -5,7 +5,7 @@ already is the caller's.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from nri_policy.native._counts cimport Counts
 from nri_policy.native._domains cimport Domains
@@ -23,17 +23,18 @@ cdef struct Split:
     int64_t *given      # by domain: the result
     int32_t *weight     # by domain; NULL: 1 for all
     int64_t *inside     # by domain: pods per weight of the branch inside it that would take the next pod
+    uint8_t *unlabelled # by domain: whether its hosts lack the label; of equal branches it is the last
     const int32_t *every    # by leaf: all pods that run there
     int base            # id of the first leaf
 
 
 def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None, const int32_t[::1] every not None,
-           const int32_t[::1] failures not None, *, packed, list weights not None, int64_t most=-1):
+           const int32_t[::1] failures not None, *, packed, list weights not None, unlabelled, int64_t most=-1):
     """Return a list of (leaf, pods) by leaf, and the pods that fit nowhere.
 
     By leaf, *own* pods run there of those who are spread, *every* pods in all, and recent *failures*. Of the levels
     above the last, *packed* says which are filled one after the other, *weights* has for each the weights by domain
-    (a dict, 1 for others). No leaf gets more than *most* together with its own pods, if that is not negative.
+    (a dict, 1 for others). *unlabelled* are the domains whose hosts lack the label. No leaf gets more than *most* together with its own pods, if that is not negative.
     """
     cdef Domains domains = counts.domains
     cdef int n = domains.count + 1, leaves = domains.leaves, level, domain, last = domains.levels - 1
@@ -43,16 +44,17 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
     cdef int *ids = <int *> PyMem_Calloc(2 * n, sizeof(int))
     cdef int64_t *cells = <int64_t *> PyMem_Calloc(4 * n, sizeof(int64_t))
     cdef int32_t *weighing = <int32_t *> PyMem_Calloc(n, sizeof(int32_t))
+    cdef uint8_t *lacking = <uint8_t *> PyMem_Calloc(n, sizeof(uint8_t))
     if pods < 0 or min(own.shape[0], every.shape[0], failures.shape[0]) < leaves:
         raise ValueError("pods are a number, and counts are one per leaf")
     try:
-        if not (ids and cells and weighing):
+        if not (ids and cells and weighing and lacking):
             raise MemoryError
         if not leaves:
             return [], pods
         split.have, split.room, split.given, split.inside = cells, cells + n, cells + 2 * n, cells + 3 * n
         spare = ids + n
-        split.every, split.base, split.weight = &every[0], domains.offset[last], weighing
+        split.every, split.base, split.weight, split.unlabelled = &every[0], domains.offset[last], weighing, lacking
         for domain in range(domains.count):
             weighing[domain] = 1
         for each in weights:
@@ -60,6 +62,10 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
                 if not (0 <= branch < split.base and 1 <= weight <= cMAX_WEIGHT):
                     raise ValueError("weights are from 1 to 1000000, of domains above the leaves")
                 weighing[<int> branch] = weight
+        for branch in unlabelled:
+            if not 0 <= branch < split.base:
+                raise ValueError("unlabelled are domains above the leaves")
+            lacking[<int> branch] = 1
         counts.refresh()
         for domain in range(leaves):
             room = counts.pods[split.base + domain]
@@ -89,6 +95,7 @@ def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None
         PyMem_Free(ids)
         PyMem_Free(cells)
         PyMem_Free(weighing)
+        PyMem_Free(lacking)
 
 
 cdef int _branches(Split *split, Domains domains, int low, int high, int64_t pods, bint hosts, bint packed,
@@ -129,11 +136,11 @@ cdef int _pass_to_failing(Split *split, int low, int high, int64_t left, const i
 cdef int _pack(Split *split, int low, int high, int64_t left) except -1:
     """Fill the branch with the largest room first; the smallest that holds all that is left, once one does."""
     cdef int domain
-    rooms = sorted([(-split.room[domain], domain) for domain in range(low, high)])
-    for minus, which in rooms:
+    rooms = sorted([(-split.room[domain], split.unlabelled[domain], domain) for domain in range(low, high)])
+    for _, _, which in rooms:
         domain = which
         if split.room[domain] >= left:
-            room, domain = min([(-other, each) for other, each in rooms if -other >= left and not split.given[<int> each]])
+            _, _, domain = min([(-other, lacks, each) for other, lacks, each in rooms if -other >= left and not split.given[<int> each]])
             split.given[domain] = left
             return 0
         split.given[domain] = split.room[domain]
@@ -244,13 +251,15 @@ cdef void _sink(Split *split, int *ids, int size, int at, bint hosts) noexcept:
 
 
 cdef inline bint _before(Split *split, int one, int other, bint hosts) noexcept:
-    """Whether *one* gets the next pod: fewest per weight, larger weight, fewest inside; hosts: fewest in all; value."""
+    """Whether *one* gets the next pod: fewest per weight, larger weight, labelled, fewest inside; hosts: fewest in all; value."""
     cdef int64_t mine = (split.have[one] + split.given[one]) * split.weight[other]
     cdef int64_t others = (split.have[other] + split.given[other]) * split.weight[one]
     if mine != others:
         return mine < others
     if split.weight[one] != split.weight[other]:
         return split.weight[one] > split.weight[other]
+    if split.unlabelled[one] != split.unlabelled[other]:
+        return split.unlabelled[other]
     if split.inside[one] != split.inside[other]:
         return split.inside[one] < split.inside[other]
     if hosts:

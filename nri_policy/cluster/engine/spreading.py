@@ -65,6 +65,7 @@ class SpreadTree:
             self._at = dict(alike.leaves_of_nodes())
             self._hosts = self._at.copy()
             self.domains, self.rows = alike.shape.domains, alike.rows.copy()
+        self._unlabelled = self._find_unlabelled()
         self._filters = Filters(len(self._nodes))
         self._every = array("i", bytes(4 * len(self._nodes)))
         for name, number in running.items():
@@ -199,6 +200,7 @@ class SpreadTree:
             self._by_leaf(failures),
             packed=[each.packed for each in preferences],
             weights=[self._weights(level, each) for level, each in enumerate(preferences)],
+            unlabelled=self._unlabelled,
             most=-1 if request.max_per_host is None else request.max_per_host,
         )
         return {self._nodes[leaf].name: pods for leaf, pods in places}, left
@@ -258,12 +260,24 @@ class SpreadTree:
                 by_leaf[leaf] = min(number, MAX_COUNT)
         return by_leaf
 
+    def _find_unlabelled(self) -> list[int]:
+        """Return the domains whose nodes lack the label: the empty value is the first of each."""
+        found: list[int] = []
+        firsts = [0] if self.paths else []
+        for level in range(len(self._keys)):
+            found += [each for each in firsts if not self.paths[self._first_leaf(each)][level]]
+            firsts = [self.domains.children(each).start for each in self.domains.of_level(level)]
+        return found
+
+    def _first_leaf(self, domain: int) -> int:
+        return self.domains.leaves_below(domain).start
+
     def _weights(self, level: int, preference: Preference) -> dict[int, int]:
         if not preference.weights:
             return {}
         found = {}
         for domain in self.domains.of_level(level):
-            value = self.paths[self.domains.leaves_below(domain).start][level]
+            value = self.paths[self._first_leaf(domain)][level]
             if value in preference.weights:
                 found[domain] = preference.weights[value]
         return found

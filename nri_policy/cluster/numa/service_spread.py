@@ -182,12 +182,15 @@ class ServiceSpread:
         return tuple(labels.get(each.key, "") for each in preferences)
 
 
-def _load(preference: Preference, count: int, value: str) -> tuple[Fraction, int, str]:
-    """Return by what branches are ordered: the first takes the next pod."""
+def _load(preference: Preference, count: int, value: str) -> tuple[Fraction, int, bool, str]:
+    """Return by what branches are ordered: the first takes the next pod.
+
+    Of equal ones, nodes without the label come last.
+    """
     if preference.packed:
-        return Fraction(-count), 0, value
+        return Fraction(-count), 0, not value, value
     weight = preference.weights.get(value, 1)
-    return Fraction(count, weight), -weight, value
+    return Fraction(count, weight), -weight, not value, value
 
 
 def _asks(pod: Pod) -> bool:

@@ -73,6 +73,8 @@ TWO_EACH = [
     for number, at in enumerate(["xa", "xb", "ya", "ya", "a1", "a2", "b2", "b2"])
 ]
 THREE = [running(name, "a1", group="g") for name in "pqr"]
+UNLABELLED = [RACKS[0], node("x"), node("y")]
+AT_X = running("q", "x", group="g")
 OTHERS = [
     running("p", "a1", group="g", phase="Succeeded"),
     running("q", "a2", group="h"),
@@ -91,6 +93,12 @@ CASES: list[tuple[str, Object, Object, Object]] = [
      group(1, "rack"), {"b1": 1}),
     ("a missing label is a value", {"nodes": [*RACKS[:2], node("x")]},
      group(2, "rack"), {"a1": 1, "x": 1}),
+    ("of equal branches, nodes without the label come last", {"nodes": [*RACKS[:2], node("x")]},
+     group(3, "rack"), {"a1": 1, "a2": 1, "x": 1}),
+    ("also where the others have more on a host", {"nodes": UNLABELLED, "pods": [*OWN[:1], AT_X]},
+     group(1, "rack"), {"a1": 1}),
+    ("packed: nodes without the label come last", {"nodes": [ROOMS[0], node("x", cpu=9)]},
+     group(4, "pack:rack"), {"a": 4}),
     ("no room: the siblings", {"nodes": ROOMS[1:]}, group(8, "rack"), {"b": 5, "c": 3}),
     ("no room at all", {"nodes": [node("a", cpu=1), node("b", cpu=2)]},
      group(5), {"a": 1, "b": 2, "": 2}),

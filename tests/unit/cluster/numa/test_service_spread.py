@@ -72,6 +72,20 @@ def test_the_first_level_counts_before_the_second_and_that_before_hosts() -> Non
     assert world.order(spread_over=over)[0] == "a3"
 
 
+def test_of_equal_branches_nodes_without_the_label_come_last() -> None:
+    world = World()
+    world.spread.set_pod(pod("p", "b1", spread_over="other"))
+    assert world.order(spread_over="other")[-1] == "b1"  # nobody has the label
+    other = node("c1", RACK="rc")  # of no zone
+    cluster = Cluster()
+    spread = ServiceSpread(cluster.view, lambda: 0.0)
+    for each in (other, node("d1", ZONE="d", RACK="rd")):
+        cluster.set_node(read_node(each, ""))
+    assert spread.scores(pod("new", "", spread_over=ZONE), ["c1", "d1"]) == {"c1": 0, "d1": 10}
+    spread.set_pod(pod("q", "d1", spread_over=ZONE))
+    assert spread.scores(pod("new", "", spread_over=ZONE), ["c1", "d1"]) == {"c1": 10, "d1": 0}
+
+
 def test_scores_go_from_ten_to_nought() -> None:
     world = World()
     world.spread.set_pod(pod("p", "a1", spread_over=ZONE))
