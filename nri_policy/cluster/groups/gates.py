@@ -2,9 +2,10 @@
 
 Owns the way from pods and an assignment to places. With a rank on every pod the i-th rank goes to
 the i-th place of the assignment, written out; in any doubt each domain is filled up to its count
-less the pods that are there, in the assignment's order, by name. Where the ranks are clear and only
-running pods are not where theirs say, as in a group that has grown, by rank. A pod that was let go
-before keeps its place: its selector says which. Pods that ended give theirs back.
+less the pods that are there or on their way, in the assignment's order, by name. Where the ranks
+are clear and only running pods are not where theirs say, as in a group that has grown, by rank. A
+pod that was let go before keeps its place: its selector says which. Pods that ended give theirs
+back.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.objects.annotations import ZONE
@@ -30,6 +32,16 @@ class Opening(Struct, frozen=True):
     pod: Pod
     selector: dict[str, str]
     zone: str = ""
+
+    def opened(self, gate: str) -> Pod:
+        """Return the pod as it is once it was let go."""
+        pod = self.pod
+        return replace(
+            pod,
+            spec=replace(pod.spec, node_selector={**pod.spec.node_selector, **self.selector}),
+            annotations={**pod.annotations, **({ZONE: self.zone} if self.zone else {})},
+            gates=tuple(each for each in pod.gates if each != gate),
+        )
 
 
 def openings(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.gates import openings
 from nri_policy.cluster.groups.gathering import Member, pod_set_names
@@ -103,7 +105,8 @@ class PodChanges:
     ) -> Iterator[Write]:
         """Yield the pods that may go, none to *closed* hosts.
 
-        One that is about to end has its place until it has ended. What nobody answered is asked
+        One that is about to end has its place until it has ended, and one has its place from when
+        the opening of its gate is asked, not only when it is seen. What nobody answered is asked
         again, whatever is closed by now: only so it is known in the end.
         """
         for key in sorted(self._unanswered):
@@ -120,13 +123,20 @@ class PodChanges:
         nodes = self._occupancy.nodes
         for assignment in group.status.assignments:
             own = [
-                each
+                self._as_asked(each)
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
             for opening in openings(assignment, own, self.gate, nodes, closed):
                 if self._may_ask((group.namespace, opening.pod.name)):
                     yield OpenGate(opening, group.name, self.gate)
+
+    def _as_asked(self, member: Member) -> Member:
+        """Return a pod as it is once its gate is open, if that is under way."""
+        asked = self._asked.get((member.pod.namespace, member.pod.name))
+        if not isinstance(asked, OpenGate):
+            return member
+        return replace(member, pod=asked.opening.opened(self.gate))
 
     def fail_lost(
         self, group: PlacementGroup, members: Sequence[Member], unhealthy: Collection[str]
