@@ -34,6 +34,7 @@ from tests.support.zone_reports import zone_report
 from tools import kueue
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
+BACKGROUND = "propagationPolicy=Background"
 CONTROLLERS = ("job-controller", "garbage-collector-controller")
 
 
@@ -75,9 +76,9 @@ def running(plane: ControlPlane) -> Iterator[None]:
             process.kill()
 
 
-def make_queue(plane: ControlPlane) -> None:
-    """A queue with the quota of both nodes, whose pods Kueue assigns to hosts, with our check."""
-    quota = [{"name": "cpu", "nominalQuota": 8}, {"name": "memory", "nominalQuota": "16Gi"}]
+def make_queue(plane: ControlPlane, cpus: int) -> None:
+    """A queue whose pods Kueue assigns to hosts, with our check."""
+    quota = [{"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": "16Gi"}]
     group = {
         "coveredResources": ["cpu", "memory"],
         "flavors": [{"name": "all", "resources": quota}],
@@ -162,10 +163,12 @@ async def admit(plane: ControlPlane) -> None:
         )
         ((own, _),) = hosts(service)[name].items()
         (other,) = {"a", "b"} - {own}
-        await asyncio.to_thread(submit, plane, "wide", 1, 3)
+        zones = zone_report(other, 1, 1, cpus=2, memory="8Gi")
+        await asyncio.to_thread(plane.asked, "PATCH", f"{NRT}/{other}", zones, content=MERGE)
+        await asyncio.to_thread(submit, plane, "wide", 1, 2)
         await until(lambda: writer.answers["Retry"] > 0, "a host has room for it, but no zone")
         assert not is_admitted(plane, "wide")
-        zones = zone_report(other, 4, memory="8Gi")
+        zones = zone_report(other, 2, 2, memory="8Gi")
         await asyncio.to_thread(plane.asked, "PATCH", f"{NRT}/{other}", zones, content=MERGE)
         await until(lambda: is_admitted(plane, "wide"), "Kueue asks again, and a zone has room")
         name = "kueue/" + workload(plane, "wide")["metadata"]["name"]
@@ -173,14 +176,61 @@ async def admit(plane: ControlPlane) -> None:
 
 
 def test_kueue_admits_what_fits_the_zones_and_its_assignments_count(tmp_path: Path) -> None:
+    with plane_with_kueue(tmp_path, 8) as plane:
+        asyncio.run(admit(plane))
+
+
+@contextmanager
+def plane_with_kueue(folder: Path, cpus: int) -> Iterator[ControlPlane]:
+    """Two nodes with two zones of 2 CPUs each, and Kueue with a quota of so many."""
     require("kube-apiserver", "kube-controller-manager", "kubectl")
     if not kueue.is_at_hand():
         pytest.skip("Kueue is not built: python -m tools.kueue")
     if os.geteuid() != 0:
         pytest.skip("Kueue looks for certificates below /etc: another one takes root")
-    with ControlPlane(tmp_path, nodes="ab") as plane:
-        prepare(plane, tmp_path, 2, 2)
+    with ControlPlane(folder, nodes="ab") as plane:
+        prepare(plane, folder, 2, 2)
         plane.start_controllers(*CONTROLLERS)
         with running(plane):
-            make_queue(plane)
-            asyncio.run(admit(plane))
+            make_queue(plane, cpus)
+            yield plane
+
+
+def test_a_workload_that_fits_no_zone_lets_those_behind_it_go_first(tmp_path: Path) -> None:
+    """It has all of the quota that those would need."""
+    with plane_with_kueue(tmp_path, 4) as plane:
+        asyncio.run(pass_by(plane))
+
+
+async def pass_by(plane: ControlPlane) -> None:
+    async def until(condition: Callable[[], bool], what: str) -> None:
+        await asyncio.to_thread(plane.until, condition, what)
+
+    def state_of(job: str) -> str:
+        checks = workload(plane, job)["status"].get("admissionChecks", [])
+        return str(checks[0]["state"]) if checks else ""
+
+    async with service_of(plane, token_of_service(plane)) as service:
+        writer = service.admission_writer
+        assert writer is not None
+        await asyncio.to_thread(submit, plane, "wide", 1, 3)
+        await until(
+            lambda: writer.answers["Rejected"] > 0, "no zone would hold it if it were empty"
+        )
+        await asyncio.to_thread(submit, plane, "pair", 2, 2)
+        await until(lambda: is_admitted(plane, "pair"), "Kueue admits what fits")
+        assert workload(plane, "wide")["spec"]["active"] is False
+        await asyncio.to_thread(plane.asked, "DELETE", f"{JOBS}/pair?{BACKGROUND}")
+        for name in "ab":  # of each zone 1 CPU is in use by others
+            busy = zone_report(name, 1, 1, cpus=2, memory="8Gi")
+            await asyncio.to_thread(plane.asked, "PATCH", f"{NRT}/{name}", busy, content=MERGE)
+        await asyncio.to_thread(submit, plane, "later", 2, 2)
+        await until(lambda: writer.answers["Retry"] > 0, "no zone has room for it now")
+        await asyncio.to_thread(submit, plane, "small", 2, 1)
+        await until(lambda: is_admitted(plane, "small"), "Kueue admits what fits now")
+        assert not is_admitted(plane, "later")
+        await asyncio.to_thread(plane.asked, "DELETE", f"{JOBS}/small?{BACKGROUND}")
+        for name in "ab":
+            free = zone_report(name, 2, 2, memory="8Gi")
+            await asyncio.to_thread(plane.asked, "PATCH", f"{NRT}/{name}", free, content=MERGE)
+        await until(lambda: is_admitted(plane, "later"), "Kueue asks again, and a zone has room")

@@ -5,9 +5,16 @@ Answers AdmissionChecks whose controller is CONTROLLER. What follows from a Work
 | the Workload | its check |
 |---|---|
 | has its quota, the check is Pending, all pods find a zone | Ready; their places are kept until they come, MOST_SECONDS at the latest |
-| has its quota, the check is Pending, a pod finds none | Retry, with a message; Kueue asks again after a time that doubles (0.17 keeps the quota until then) |
+| has its quota, the check is Pending, a pod finds none | Retry, with a message: Kueue evicts it at once, and the check is Pending again |
+| the same, and the pod finds none in empty nodes either | Rejected, with a message: Kueue deactivates it |
+| is evicted for our Retry, the check is Pending | Retry with a time, which doubles with each Retry: Kueue takes it back into its queue after that time |
+| is evicted, and Kueue knows the time | Pending, so that Kueue may reserve its quota then |
 | has no quota, is over, or has another answer | what was kept is given back |
 | is Ready, and nothing is kept: another replica answered | places are kept for the pods that have not come, if there are any left |
+
+Kueue 0.17 keeps the quota as long as it waits for the time of a Retry, and only then evicts: so the
+time comes after the eviction. Without it, Kueue would reserve the quota again at once, before it
+tries those that waited for it.
 
 It does no I/O. What it wants written is refused if the object has changed meanwhile.
 """  # noqa: E501 - a table
@@ -34,7 +41,7 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = "placement.nri/numa-fit"
 RETRY_LEAST, RETRY_MOST = 15, 300  # seconds until Kueue tries again
-_PENDING, _READY, _RETRY = "Pending", "Ready", "Retry"
+_PENDING, _READY, _RETRY, _REJECTED = "Pending", "Ready", "Retry", "Rejected"
 _MAX_MESSAGE = 1024  # of a condition and of a check; Kueue takes 32 KiB
 
 
@@ -44,7 +51,7 @@ class WriteCheck(Struct, frozen=True):
     key: Key
     revision: str
     checks: tuple[Object, ...]
-    answer: str  # Ready or Retry
+    answer: str = ""  # Ready, Retry or Rejected; nothing where only Kueue's time is set
 
     def patch(self) -> Object:
         """Return the merge patch of the Workload's status."""
@@ -187,23 +194,49 @@ class NumaAdmission:
             and not check.has_parameters
         }
         states = {each.state for each in workload.checks if each.name in ours}
-        if not ours or not workload.reserved or workload.over or states & {_RETRY, "Rejected"}:
+        if not ours or not workload.reserved or workload.over or states & {_RETRY, _REJECTED}:
             self.places.give_back(workload.key)
+            return self._delay(workload, ours) if workload.evicted else None
+        if self._is_asked(workload):
             return None
-        if self._asked.get(workload.key) == workload.revision:
-            return None  # the answer is on its way
         if any(name not in self.flavors for each in workload.pod_sets for name in each.flavors):
             return None  # it will be looked at when the flavor comes
         if states == {_READY}:
             if not self.places.keeps(workload.key):
                 self.places.keep(workload, self.flavors, again=True)
             return None
-        problem = self.places.keep(workload, self.flavors)
-        answered = self._answered(workload, ours, problem)
-        return WriteCheck(workload.key, workload.revision, answered, _RETRY if problem else _READY)
+        problem, answer = self.places.keep(workload, self.flavors), _READY
+        if problem:
+            never = self.places.never_fits(workload, self.flavors)
+            problem, answer = never or problem, _REJECTED if never else _RETRY
+        answered = self._answered(workload, ours, answer, problem)
+        return WriteCheck(workload.key, workload.revision, answered, answer)
+
+    def _is_asked(self, workload: KueueWorkload) -> bool:
+        """Whether what follows from a Workload as it is, is on its way."""
+        return self._asked.get(workload.key) == workload.revision
+
+    def _delay(self, workload: KueueWorkload, ours: set[str]) -> WriteCheck | None:
+        """Return what has Kueue wait before it tries an evicted Workload again."""
+        found = []
+        for check, stored in zip(workload.checks, workload.stored_checks, strict=True):
+            changed: Object = {}
+            if check.name in ours and check.state == _PENDING and check.retries and not check.waits:
+                wait = min(RETRY_LEAST * 2 ** min(check.retries - 1, 10), RETRY_MOST)
+                message = f"a pod found no NUMA zone; it is tried again after {wait} s"
+                changed = {"state": _RETRY, "requeueAfterSeconds": wait, "message": message}
+            elif check.name in ours and check.state == _RETRY and check.waits and workload.delayed:
+                changed = {"state": _PENDING}
+            found.append(
+                stored | changed | ({"lastTransitionTime": self._now()} if changed else {})
+            )
+        checks = tuple(found)
+        if checks == workload.stored_checks or self._is_asked(workload):
+            return None
+        return WriteCheck(workload.key, workload.revision, checks)
 
     def _answered(
-        self, workload: KueueWorkload, ours: set[str], problem: str
+        self, workload: KueueWorkload, ours: set[str], state: str, problem: str
     ) -> tuple[Object, ...]:
         """Return the checks of a Workload with our answer."""
         found = []
@@ -213,13 +246,10 @@ class NumaAdmission:
                 continue
             answer: Object = {
                 "name": check.name,
-                "state": _RETRY if problem else _READY,
+                "state": state,
                 "lastTransitionTime": self._now(),
                 "message": problem[:_MAX_MESSAGE] or "all pods fit the zones of the nodes",
             }
-            if problem:
-                wait = RETRY_LEAST * 2 ** min(check.retries, 10)
-                answer["requeueAfterSeconds"] = min(wait, RETRY_MOST)
             if check.retries:
                 answer["retryCount"] = check.retries
             found.append(answer)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
@@ -29,6 +31,7 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.numa_request import NumaRequest
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.foundation.wording import counted, quoted
+from nri_policy.native._numa_fit import UNRESOLVABLE
 
 _MOST_REASONS = 5  # that a refusal names
 
@@ -77,6 +80,36 @@ class WorkloadPlaces:
                 )
         return ""
 
+    def never_fits(self, workload: KueueWorkload, flavors: Mapping[str, ResourceFlavor]) -> str:
+        """Return why no node takes a pod of a Workload, even if it is empty; nothing if one does.
+
+        Nodes count that flavors and selectors name, also those that are not ready or tainted now:
+        if there are none, some may come. Raises KeyError for a flavor that is not known.
+        """
+        for pod_set in workload.pod_sets:
+            spec = with_flavors(pod_set, flavors).spec
+            request = self._request(workload, spec)
+            why: Counter[str] = Counter()
+            for node in self._zones.view.nodes.values() if pod_set.count else ():
+                usable = replace(node, ready=True, unschedulable=False, taints=())
+                problem = host_reason(usable, {}, spec)
+                if problem in ("nodeSelector", "affinity"):
+                    continue
+                verdict = self._zones.verdict(node.name, request)
+                if not problem and verdict & UNRESOLVABLE:
+                    problem = reason(verdict)
+                if not problem:
+                    why.clear()
+                    break
+                why[problem] += 1
+            if why:
+                name = quoted(pod_set.name)
+                return f"pods of pod set {name} fit no NUMA zone, even if it is empty{_texts(why)}"
+        return ""
+
+    def _request(self, workload: KueueWorkload, spec: PodSpec) -> NumaRequest:
+        return self._zones.fits.request(Pod(namespace=workload.namespace, name="", spec=spec))
+
     def give_back(self, workload: Key) -> None:
         """Keep nothing for a Workload any more."""
         for _, promise in self._kept.pop(workload, ()):
@@ -123,7 +156,7 @@ class WorkloadPlaces:
         kept: list[tuple[str, Key]],
     ) -> tuple[int, Counter[str]]:
         """Keep places for *count* pods; return how many find none, and why by number of nodes."""
-        request = self._zones.fits.request(Pod(namespace=workload.namespace, name="", spec=spec))
+        request = self._request(workload, spec)
         why: Counter[str] = Counter()
         left = count
         for nodes, wanted in self._ranges(pod_set.assignment, count):

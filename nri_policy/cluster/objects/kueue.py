@@ -46,6 +46,7 @@ class CheckState(Struct, frozen=True):
     name: str
     state: str
     retries: int = 0
+    waits: bool = False  # it says when Kueue is to try again
 
 
 class KueueWorkload(Struct, frozen=True):
@@ -57,6 +58,8 @@ class KueueWorkload(Struct, frozen=True):
     pod_sets: tuple[AdmittedPodSet, ...]
     reserved: bool = False
     over: bool = False
+    evicted: bool = False  # it has lost its quota, or is about to, and may get it again
+    delayed: bool = False  # Kueue knows when to try again
     priority: int = 0
     created: str = ""
     checks: tuple[CheckState, ...] = ()
@@ -146,12 +149,18 @@ class _Check(Struct, rename="camel"):
     name: str
     state: str = "Pending"
     retry_count: int | None = None
+    requeue_after_seconds: int | None = None
+
+
+class _RequeueState(Struct, rename="camel"):
+    requeue_at: str | None = None
 
 
 class _Status(Struct, rename="camel"):
     conditions: list[_Condition] | None = None
     admission: _Admission | None = None
     admission_checks: list[Object] | None = None
+    requeue_state: _RequeueState | None = None
 
 
 class _Workload(Struct):
@@ -224,9 +233,16 @@ def read_workload(value: object, path: str) -> KueueWorkload:
         pod_sets=tuple(pod_sets),
         reserved="QuotaReserved" in holds and status.admission is not None,
         over=bool(holds & {"Finished", "Evicted"}) or spec.active is False,
+        evicted="Evicted" in holds and "Finished" not in holds and spec.active is not False,
+        delayed=bool(status.requeue_state and status.requeue_state.requeue_at),
         priority=spec.priority or 0,
         created=meta.creation_timestamp or "",
-        checks=tuple(CheckState(each.name, each.state, each.retry_count or 0) for each in checks),
+        checks=tuple(
+            CheckState(
+                each.name, each.state, each.retry_count or 0, each.requeue_after_seconds is not None
+            )
+            for each in checks
+        ),
         stored_checks=tuple(stored),
     )
 

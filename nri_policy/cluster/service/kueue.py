@@ -91,7 +91,7 @@ class AdmissionWriter:
         may_write: Callable[[], bool],
         now: Callable[[], float],
     ) -> None:
-        self.answers: dict[str, int] = {"Ready": 0, "Retry": 0}
+        self.answers: dict[str, int] = {"Ready": 0, "Retry": 0, "Rejected": 0}
         self._client = client
         self._admission = admission
         self._may_write = may_write
@@ -144,4 +144,5 @@ class AdmissionWriter:
         else:
             namespace, name = write.key
             await self._client.merge(WORKLOADS, name, patch, namespace=namespace, part="status")
-            self.answers[write.answer] += 1
+            if write.answer:
+                self.answers[write.answer] += 1

@@ -49,6 +49,7 @@ def workload(
     flavors: Any = (),
     topology: Any = None,
     revision: str = "1",
+    delayed: bool = False,
     **spec: Any,
 ) -> Object:
     """A Workload that has its quota and a check that nobody has answered."""
@@ -66,6 +67,8 @@ def workload(
         "conditions": [*held, *({"type": each, "status": "True"} for each in conditions)],
         "admissionChecks": [check_state("Pending")] if checks is None else [*checks],
     }
+    if delayed:
+        status["requeueState"] = {"requeueAt": "2026-01-01T00:00:15Z"}
     if reserved:
         status["admission"] = {"clusterQueue": "q", "podSetAssignments": assignments}
     return {

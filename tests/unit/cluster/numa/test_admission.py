@@ -149,16 +149,72 @@ def test_an_error_of_ours_about_one_workload_stops_no_other(
     assert world.room(3) == 3, "nothing is kept for the other"
 
 
-def test_pods_that_fit_the_nodes_but_no_zone_are_not() -> None:
-    """Two nodes have 16 CPUs free, but no zone has five."""
+def test_pods_that_fit_the_nodes_but_no_zone_now_are_not() -> None:
+    """Two nodes have 14 CPUs free, but no zone has four."""
     world = World()
-    world.put("a", pod_set(2, 5))
+    for name in ("n0", "n1"):
+        world.node(name, (3, 3))
+    world.put("a", pod_set(2, 4))
     answer = world.answers()["a"]
-    assert (answer["state"], answer["requeueAfterSeconds"]) == ("Retry", 15)
+    assert answer["state"] == "Retry"
+    assert "requeueAfterSeconds" not in answer, "else Kueue keeps the quota until then"
     assert answer["message"] == (
         "2 of 2 pods of pod set 'main' find no NUMA zone now: cannot align pod on 2 nodes"
     )
+    assert world.room(3) == 4, "nothing is kept"
+
+
+def test_pods_that_fit_no_zone_even_if_it_is_empty_are_rejected() -> None:
+    """Kueue would keep asking, and whoever comes later would wait for it."""
+    world = World()
+    world.put("a", pod_set(1, 1, "small"), pod_set(1, 5, "large"))
+    world.put("b", pod_set(1, 9))
+    answers = world.answers()
+    assert {name: each["state"] for name, each in answers.items()} == dict.fromkeys(
+        "ab", "Rejected"
+    )
+    assert answers["a"]["message"] == (
+        "pods of pod set 'large' fit no NUMA zone, even if it is empty: cannot align pod on 2 nodes"
+    )
+    assert answers["b"]["message"].endswith('even if it is empty: resource "cpu" on 2 nodes')
     assert world.room(4) == 4, "nothing is kept"
+
+
+def test_pods_that_may_fit_a_node_that_is_away_or_is_to_come_are_not_rejected() -> None:
+    world = World()
+    large = objects.node("n2", ready=False, taints=[{"key": "k", "effect": "NoSchedule"}], cpu=9)
+    world.cluster.set_node(read_node(large, ""))  # it does not align pods
+    world.put("a", pod_set(1, 9))
+    world.put("b", pod_set(1, 9, nodeSelector={"kind": "large"}))
+    assert world.states() == {"a": "Retry", "b": "Retry"}
+
+
+def test_kueue_learns_when_to_try_again_once_it_has_taken_the_quota_back() -> None:
+    """It evicts at once only where it is told no time, and else reserves again at once."""
+    world = World(1)
+    evicted: Object = {"conditions": ["Evicted"], "reserved": False}
+    world.put("a", pod_set(3, 4), checks=[check_state("Pending", retryCount=1)], **evicted)
+    answer = world.answers()["a"]
+    assert (answer["state"], answer["requeueAfterSeconds"]) == ("Retry", 15)
+    assert answer["message"] == "a pod found no NUMA zone; it is tried again after 15 s"
+    world.put("a", pod_set(3, 4), checks=[answer], revision="2", **evicted)
+    assert world.states() == {}, "Kueue has not taken note of it"
+    world.put("a", pod_set(3, 4), checks=[answer], revision="3", delayed=True, **evicted)
+    again = world.answers()["a"]
+    assert (again["state"], again["requeueAfterSeconds"]) == ("Pending", 15)
+    world.put("a", pod_set(3, 4), checks=[again], revision="4", delayed=True, **evicted)
+    assert world.states() == {}, "it is Kueue's turn"
+    world.put("a", pod_set(2, 4), checks=[again], revision="5")
+    assert world.states() == {"a": "Ready"}
+
+
+@pytest.mark.parametrize("conditions", [["Evicted", "Finished"], ["Evicted"], []])
+def test_who_was_not_refused_by_us_or_is_over_is_not_delayed(conditions: list[str]) -> None:
+    world = World(1)
+    retries = 0 if conditions == ["Evicted"] else 1
+    check = check_state("Pending", retryCount=retries)
+    world.put("a", pod_set(3, 4), checks=[check], conditions=conditions, reserved=False)
+    assert world.states() == {}
 
 
 def test_all_pods_or_none() -> None:
@@ -187,9 +243,10 @@ def test_large_pods_find_their_zones_before_small_ones_break_them_up() -> None:
 def test_a_workload_is_tried_again_later_and_later() -> None:
     world = World(1)
     waits = []
-    for retries in (0, 1, 3, 30):
-        checks = [check_state("Pending", retryCount=retries)] if retries else None
-        world.put("a", pod_set(2, 5), checks=checks, revision=str(retries + 1))
+    for retries in (1, 2, 4, 30):
+        checks = [check_state("Pending", retryCount=retries)]
+        revision = str(retries)
+        world.put("a", pod_set(3, 4), checks=checks, revision=revision, conditions=["Evicted"])
         waits.append(world.answers()["a"]["requeueAfterSeconds"])
     assert waits == [15, 30, 120, 300]
 
