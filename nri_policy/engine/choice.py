@@ -81,7 +81,7 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         return replace(choice, grant=replace(choice.grant, preserved=had))
     notes: tuple[str, ...] = ()
     if not request.steering.strict_hints and not layout.memory.has(request.memory_kinds):
-        kinds = ", ".join(sorted(request.memory_kinds))
+        kinds = ", ".join(request.memory_kinds)
         notes = (f"this node has no memory of kind {kinds}: it gets dram",)
     if request.sort is Sort.NORMAL:
         return _in_a_pool(state, container, request, held, notes)

@@ -165,7 +165,7 @@ def claim_request(part: ClaimPart, layout: Layout) -> Request:
         movable=False,
         memory=0,
         memory_limit=None,
-        memory_kinds=frozenset(),
+        memory_kinds=(),
         memory_preserve=True,
         cold_start=None,
         steering=Steering(

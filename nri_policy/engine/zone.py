@@ -38,7 +38,7 @@ def memory_request(
         id=container.id,
         amount=request.memory,
         limit=request.memory_limit,
-        kinds=request.memory_kinds,
+        kinds=frozenset(request.memory_kinds),
         rank=_RANKS[request.qos],
         created=container.created,
         strict=strict,

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from math import inf
 
 from msgspec import Struct
@@ -124,7 +123,7 @@ class MemoryMap:
         self._homes: dict[tuple[Kinds, bool, bool], Homes] = {}
         self._present = self.kinds_of(self.nodes)
 
-    def has(self, kinds: AbstractSet[MemoryKind]) -> bool:
+    def has(self, kinds: Iterable[MemoryKind]) -> bool:
         """Return whether any node is of one of *kinds*."""
         return not self._present.isdisjoint(kinds)
 

@@ -25,7 +25,7 @@ from nri_policy.workload.pod import Container
 _MOST = 10**12
 
 
-_USUAL_KINDS = frozenset(kind for kind, use in MEMORY_USES.items() if use.usual)
+_USUAL_KINDS = tuple(sorted(kind for kind, use in MEMORY_USES.items() if use.usual))
 _SHARES = {
     qos: f"only Guaranteed containers get exclusive CPUs, and it is {qos.value}" for qos in QoS
 }
@@ -69,7 +69,7 @@ class Entitlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     movable: bool  # may be re-booked to make room
     memory: int  # bytes
     memory_limit: int | None  # bytes; None for none
-    memory_kinds: frozenset[MemoryKind]
+    memory_kinds: tuple[MemoryKind, ...]  # sorted: stored forms say the same in each process
     memory_preserve: bool
     cold_start: float | None  # seconds on pmem alone, from the start on
     pod_memory: int = 0  # bytes of its pod's limit: `memory` is what of these is booked with it
@@ -166,7 +166,9 @@ def request_of(
         memory=amounts.memory,
         memory_limit=amounts.memory_limit,
         pod_memory=amounts.pod_memory,
-        memory_kinds=preferences.memory_kinds or _USUAL_KINDS,
+        memory_kinds=_USUAL_KINDS
+        if preferences.memory_kinds is None
+        else tuple(sorted(preferences.memory_kinds)),
         memory_preserve=preferences.memory_preserve,
         cold_start=preferences.cold_start,
         steering=Steering(

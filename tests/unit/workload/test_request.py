@@ -248,8 +248,9 @@ def test_a_guaranteed_containers_quota_is_exact_where_its_shares_end() -> None:
         ("prefer-cpu-priority", "default", {"defaultCPUPriority": "low"}, "priority", Priority.LOW),
         ("hide-hyperthreads", "true", {}, "hide_hyperthreads", True),
         ("memory.preserve", "true", {}, "memory_preserve", True),
-        ("memory-type", "HBM", {}, "memory_kinds", {MemoryKind.HBM}),
-        (None, None, {}, "memory_kinds", {MemoryKind.DRAM, MemoryKind.PMEM}),
+        ("memory-type", "HBM", {}, "memory_kinds", (MemoryKind.HBM,)),
+        ("memory-type", "pmem,hbm", {}, "memory_kinds", (MemoryKind.HBM, MemoryKind.PMEM)),
+        (None, None, {}, "memory_kinds", (MemoryKind.DRAM, MemoryKind.PMEM)),
     ],
 )
 def test_an_annotation_comes_before_the_setting(
