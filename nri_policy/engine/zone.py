@@ -80,7 +80,11 @@ def near_cpus(
 
 
 def _narrow(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer:
-    """Return *offer* on *zone*, if it fits there without anybody making way."""
+    """Return *offer* on *zone*, if it fits there without anybody making way.
+
+    A process can start there: a zone of movable memory gets the nearest other node (§7).
+    """
+    zone = state.layout.memory.startable(zone, offer.zone)
     if state.memory.free(zone) < request.memory:
         return offer
     return replace(offer, booking=replace(offer.booking, zone=zone), moves=())

@@ -175,6 +175,16 @@ class MemoryMap:
             yield wider
             zone = wider
 
+    def startable(self, zone: CPUSet, among: CPUSet) -> CPUSet:
+        """Return *zone* with the nearest of *among* that a process can start on, if it has none.
+
+        The kernel cannot start one on movable memory alone (numa-guest.md).
+        """
+        normal = self._normal & among
+        if normal and zone.isdisjoint(normal):
+            return zone | self._nearest(zone, normal)
+        return zone
+
     def _home(self, pool: Pool, kinds: Kinds, *, strict: bool, cold: bool) -> Home:
         refused = ""
         present = [kind for kind in REQUESTABLE if kind in kinds and self.kinds[kind]]
@@ -190,12 +200,8 @@ class MemoryMap:
         same = CPUSet.union(self.kinds[kind] for kind in present)
         # §7: a zone grows by the same kinds, then by dram, pmem, hbm; a strict one never by others
         growth = (same,) if strict else (same, *self.kinds.values())
-        zone = self._start(pool, present)
-        # the kernel cannot start a process on movable memory alone (numa-guest.md)
-        normal = self._normal & CPUSet.union(growth)
-        if normal and zone.isdisjoint(normal):
-            zone |= self._nearest(zone, normal)
-        elif self._normal and not normal:
+        zone = self.startable(self._start(pool, present), CPUSet.union(growth))
+        if self._normal and zone.isdisjoint(self._normal):
             refused = refused or (
                 f"memory of kind {_names(present)} is movable only on this node, and nothing can"
                 " start on it alone"
