@@ -31,11 +31,13 @@ class Claimed(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-def choose_by_claims(state: State, container: Container, request: Request) -> Claimed:
+def choose_by_claims(
+    state: State, container: Container, request: Request, held: int | None = None
+) -> Claimed:
     """Return the grant of a container that uses claims, without memory nodes.
 
-    PlacementError for a claim that is not held, or where nothing is left of what it requests beyond
-    its claims.
+    What it requests beyond them stays in the pool *held*, if that has room. PlacementError for a
+    claim that is not held, or where nothing is left of what it requests beyond its claims.
     """
     parts = [*_parts(state, container, request)]
     tree, amount = state.layout.tree, sum(each.request.milli for each in parts)
@@ -46,7 +48,7 @@ def choose_by_claims(state: State, container: Container, request: Request) -> Cl
     shares = more > 0 or any(each.grant.shares for each in parts)
     notes = [*_notes(container, request, amount)]
     if more:
-        pool = _pool_with(state, request, pool, more)
+        pool = _pool_with(state, request, pool, more, held)
         notes.append(
             f"it shares {format_cpu(more)} CPU of {pool.name}, which it requests beyond its claims"
         )
@@ -79,9 +81,9 @@ def _parts(state: State, container: Container, request: Request) -> Iterator[Pla
         yield state.claims[each]
 
 
-def _pool_with(state: State, request: Request, pool: Pool, milli: int) -> Pool:
-    """Return the nearest pool from *pool* upward in which *milli* can be shared."""
-    for each in state.layout.tree.path(pool):
+def _pool_with(state: State, request: Request, pool: Pool, milli: int, held: int | None) -> Pool:
+    """Return the nearest pool from *pool* upward in which *milli* can be shared, *held* first."""
+    for each in sorted(state.layout.tree.path(pool), key=lambda each: each.id != held):
         if milli <= state.supply.allocatable_shared(each.id):
             return each
     text = f"no pool has {format_cpu(milli)} CPU to share beside the CPUs of its claims"

@@ -314,13 +314,22 @@ def recall_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]:
 
 
 def hold_again(state: State, claims: Iterable[Placed]) -> None:
-    """Hold claims before anybody else has a place, as far as their CPUs are still there."""
+    """Hold claims before anybody else has a place, as far as their CPUs are still there.
+
+    The exclusive CPUs of all are set aside first: a fraction has its place beside them.
+    """
+    aside = []
     for each in claims:
         grant, pool = each.grant, state.layout.tree.pools[each.grant.pool]
         own = grant.exclusive & state.supply.free_cpus() & pool.cpus
-        shared = min(grant.shared, state.supply.allocatable_shared(pool.id) - 1000 * len(own))
+        state.supply.take(own)
+        aside.append((each, own))
+    for each, own in aside:
+        grant = each.grant
+        shared = min(grant.shared, state.supply.allocatable_shared(grant.pool))
         shares = grant.shares and shared > 0
         kept = replace(grant, exclusive=own, shares=shares, shared=shared if shares else 0)
+        state.supply.give(own)
         state.put(replace(each, grant=kept))
 
 

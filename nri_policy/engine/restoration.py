@@ -160,15 +160,23 @@ def restore(
 
 
 def _restore_claimants(state: State, candidates: Iterable[Candidate], result: Restored) -> None:
-    """Place containers that use claims: these hold their CPUs, and memory stays where it is."""
+    """Place containers that use claims: these hold their CPUs, and memory stays where it is.
+
+    Those that have lost nothing first: what they share beyond their claims stays in its pool.
+    """
     nodes = state.layout.memory.nodes
-    for candidate in sorted(candidates, key=_order):
+
+    def keeps(candidate: Candidate) -> bool:
+        held = candidate.held
+        return held is not None and candidate.same and held.mems <= nodes
+
+    for candidate in sorted(candidates, key=lambda each: (not keeps(each), _order(each))):
         container, request, held = candidate.container, candidate.request, candidate.held
         try:
-            if held is None or not candidate.same or not held.mems <= nodes:
+            if held is None or not keeps(candidate):
                 place(state, container, request)
                 continue
-            claimed = choose_by_claims(state, container, request)
+            claimed = choose_by_claims(state, container, request, held.pool)
         except PlacementError as refusal:
             texts = admit_degraded(state, container, request, refusal)
             result.flagged += [f"{container.full_name}: {text}" for text in texts]

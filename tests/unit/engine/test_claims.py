@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Prepared, Synchronized, Unprepared
+from nri_policy.engine.event import Prepared, Reconfigured, Synchronized, Unprepared
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
@@ -271,6 +271,17 @@ def test_claims_and_their_containers_come_back_after_a_restart() -> None:
     assert again.prepare(claim) == ["4-5"]
 
 
+def test_what_two_pods_share_beside_one_claim_stays_in_its_pool_after_a_restart() -> None:
+    node, claim = Driver(), part(1000, 0)
+    node.prepare(claim)
+    first, second = user(claim, milli=2500), user(claim, milli=2500)
+    node.create(first)
+    node.create(second)
+    assert (node.pool(first), node.pool(second)) == ("NUMA node #0", "socket #0")
+    node.stop(first)
+    assert _restarted(node, second.id).grant(second) == node.grant(second)
+
+
 def test_the_memory_of_a_container_with_a_claim_stays_where_it_is() -> None:
     node, claim = Driver("package:2 numa:2(memory=1GiB) core:2 pu:2"), part(2000, 1)
     node.prepare(claim)
@@ -339,3 +350,11 @@ def test_settings_that_take_a_claims_cpus_are_refused() -> None:
     assert "has 3 of 4 CPU" in node.refuse(Reconfigured(settings=settings))
     node.reconfigure(reservedResources={"cpu": "cpuset:0-1"})
     assert str(node.engine.state.claims[claim.id].grant.exclusive) == "4-7"
+
+
+def test_settings_that_take_the_cpus_beside_a_claim_s_own_from_its_fraction_are_refused() -> None:
+    node = Driver()
+    node.prepare(part(500, 0, request="fraction"), part(2000, 0, request="cpus"))
+    spec = {"reservedResources": {"cpu": 2}}
+    text = node.refuse(Reconfigured(settings=nodes.settings(**spec)))
+    assert text == "claim default/cpus (fraction): it has 0 of 500m CPU now"
