@@ -126,6 +126,8 @@ class DecisionLog:
             self.refusals.pop(name, None)  # of a resize: it had its place
         if decision.explanation is not None:
             self.refusals.pop(decision.explanation.container, None)
+        for tenant in _tenants(event.container_id, view) if isinstance(event, Resized) else ():
+            self.refusals.pop(tenant.full_name, None)
         for each, change in decision.changes.items():
             if change.cause != AGAIN:
                 self.causes[view.placed[each].container.full_name] = change.cause
@@ -152,13 +154,24 @@ class DecisionLog:
             scores=None,
             notes=(str(error),),
         )
-        if container.stands_for_pod:  # a room that cannot be resized stays as it is
-            return explanation
-        self.refusals.pop(container.full_name, None)  # the latest is to be last
-        self.refusals[container.full_name] = Refusal(explanation=explanation, container=container)
-        if len(self.refusals) > MOST_REFUSALS:
+        subjects = [container]
+        if container.stands_for_pod:  # its tenants are asked about, and stay as they are
+            subjects = _tenants(container.id, view)
+        for each in subjects:
+            name = each.full_name
+            self.refusals.pop(name, None)  # the latest is to be last
+            why = replace(explanation, container=name)
+            self.refusals[name] = Refusal(explanation=why, container=each)
+        while len(self.refusals) > MOST_REFUSALS:
             del self.refusals[next(iter(self.refusals))]
         return explanation
+
+
+def _tenants(pod_id: str, view: NodeView) -> list[Container]:
+    """Return the containers that are in the room of a pod, none if it has no room."""
+    placed = view.placed.values() if pod_id in view.rooms else ()
+    found = (each.container for each in placed if each.grant.tenant)
+    return [each for each in found if each.pod.id == pod_id]
 
 
 def _container_of(event: Created | Resized, view: NodeView) -> Container:

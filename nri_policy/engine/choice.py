@@ -137,7 +137,7 @@ def _in_a_pool(
     1. The pool that it holds ordinary CPUs of has room, or one below it for a container that only
        shares: a resize stays there, always if it asks for no more.
     2. These have none, and it is to stay: refused.
-    3. Some pool has room: the best one.
+    3. Some pool has room: the best one; of a room, one around its CPUs that is as good.
     4. None has, and it requests no CPU: it shares the reserved ones, if there is memory (§2).
     5. None has: refused.
     """
@@ -161,7 +161,7 @@ def _in_a_pool(
     offers = None if case.memory is None else state.memory.offers(case.memory)
     found = Comparison(state, request, case.pulls, offers).search()
     if found.pool is not None:  # 3
-        return _choice(case, found, found.pool)
+        return _choice(case, found, _stay_above(case, found, found.pool))
     if request.preemptible and _has_memory(case, found):  # 4
         return _at_top(state, container, request, DecisionKind.SPILLED, case.findings(found))
     raise _refuse(case, found)  # 5
@@ -179,6 +179,19 @@ def _search_near(case: _Case, held: Held) -> Found:
         return found
     stays = held.covers(request) or found.table.fits(home)
     return replace(found, pool=home if stays else None)
+
+
+def _stay_above(case: _Case, found: Found, best: int) -> int:
+    """Return the nearest pool above a room's that is as good as *best*, else *best*.
+
+    A room keeps its CPUs as far as possible when it grows (§3.3.4).
+    """
+    if case.held is None or not case.container.stands_for_pod:
+        return best
+    tree = case.state.layout.tree
+    path = tree.path(tree.pools[case.held.grant.pool])
+    above = next((each.id for each in path if found.table.fits(each.id)), best)
+    return best if found.table.outranks(best, above) else above
 
 
 def _has_memory(case: _Case, found: Found) -> bool:

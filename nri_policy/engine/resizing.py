@@ -21,7 +21,7 @@ from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, read_request
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.rooms import fit_room, grow_room, resize_room
-from nri_policy.engine.state import Resizing, State
+from nri_policy.engine.state import Placed, Resizing, State
 from nri_policy.engine.tenancy import settle
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.amounts import resized_requirements
@@ -55,8 +55,11 @@ def resize(state: State, event: Resized) -> Decision:
     request, warnings = read_request(container, state.layout)
     if request.pod_memory and request.pod_memory == placed.request.pod_memory:
         request = replace(request, memory=placed.request.memory)
+    # §2: who was moved up stays there until its own resize, be it to the same
+    away = placed.grant.home is not None or placed.grant.returned
+    same = request == placed.request
     # one that was degraded asks for more than it has anyway, not now
-    if request == placed.request or merged == placed.container.resources:
+    if (same and not away) or (not same and merged == placed.container.resources):
         state.enter(replace(placed, container=container))
         share_amounts(state, container.pod.id, whole)
         if resizing is not None:
@@ -79,12 +82,30 @@ def resize(state: State, event: Resized) -> Decision:
     if container_id in state.cold:
         state.cold[container_id] = deadline
     share_amounts(state, container.pod.id, whole)
-    if resizing is None:
-        free = state.supply.free_cpus()
-        fit_room(state, container.pod.id, whole)
-        less = announce_since(state, free, f"{container.full_name} was resized")
-        decision = replace(decision, changes=join(decision.changes, less))
-    return decision
+    return decision if resizing is not None else _shrink_room(state, decision, placed, whole)
+
+
+def _shrink_room(
+    state: State, decision: Decision, before: Placed, whole: Resources | None
+) -> Decision:
+    """Leave the room of a resized container's pod no more than *whole*.
+
+    Return *decision* with what follows: one answer for each container, the resized one included.
+    """
+    free, container = state.supply.free_cpus(), before.container
+    fit_room(state, container.pod.id, whole)
+    less = announce_since(state, free, f"{container.full_name} was resized")
+    placement, own = decision.placement, less.pop(container.id, None)
+    if own is not None:
+        placement = own if placement is None else own.after(placement)
+    now = state.placed[container.id]
+    return replace(
+        decision,
+        grant=now.grant,
+        placement=placement,
+        changes=join(decision.changes, less),
+        explanation=now.explanation,
+    )
 
 
 def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:

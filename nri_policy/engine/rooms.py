@@ -20,7 +20,7 @@ from nri_policy.engine.requested import overlay, read_request, room_milli
 from nri_policy.engine.restoration import with_stored_grant
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.tenancy import settle, slices_of
+from nri_policy.engine.tenancy import settle, slices_of, tenants
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import counted
@@ -152,9 +152,9 @@ def _recall(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]
 def resize_room(state: State, room: Placed, resources: Resources) -> None:
     """Give a room as many CPUs, and as much memory, as its pod has from now on (§3.3.4).
 
-    It grows within its own pool, and nobody but preemptible containers moves; it shrinks by CPUs
-    that are in no slice, to whole ones. PlacementError where that cannot be: half of it may be done
-    then.
+    It grows as a container does (§4): it keeps what it has as far as possible, and slices that are
+    not in it any more move into it. It shrinks by CPUs that are in no slice, to whole ones.
+    PlacementError where that cannot be: half of it may be done then.
     """
     pod_id = room.container.id
     asked = overlay(room.container.resources, resources)
@@ -170,17 +170,30 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
         kept = _shrink(state, room, request, slices)
     grant = room.grant
     state.drop(pod_id, settle=False)
-    held = Held(grant=replace(grant, exclusive=kept), booked=room.request.memory, stays=True)
+    held = Held(grant=replace(grant, exclusive=kept), booked=room.request.memory)
     try:
-        choice = place(state, known, request, held, last=False)
+        place(state, known, request, held)
     except PlacementError as refusal:
-        raise _refusal(state, room, request, _why_not(state, room, request, refusal)) from refusal
-    if not kept <= choice.grant.exclusive:  # others of another kind, isolated or not
-        text = "its room cannot grow: too few CPUs of its kind are left in its pool"
-        raise _refusal(state, room, request, text)
+        raise _refusal(state, room, request, _why_not(room, request, refusal)) from refusal
     resized = state.rooms[pod_id]
     state.enter(replace(resized, grant=replace(resized.grant, ended=grant.ended)))
+    _move_slices(state, pod_id)
     settle(state, pod_id)
+
+
+def _move_slices(state: State, pod_id: str) -> None:
+    """Place the tenants anew whose slices, or pools, are not those of their pod's room any more."""
+    room = state.rooms[pod_id].grant
+    for each in [*tenants(state, pod_id)]:
+        container_id, resizing = each.container.id, state.resizing.get(each.container.id)
+        own = each.grant.exclusive
+        if not own or (own <= room.exclusive and each.grant.pool == room.pool):
+            continue
+        state.drop(container_id, settle=False)
+        place(state, each.container, each.request, Held(grant=each.grant))
+        state.moved[container_id] = "its pod's room moved"
+        if resizing is not None:
+            state.await_resize(container_id, resizing)
 
 
 def grow_room(state: State, pod_id: str, whole: Resources | None) -> None:
@@ -210,16 +223,10 @@ def fit_room(state: State, pod_id: str, whole: Resources | None) -> None:
         state.restore(before)
 
 
-def _why_not(state: State, room: Placed, request: Request, refusal: PlacementError) -> str:
+def _why_not(room: Placed, request: Request, refusal: PlacementError) -> str:
     """Return why a room cannot have what is requested now, in the words of a pod's owner."""
-    grant, table = room.grant, refusal.explanation and refusal.explanation.table
-    resized = f"its pod's room of {counted(len(grant.exclusive), 'CPU')} cannot"
-    short = table.missing(grant.pool) if table else 0
-    if not short:
-        return f"{resized} be resized to {request.exclusive}: {refusal}"
-    pool = state.layout.tree.pools[grant.pool].name
-    left = format_cpu(request.milli - short - 1000 * len(grant.exclusive))
-    return f"{resized} grow to {request.exclusive}: {pool} has {left} CPU left"
+    has = counted(len(room.grant.exclusive), "CPU")
+    return f"its pod's room of {has} cannot be resized to {request.exclusive}: {refusal}"
 
 
 def _refusal(state: State, room: Placed, request: Request, text: str) -> PlacementError:

@@ -107,7 +107,9 @@ def test_a_pod_that_has_no_room_to_grow_is_told_and_stays_as_it_was(
             if each["type"].startswith("PodResize")
         )
 
-    node.cluster.until(lambda: "room of 3 CPUs cannot grow to 17" in said(), "the owner is told")
+    node.cluster.until(
+        lambda: "room of 3 CPUs cannot be resized to 17" in said(), "the owner is told"
+    )
     assert room(node, daemon) == before
     node.resize("shop", {"main": amounts("2")})
     node.until_resized("shop")

@@ -8,7 +8,7 @@ from nri_policy.engine.grant import AGAIN
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
-from tests.support import nodes
+from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
 
 
@@ -67,6 +67,20 @@ def test_a_refused_resize_is_forgotten_with_its_container() -> None:
     assert container.full_name in driver.decision_log.refusals
     driver.note(Stopped(container_id=container.id))
     assert not driver.decision_log.refusals
+
+
+def test_a_refused_resize_of_a_pod_is_told_of_its_containers_until_the_pod_is_resized() -> None:
+    driver, whole = LoggedDriver(), rooms.pod(3000)
+    main, log = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)
+    for each in (main, log):
+        driver.note(created(each))
+    driver.note(Resized(container_id=whole.id, resources=nodes.resources(99_000, 99_000)))
+    refusals = driver.decision_log.refusals
+    assert [*refusals] == [main.full_name, log.full_name]
+    assert "room of 3 CPUs cannot be resized to 99" in refusals[log.full_name].reason
+    assert refusals[log.full_name].explanation.container == log.full_name
+    driver.note(Resized(container_id=whole.id, resources=nodes.resources(4000, 4000)))
+    assert not refusals
 
 
 def test_who_was_changed_by_another_is_remembered_while_it_runs() -> None:

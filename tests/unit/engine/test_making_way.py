@@ -88,6 +88,16 @@ def moved(**spec: Any) -> tuple[EngineDriver, Container, Container]:
     return driver, small, large
 
 
+def test_a_sharer_that_moved_up_is_narrowed_at_its_own_resize_be_it_to_the_same_amount() -> None:
+    driver, small, large = moved()
+    driver.stop(large)
+    driver.create(again := nodes.container(4000))
+    driver.stop(again)
+    assert driver.pool(small) == "root"
+    assert driver.resize(small, small.resources) == "4-7"
+    assert (driver.grant(small).home, driver.grant(small).returned) == (None, False)
+
+
 def test_who_has_moved_goes_back_once_and_only_once() -> None:
     driver, small, large = moved()
     assert driver.grant(small).home == 1

@@ -304,8 +304,11 @@ def test_a_room_follows_its_containers_where_the_runtime_says_nothing_of_the_pod
     assert driver.engine.state.placed[log.id].container.pod.amounts == replace(
         nodes.resources(4000, 4000), memory_limit=GIB
     )
-    refusal = driver.refuse(Resized(container_id=main.id, resources=nodes.resources(5000, 5000)))
-    assert refusal == "its pod's room of 4 CPUs cannot grow to 6: NUMA node #1 has 0 CPU left"
+    asked = nodes.resources(16000, 16000)
+    assert driver.refuse(Resized(container_id=main.id, resources=asked)) == (
+        "its pod's room of 4 CPUs cannot be resized to 17: no pool has room for 17 exclusive CPUs:"
+        " root comes closest, 2 CPUs short"
+    )
     refusal = driver.refuse(Resized(container_id=log.id, resources=nodes.resources(700, 700)))
     assert refusal.endswith("the pod asks for 4200m CPU, and a room is whole CPUs")
     assert room(driver, whole) == cpus
@@ -379,8 +382,50 @@ def test_a_pod_s_resize_grows_and_shrinks_its_room_beside_its_slices() -> None:
     bookkeeping.check(driver.engine, driver.runtime)
     assert driver.engine.state.rooms[whole.id].grant.pool == pool
     assert driver.cpus(main) == own
-    text = driver.refuse(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
-    assert text == "its pod's room of 4 CPUs cannot grow to 6: NUMA node #1 has 0 CPU left"
+    driver.handle(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(main) == own
+    assert cpus < room(driver, whole), "its pool has too little: it grows into the socket"
+
+
+def test_a_room_that_grows_out_of_its_socket_takes_its_slices_along() -> None:
+    whole = rooms.pod(4000)
+    driver = EngineDriver(reservedResources={"cpu": "cpuset:0-2"})  # 5 CPUs of socket #0 are left
+    main, log = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)
+    for each in (main, log):
+        driver.create(each)
+    assert driver.pool(main) == "NUMA node #1"
+    driver.handle(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
+    bookkeeping.check(driver.engine, driver.runtime)
+    cpus = room(driver, whole)
+    assert driver.pool(main) == driver.pool(log) == "socket #1"
+    assert cpus <= CPUSet.parse("8-15")
+    assert len(CPUSet.parse(driver.cpus(main))) == 2
+    assert driver.cpus(log) == str(cpus - CPUSet.parse(driver.cpus(main)))
+
+
+def test_a_room_stays_where_its_cpus_are_if_elsewhere_is_no_better() -> None:
+    driver, whole = EngineDriver("package:2 numa:2 core:4 pu:1"), rooms.pod(3000)
+    main = rooms.tenant(whole, "main", 2000)
+    driver.create(main)
+    own, before = driver.cpus(main), room(driver, whole)
+    assert driver.pool(main) == "NUMA node #1"  # whose socket has the reserved CPU
+    driver.handle(Resized(container_id=whole.id, resources=nodes.resources(5000, 5000)))
+    assert driver.pool(main) == "socket #0"
+    assert before < room(driver, whole)
+    assert driver.cpus(main) == own
+
+
+def test_a_resize_has_one_answer_for_the_tenant_that_is_resized() -> None:
+    whole = rooms.pod(4000, qos=QoS.BURSTABLE)
+    driver = EngineDriver()
+    first, second = (rooms.tenant(whole, name, 2000) for name in ("first", "second"))
+    for each in (first, second):
+        driver.create(each)
+    assert driver.cpus(first) == driver.cpus(second) == "4-7"
+    driver.resize(second, nodes.resources(1000, None))
+    assert driver.cpus(first) == driver.cpus(second) == "4-6"
+    assert second.id not in driver.decision.changes
 
 
 def listed(driver: EngineDriver, *containers: Container) -> tuple[Container, ...]:

@@ -82,8 +82,8 @@ async def test_a_pod_that_cannot_grow_is_refused_before_its_container_hears(tmp_
     async with served(tmp_path, version=NEW) as it:
         assert not await it.start(shop())
         before, main = room(it), cpus(it, "shop/main")
-        with pytest.raises(CRIError, match="room of 3 CPUs cannot grow to 10: "):
-            await it.runtime.resize(it.runtime.pod("shop"), "main", change(9000))
+        with pytest.raises(CRIError, match="room of 3 CPUs cannot be resized to 100: "):
+            await it.runtime.resize(it.runtime.pod("shop"), "main", change(99_000))
         assert (room(it), cpus(it, "shop/main")) == (before, main)
 
 
