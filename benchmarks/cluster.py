@@ -236,8 +236,9 @@ def plainly(made: list[ClusterNode]) -> float:
             slice_level=2,
             inner={},
         )
-        how = {"required": True, "unconstrained": False, "ascending": False}
-        level, chosen = twin.choose(levels, 1, 64, 0, **how)
+        level, chosen = twin.choose(
+            levels, 1, 64, 0, required=True, unconstrained=False, ascending=False
+        )
         twin.descend(levels, level, chosen, 64, 0, size=1, slice_level=2, inner={}, ascending=False)
 
     return timed(place, 3)

@@ -28,4 +28,6 @@ def pack(
     unconstrained: bool = False,
     ascending: bool = False,
     balanced: bool = False,
+    compact: bool = False,
+    within: int = -1,
 ) -> tuple[Places, int]: ...

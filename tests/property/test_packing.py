@@ -60,6 +60,7 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         "unconstrained": mode == "unconstrained",
         "ascending": draw(st.booleans()),
         "balanced": balanced,
+        "compact": draw(st.booleans()),
     }
 
 
@@ -84,10 +85,11 @@ def counted_in(rows: Rows, case: dict[str, Any]) -> Counts:
     )
 
 
-def packed(counts: Counts, case: dict[str, Any]) -> Any:
-    names = ("level", "required", "unconstrained", "ascending", "balanced")
+def packed(counts: Counts, case: dict[str, Any], within: int = -1) -> Any:
+    names = ("level", "required", "unconstrained", "ascending", "balanced", "compact")
+    more = {name: case[name] for name in names}
     try:
-        places, leader = pack(counts, case["count"], **{name: case[name] for name in names})
+        places, leader = pack(counts, case["count"], within=within, **more)
     except Refusal as refusal:
         return (refusal.fits, refusal.level)
     return [*places], leader
@@ -100,11 +102,11 @@ def twin_levels(case: dict[str, Any]) -> list[list[twin.Domain]]:
     return levels
 
 
-def twin_packed(case: dict[str, Any]) -> Any:
+def twin_packed(case: dict[str, Any], within: twin.Path = ()) -> Any:
     levels = twin_levels(case)
     need, wanted = int(case["leader"] is not None), case["count"] // case["size"]
-    more = {name: case[name] for name in ("size", "slice_level", "inner", "ascending")}
-    if case["balanced"]:
+    more = {name: case[name] for name in ("size", "slice_level", "inner", "ascending", "compact")}
+    if case["balanced"] and not within:
         more["ascending"] = False
         sizes = {name: case[name] for name in ("size", "slice_level")}
         found = twin.balance(levels, case["level"], wanted, need, **sizes)
@@ -119,6 +121,7 @@ def twin_packed(case: dict[str, Any]) -> Any:
             required=case["required"],
             unconstrained=case["unconstrained"],
             ascending=more["ascending"],
+            within=within,
         )
     except twin.Unfit as unfit:
         return unfit.args
@@ -160,6 +163,7 @@ BALANCED_AND_ASCENDING: dict[str, Any] = {
     "unconstrained": False,
     "ascending": True,
     "balanced": True,
+    "compact": False,
 }
 
 
@@ -168,6 +172,54 @@ BALANCED_AND_ASCENDING: dict[str, Any] = {
 @example(BALANCED_AND_ASCENDING)
 def test_pods_go_where_the_twin_puts_them(case: dict[str, Any]) -> None:
     assert packed(counted(case), case) == twin_packed(case)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases(), st.data())
+def test_pods_go_where_the_twin_puts_them_within_a_domain(
+    case: dict[str, Any], data: st.DataObject
+) -> None:
+    counts = counted(case)
+    top = data.draw(st.integers(0, case["level"]))
+    within = data.draw(st.sampled_from(counts.domains.of_level(top)))
+    leaf = counts.domains.leaves_below(within).start
+    answer = packed(counts, case, within)
+    assert answer == twin_packed(case, case["paths"][leaf][: top + 1])
+    if isinstance(answer[0], list):
+        leaves = [at for at, _ in answer[0]] + [answer[1]] * (answer[1] >= 0)
+        assert {*leaves} <= {*counts.domains.leaves_below(within)}
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_domains_that_hold_slices_are_found_best_fit_first(case: dict[str, Any]) -> None:
+    counts, level, wanted = counted(case), case["level"], case["count"] // case["size"]
+    led = case["leader"] is not None
+    able = [
+        (-score, slices, pods, domain)
+        for domain in counts.domains.of_level(level)
+        for _, _, pods, slices, leaders, score in [counts.of(domain)]
+        if slices >= wanted and leaders >= led
+    ]
+    assert counts.holders(level, wanted) == [each[3] for each in sorted(able)]
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_a_slice_of_a_compact_placement_is_on_as_few_hosts_as_can_be(case: dict[str, Any]) -> None:
+    """One slice in one domain whose children are hosts: as many of the largest as hold it."""
+    depth = len(case["paths"][0])
+    if depth < 2 or case["leader"] or case["scored"]:
+        return
+    one = {"size": case["count"], "slice_level": depth - 2, "level": depth - 2, "inner": {}}
+    case = case | one | {"required": True, "compact": True, "balanced": False}
+    counts = counted(case)
+    answer = packed(counts, case)
+    if isinstance(answer[0], list):
+        hosts = counts.domains.children(counts.domains.above(answer[0][0][0], depth - 2))
+        held = sorted((counts.of(host)[0] for host in hosts), reverse=True)
+        fewest = next(n for n in range(len(held) + 1) if sum(held[:n]) >= case["count"])
+        assert len(answer[0]) == fewest
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

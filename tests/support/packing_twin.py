@@ -147,9 +147,11 @@ def choose(
     required: bool,
     unconstrained: bool,
     ascending: bool,
+    within: Path = (),
 ) -> tuple[int, list[Domain]]:
     while True:
-        domains = order(levels[level], led=True, ascending=ascending)
+        inside = [d for d in levels[level] if d.path[: len(within)] == within]
+        domains = order(inside, led=True, ascending=ascending)
         able = [d for d in domains if d.leaders >= need and d.slices_l >= wanted]
         if able and ascending:
             return level, [able[0]]
@@ -158,7 +160,7 @@ def choose(
             return level, [best_fit(domains[start:], wanted, led=need > 0, sliced=True)]
         if required:
             raise Unfit(domains[-1].pods if ascending else domains[0].slices, level)
-        if unconstrained or level == 0:
+        if unconstrained or level == max(0, len(within) - 1):
             return level, gather(domains, wanted, need, level, ascending=ascending)
         level -= 1
 
@@ -199,6 +201,7 @@ def descend(
     slice_level: int,
     inner: Mapping[int, int],
     ascending: bool,
+    compact: bool = False,
     apart: bool = False,
 ) -> tuple[list[tuple[int, int]], int]:
     given = give(chosen, pods, need, size, sliced=True, ascending=ascending)
@@ -218,10 +221,13 @@ def descend(
             unit = inner.get(level + 1, 1)
             parts = []
             for d, own, leader in given:
-                below = order(d.children, led=False, ascending=ascending)
-                for child in below if unit > 1 else []:
+                upward = ascending and not compact
+                below = d.children if compact else order(d.children, led=False, ascending=ascending)
+                for child in below if unit > 1 or compact else []:
                     child.slices, child.slices_l = child.pods // unit, child.pods_l // unit
-                parts += give(below, own, leader, unit, sliced=unit > 1, ascending=ascending)
+                below = order(below, led=False, ascending=False) if compact else below
+                sliced = unit > 1 or compact
+                parts += give(below, own, leader, unit, sliced=sliced, ascending=upward)
             given = parts
         level += 1
     leader = max((d.leaf for d, _, leader in given if leader), default=-1)

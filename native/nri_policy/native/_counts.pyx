@@ -113,6 +113,18 @@ cdef class Counts:
         score = self.score[domain] if self.score else 0
         return (self.pods[domain], self.slices[domain], self.pods_l[domain], self.slices_l[domain], leaders, score)
 
+    def holders(self, int level, int slices):
+        """Return the domains of *level* that hold so many slices, with the leader if there is one: best fit first."""
+        cdef int domain
+        cdef list found = []
+        self.refresh()
+        for domain in self.domains.of_level(level):
+            if self.slices_l[domain] >= slices and (not self.leaders or self.leaders[domain]):
+                score = self.score[domain] if self.score else 0
+                found.append((-score, self.slices_l[domain], self.pods_l[domain], domain))
+        found.sort()
+        return [each[3] for each in found]
+
     def exclusions(self):
         """Return how many leaves take part, how many each code excludes, how many are outside, and each resource."""
         cdef int leaf, at, total = 0, outside = 0, base = self.domains.offset[self.domains.levels - 1]

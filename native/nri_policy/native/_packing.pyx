@@ -85,36 +85,50 @@ cdef class Entries:
 
 
 def pack(Counts counts not None, int count, *, int level, bint required=False, bint unconstrained=False,
-         bint ascending=False, bint balanced=False):
+         bint ascending=False, bint balanced=False, bint compact=False, int within=-1):
     """Return where *count* pods go: leaves and pods, by path, and the leader's leaf, -1 without one.
 
     They are looked for at *level*, and above it unless *required* or *unconstrained*; *ascending* fills the smallest
     domains first (LeastFree); *balanced* tries to give as much to every domain first, and fills like BestFit whatever
-    *ascending* says. Raises Refusal.
+    *ascending* says; *compact* fills as few domains as it can below the slice level. All of them go *within* one domain,
+    at *level* or above it, where one is given; nothing is balanced there. Raises Refusal.
     """
     cdef Order order = Order(True, ascending, counts.score is not NULL)
     cdef int need = counts.leaders is not NULL
+    cdef int top = 0
     cdef Row row = Row()
-    if not 0 <= level <= counts.slice_level:
-        raise ValueError(f"level {level} is not one from the top to that of the slices")
+    if within >= 0:
+        counts.domains._check(within)
+        top = counts.level_of(within)
+    if not top <= level <= counts.slice_level:
+        raise ValueError(f"level {level} is not one from {top} to that of the slices")
     counts.refresh()
-    if balanced:
+    if balanced and within < 0:
         order.ascending = False  # below the balance, and if there is none: BestFit
         lower = balance(counts, row, level, count // counts.size, need, order)
         if lower >= 0:
-            return descend(counts, row, lower, count, need, order, True)
-    while not choose(counts, row, level, count // counts.size, need, order, required, unconstrained or level == 0):
+            return descend(counts, row, lower, count, need, order, True, compact)
+    while not choose(counts, row, level, within, count // counts.size, need, order, required,
+                     unconstrained or level == top):
         level -= 1
-    return descend(counts, row, level, count, need, order, False)
+    return descend(counts, row, level, count, need, order, False, compact)
 
 
-cdef choose(Counts counts, Row row, int level, int wanted, int need, Order order, bint required, bint gather):
-    """Fill *row* with the domains of *level* that hold all; return False for none where it may be looked for above."""
+cdef choose(Counts counts, Row row, int level, int within, int wanted, int need, Order order, bint required,
+            bint gather):
+    """Fill *row* with the domains of *level* that hold all; return False for none where it may be looked for above.
+
+    Only those *within* a domain are taken, if it is none below 0.
+    """
     cdef Domains domains = counts.domains
     cdef int low = domains.offset[level], high = domains.offset[level + 1], best, index
     cdef int64_t left = wanted
     cdef Row led
     cdef Candidate chosen
+    if within >= 0:
+        low, high = within, within + 1
+        while low < domains.offset[level]:
+            low, high = domains.low[low], domains.high[high - 1]
     row.size = 0
     best = _single(counts, low, high, wanted, need, order, required)
     if best >= 0:
@@ -344,18 +358,38 @@ cdef bint _is_host_smaller(Counts counts, Row given, int level):
     return False
 
 
-cdef descend(Counts counts, Row chosen, int level, int count, int need, Order order, bint apart):
+cdef _sort_inside(Row row, int unit, bint compact, Order order):
+    """Sort candidates below the slice level: fewest pods first, or with *compact* those that hold most units.
+
+    What they hold of units counts as their slices.
+    """
+    cdef int index
+    if not compact:
+        sort(row, order)
+    if unit > 1 or compact:
+        for index in range(row.size):
+            row.at[index].slices = row.at[index].pods // unit
+            row.at[index].slices_l = row.at[index].pods_l // unit
+    if compact:
+        sort(row, order)
+
+
+cdef descend(Counts counts, Row chosen, int level, int count, int need, Order order, bint apart, bint compact):
     """Return what `pack` does, from the *chosen* domains of *level*, in their order.
 
     With *apart*, every domain above the slice level keeps what it was given; else all share. So does every host from
     where one takes fewer pods than its zones would: what the zones do not list, or how many pods a host may have.
+    Below the slice level the smallest children are filled first; with *compact*, the fewest that hold all.
     """
     cdef Domains domains = counts.domains
+    cdef Order own, inside = order  # below the slice level
     cdef Row row = Row(), given = Row(), below
-    cdef int index, child, unit, parent_count, base = domains.offset[domains.levels - 1], leader = -1
+    cdef int index, unit, base = domains.offset[domains.levels - 1], leader = -1
     cdef Candidate *each
     cdef bint in_slices
-    order.with_leader = False
+    order.with_leader = inside.with_leader = False
+    if compact:
+        inside.ascending = False
     if not _give(chosen, given, count, need, counts.size, True, order):
         raise Refusal(_sum(given), level)
     while level < domains.levels - 1:
@@ -369,20 +403,19 @@ cdef descend(Counts counts, Row chosen, int level, int count, int need, Order or
             if not _give(row, below, count, need, counts.size, True, order):
                 raise Refusal(_sum(below), level)
         else:
-            unit, in_slices = counts.size, True
+            unit, in_slices, own = counts.size, True, order
             if level >= counts.slice_level:
-                unit = counts.inner[level + 1] or 1
-                in_slices = unit > 1
+                unit, own = counts.inner[level + 1] or 1, inside
+                in_slices = unit > 1 or compact
             for index in range(given.size):
                 each = given.at + index
                 row.size = 0
                 load(counts, row, domains.low[each.domain], domains.high[each.domain])
-                sort(row, order)
-                if level >= counts.slice_level and in_slices:
-                    for child in range(row.size):
-                        row.at[child].slices = row.at[child].pods // unit
-                        row.at[child].slices_l = row.at[child].pods_l // unit
-                if not _give(row, below, each.pods, each.leaders, unit, in_slices, order):
+                if level < counts.slice_level:
+                    sort(row, order)
+                else:
+                    _sort_inside(row, unit, compact, inside)
+                if not _give(row, below, each.pods, each.leaders, unit, in_slices, own):
                     raise Refusal(_sum(below), level)
         given = below
         level += 1
