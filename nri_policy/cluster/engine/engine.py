@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import MappingProxyType
@@ -23,9 +24,17 @@ from nri_policy.cluster.engine.crowding import (
     nodes_of,
     spreading_of,
 )
+from nri_policy.cluster.engine.domain_search import DomainSearch, Room
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import unknown_level
-from nri_policy.cluster.engine.placement import Limits, assign, assignment, find_packing
+from nri_policy.cluster.engine.placement import (
+    Limits,
+    assign,
+    assignment,
+    count,
+    find_packing,
+)
+from nri_policy.cluster.engine.pod_set_order import Orders, order_text
 from nri_policy.cluster.engine.replacement import replace_failed
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
@@ -49,6 +58,7 @@ from nri_policy.cluster.objects.request import (
     implied,
     is_spread,
     named_levels,
+    plan,
     requested,
     units,
 )
@@ -84,21 +94,70 @@ class Engine(ClusterState):
     ) -> GroupStatus:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
-        Its pod sets go one after the other, each sees those before. Those that are spread have a
-        choice: with them, one that finds no room goes first in another try. *failures* are recent
-        ones of the group's pods, by node: those that are spread avoid them. *more* pods of a pod
-        set go where replaced ones would; what the group has stays. To *explain* a refusal takes
-        longer than to find it. Nothing changes. Raises DocumentError for a request that breaks a
-        rule.
+        Its pod sets go one after the other, each sees those before. If one finds no room, other
+        orders are tried, then a search. *failures* are recent ones of the group's pods, by node:
+        those that are spread avoid them. *more* pods of a pod set go where replaced ones would;
+        what the group has stays. To *explain* a refusal takes longer than to find it. Nothing
+        changes. Raises DocumentError for a request that breaks a rule.
         """
         steps = [unit for unit in units(group) if unit.workers.count]
         trial = self._trial(group, steps, more)
-        status, refused = first, _ = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
-        moved: list[Unit] = []
-        while refused is not None and (steps := _reorder(steps, refused, moved)):
-            trial = self._trial(group, steps, more)
-            status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
-        return first if refused is not None else status
+        status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
+        if refused is None or len(steps) == 1:
+            return status
+        return self._place_in_another_order(group, steps, refused, failures) or status
+
+    def _place_in_another_order(
+        self,
+        group: PlacementGroup,
+        steps: Sequence[Unit],
+        refused: Unit,
+        failures: Mapping[str, int],
+    ) -> GroupStatus | None:
+        """Return the status of a new group that is placed in another order than *steps*, if any.
+
+        The unit that was *refused* in that found no room (cluster.md §5).
+        """
+        order = self._strictest_first(group, steps)
+        orders = Orders(steps, order)
+        while steps := orders.refuse(refused):
+            trial = self._trial(group, steps, {})
+            status, unit = trial._place(group, steps, failures, {}, False)  # noqa: SLF001 - another engine
+            if unit is None:
+                return replace(status, message=order_text(steps))
+            refused = unit
+        return self._search(group, order) if orders.may_fit() else None
+
+    def _strictest_first(self, group: PlacementGroup, steps: Sequence[Unit]) -> list[Unit]:
+        """Return units by the level in which each is to be whole, the finest first.
+
+        Of one level, the one comes first that takes the largest share of what fits of it.
+        """
+        trial = self._trial(group, steps, {})
+        keys: dict[tuple[str, ...], tuple[int, float]] = {}
+        for unit in steps:
+            keys[unit.names] = 1, 0.0  # of those that name no level
+            with suppress(Unplaceable):
+                room = trial._room_for(group, unit, {})  # noqa: SLF001 - another engine
+                wanted, domains = room.wanted, room.tree.shape.domains
+                fits = sum(room.counts.of(each)[0] for each in domains.of_level(0))
+                level = wanted.level if wanted.required else -1
+                keys[unit.names] = -level, -unit.workers.count / max(fits, 1)
+        return sorted(steps, key=lambda unit: keys[unit.names])
+
+    def _search(self, group: PlacementGroup, order: Sequence[Unit]) -> GroupStatus | None:
+        """Return the status of a group whose units a search has placed, if any."""
+        if any(is_spread(each.workers) or spreading_of(each) for each in order):
+            return None
+        trial = self._trial(group, order, {})
+        found = DomainSearch(partial(trial._room_for, group), trial.take).find(order)  # noqa: SLF001 - another engine
+        if found is None:
+            return None
+        return GroupStatus(
+            state="Placed",
+            message=order_text(order, searched=True),
+            assignments=_ordered(group, found),
+        )
 
     def _place(
         self,
@@ -112,24 +171,44 @@ class Engine(ClusterState):
         replacing = is_replaced(group, more)
         unit: Unit | None = None
         assignments: dict[str, Assignment] = {}
+        taken: dict[str, Assignment] = {}
         placed = self.running_of((group.namespace, group.name))
         try:
             trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
             for unit, tree in zip(steps, trees, strict=True):
+                engine = self._beside(group, unit, taken)
                 if replacing:
-                    new, whole = self._replace(group.status, unit, tree, implied(unit), more)
+                    new, whole = engine._replace(group.status, unit, tree, implied(unit), more)
                 else:
-                    new = whole = self._assign_apart(group, unit, tree, placed, failures)
+                    new = whole = engine._assign_apart(group, unit, tree, placed, failures)  # noqa: SLF001 - another engine
                 assignments |= whole
                 if unit is not steps[-1]:
                     self.take(new, unit)
+                    taken |= new
                     placed += by_node(new.values(), self.view)
         except Unplaceable as refused:
             found = None if replacing else unit
             message = str(refused) if explain else ""
             return GroupStatus(state="Unplaceable", message=message), found
-        ordered = [assignments[each.name] for each in group.pod_sets if each.name in assignments]
-        return GroupStatus(state="Placed", assignments=ordered), None
+        return GroupStatus(state="Placed", assignments=_ordered(group, assignments)), None
+
+    def _beside(
+        self, _group: PlacementGroup, _unit: Unit, _taken: Mapping[str, Assignment]
+    ) -> Self:
+        """Return what places a unit beside what new assignments of the same group take."""
+        return self
+
+    def _room_for(self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]) -> Room:
+        """Return how many of a unit fit where, beside new assignments of others, as `_beside`."""
+        tree = self.tree_of(unit)
+        wanted = plan(unit, implied=implied(unit), levels=tree.shape.levels, settings=self.settings)
+        held: Mapping[int, int] = {}
+        if wanted.most is not None:
+            placed = self.running_of((group.namespace, group.name))
+            held = tree.by_leaf(placed + by_node(taken.values(), self.view))
+        limits = self._beside(group, unit, taken)._limits  # noqa: SLF001 - another engine
+        counts, _ = count(tree, unit, wanted, self.settings, held, limits)
+        return Room(tree, wanted, counts, fresh=bool(limits) or wanted.most is not None)
 
     def _assign_apart(
         self,
@@ -402,12 +481,12 @@ class Engine(ClusterState):
             made.set_group(group)
         return made
 
-    def take(self, assignments: Mapping[str, Assignment], unit: Unit) -> None:
-        """Count assignments of a unit's pod sets as used in this fork."""
+    def take(self, assignments: Mapping[str, Assignment], unit: Unit, times: int = 1) -> None:
+        """Count assignments of a unit's pod sets as used in this fork, *times* times."""
         for each in unit.pod_sets:
             if each.name in assignments:
                 usages = usages_of(assignments[each.name], self.kind_of(each))
-                self._ledger.assume(usages, 1)
+                self._ledger.assume(usages, times)
 
 
 def is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:
@@ -415,15 +494,9 @@ def is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:
     return bool(group.status.assignments and (group.status.unhealthy_nodes or more))
 
 
-def _reorder(steps: Sequence[Unit], refused: Unit, moved: list[Unit]) -> list[Unit]:
-    """Return *steps* with the one that was refused first; nothing if it was, or has *moved*.
-
-    Kueue's order stays for groups of which nothing is spread.
-    """
-    if refused in (steps[0], *moved) or not any(is_spread(each.workers) for each in steps):
-        return []
-    moved.append(refused)
-    return [refused, *(each for each in steps if each != refused)]
+def _ordered(group: PlacementGroup, assignments: Mapping[str, Assignment]) -> list[Assignment]:
+    """Return assignments in the order of a group's pod sets."""
+    return [assignments[each.name] for each in group.pod_sets if each.name in assignments]
 
 
 def _with_crowded(refused: Unplaceable, out: Sequence[CrowdedDomain]) -> Unplaceable:

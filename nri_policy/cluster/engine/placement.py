@@ -100,15 +100,7 @@ def search(  # noqa: PLR0913 - what is searched for, and where
     """
     levels = tree.shape.levels
     try:
-        return pack(
-            counts,
-            count,
-            level=wanted.level,
-            required=wanted.required,
-            unconstrained=wanted.unconstrained,
-            ascending=wanted.ascending,
-            balanced=wanted.balanced,
-        )
+        return pack_as_wanted(counts, wanted, count)
     except Refusal as refusal:
         beside = None
         if has_leader and wanted.required:
@@ -127,6 +119,22 @@ def search(  # noqa: PLR0913 - what is searched for, and where
             level=refusal.level,
         )
         raise Unplaceable(why) from None
+
+
+def pack_as_wanted(
+    counts: Counts, wanted: Plan, count: int, within: int = -1
+) -> tuple[Places, int]:
+    """Return what `pack` does for a plan, *within* a domain if it is given; raises Refusal."""
+    return pack(
+        counts,
+        count,
+        level=wanted.level,
+        required=wanted.required,
+        unconstrained=wanted.unconstrained,
+        ascending=wanted.ascending,
+        balanced=wanted.balanced,
+        within=within,
+    )
 
 
 def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:

@@ -119,7 +119,7 @@ class Attempts:
             placed = with_status(seen.group, status)
             self._engine.set_group(placed)
             yield WriteStatus(placed, seen.revision)
-            yield Notice(key, "Placed", "")
+            yield Notice(key, "Placed", status.message)
         else:
             leaving = False
             if self._engine.settings.groups.preemption and not hopeless:

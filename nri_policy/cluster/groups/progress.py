@@ -14,6 +14,7 @@ from math import inf
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.pod_set_order import order_in
 from nri_policy.cluster.groups.attempts import Attempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.gathering import (
@@ -267,7 +268,9 @@ class Progress:
         status = replace(
             group.status,
             state="Running" if enough and not lacking else "Placed",
-            message=self._message(group, lacking) or ("" if enough else self._unjudged(key)),
+            message=self._message(group, lacking)
+            or ("" if enough else self._unjudged(key))
+            or order_in(group.status.message),
             unhealthy_nodes=[],
             conditions=[],
         )

@@ -42,6 +42,8 @@ def try_groups(
         trial = without_reserved(engine, standing(engine, group))
         status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
+        if status.state == "Placed" and status.message:
+            notes.append(f"{group.namespace}/{group.name}: {status.message}")
         if status.state != "Placed":
             notes += [*_left_out(engine, group, live=live), *_preempts(engine, group)]
         malformed = is_malformed(engine, group)

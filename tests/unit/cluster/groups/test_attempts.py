@@ -1,4 +1,4 @@
-"""Who is about to leave: until then nobody else is chosen to leave for a group that waits."""
+"""Attempts to place groups: who leaves for them, and what their status says of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.view import Cluster
-from tests.unit.cluster.written import HOSTNAME, group, pod, pod_set, settings
+from tests.support.placement_world import GATE, OTHER, Play
+from tests.unit.cluster.written import HOSTNAME, group, pod, pod_set, pod_spec, settings
 
 KEY = ("default", "g")
 
@@ -37,3 +38,28 @@ def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
     else:
         attempts.see_pod(ending("Failed"), KEY, ends=True)
     assert not attempts._is_somebody_leaving()
+
+
+def test_the_status_says_in_which_order_pod_sets_were_placed_while_they_run() -> None:
+    """The driver would take a host of the only rack that holds the workers."""
+    play = Play(hosts_in_rack=5)
+    for name, pods in {"driver": 1, "worker": 4}.items():
+        required = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}
+        for number in range(pods):
+            metadata = {
+                "name": f"{name}-{number}",
+                "uid": f"u-{name}-{number}",
+                "annotations": required if name == "worker" else {},
+                "labels": {
+                    "placement.nri/group": "g",
+                    "placement.nri/group-size": "5",
+                    "placement.nri/pod-set": name,
+                },
+            }
+            gates = [{"name": GATE}, {"name": OTHER}]
+            spec = pod_spec({"cpu": 4}, schedulingGates=gates)
+            play.world.put("pods", {"metadata": metadata, "spec": spec})
+    play.rest()
+    status = play.world.group("g").status
+    assert (status.state, status.message) == ("Running", "placed in the order worker, driver")
+    assert play.notices["g"] == status.message

@@ -1,0 +1,108 @@
+"""Where pod sets go that no order places: a bounded search over the domains of their levels.
+
+A unit is packed into one domain of its level after the other, best fit first, and the units after
+it into what that leaves (spec cluster.md §5). The search is deterministic and has a fixed length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.placement import Packing, assign, pack_as_wanted
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.request import Plan, Unit
+from nri_policy.native._counts import Counts
+from nri_policy.native._packing import Refusal
+
+MAX_STEPS = 2000  # one for each unit that is packed into a domain, and one more for each
+_PLACES = 3  # places that it takes there
+_LEAVES = 64  # leaves that are counted anew
+_DOMAINS = 16  # domains that are compared
+
+Assignments = Mapping[str, Assignment]
+
+
+class Room(Struct, frozen=True):
+    """How many of a unit fit where, beside those that are taken."""
+
+    tree: Tree
+    wanted: Plan
+    counts: Counts
+    fresh: bool  # whether it is only of these assignments, and all leaves were counted for it
+
+
+class DomainSearch:
+    """A search for places of all units of a group."""
+
+    def __init__(
+        self,
+        room_for: Callable[[Unit, Assignments], Room],
+        take: Callable[[Assignments, Unit, int], None],
+    ) -> None:
+        """`room_for` counts beside assignments, `take` counts them as used so many times."""
+        self._room_for = room_for
+        self._take = take
+        self._steps = 0
+        self._rooms: dict[tuple[str, ...], Room] = {}
+
+    def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
+        """Return where all *units* go, which have their places in this order; None if unknown."""
+        return self._find(units, {})
+
+    def _find(
+        self, left: Sequence[Unit], taken: dict[str, Assignment]
+    ) -> dict[str, Assignment] | None:
+        unit, *rest = left
+        room, *others = (self._count(each, taken) for each in left)
+        domains, plans = self._domains(unit, room, others), _fillings(room.wanted)
+        for domain, wanted in ((domain, each) for domain in domains for each in plans):
+            self._steps += 1
+            if self._steps > MAX_STEPS:
+                return None
+            try:
+                places, leader = pack_as_wanted(room.counts, wanted, unit.workers.count, domain)
+            except Refusal:
+                continue
+            found = assign(room.tree, unit, Packing(places, leader, room.wanted.level))
+            if not rest:
+                return taken | found
+            self._steps += sum(len(each.domains) for each in found.values()) // _PLACES
+            self._take(found, unit, 1)
+            whole = self._find(rest, taken | found)
+            self._take(found, unit, -1)
+            if whole is not None:
+                return whole
+        return None
+
+    def _count(self, unit: Unit, taken: Assignments) -> Room:
+        room = self._rooms.get(unit.names)
+        if room is None or room.fresh:
+            room = self._rooms[unit.names] = self._room_for(unit, taken)
+        if room.fresh:
+            self._steps += room.tree.shape.domains.leaves // _LEAVES
+        return room
+
+    def _domains(self, unit: Unit, room: Room, others: Sequence[Room]) -> Iterator[int]:
+        """Yield the domains to try, -1 for all; of those that are alike for all units the first."""
+        wanted = room.wanted
+        if not wanted.unconstrained:
+            found = room.counts.holders(wanted.level, unit.workers.count // wanted.size)
+            self._steps += len(found) // _DOMAINS
+            seen = set[object]()
+            one_tree = all(each.tree.shape is room.tree.shape for each in others)
+            for domain in found:
+                kind = tuple(each.counts.of(domain) for each in (room, *others))
+                if not one_tree or kind not in seen:
+                    seen.add(kind)
+                    yield domain
+        if not wanted.required:
+            yield -1
+
+
+def _fillings(wanted: Plan) -> tuple[Plan, Plan]:
+    """Return a plan, and one that takes the largest domains first where it takes the smallest."""
+    return wanted, replace(wanted, ascending=not wanted.ascending)

@@ -1,0 +1,83 @@
+"""In which orders the pod sets of a group are tried if one of them finds no room; cluster.md §5.
+
+Pod sets go one after the other, and each may take what only another one could use. If a pod set is
+refused, other orders are tried: first those in which it goes first, then the strictest first, then
+all of few pod sets. No order is tried that begins like one that was refused at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+
+from msgspec.structs import replace
+
+from nri_policy.cluster.objects.request import Unit
+
+MAX_PERMUTED = 4  # units of which all orders are tried
+
+_IN_ORDER = "placed in the order "
+_BY_SEARCH = "placed by a search in the order "
+
+
+class Orders:
+    """The orders of a group's units, each tried once."""
+
+    def __init__(self, units: Sequence[Unit], strictest_first: Sequence[Unit]) -> None:
+        """Begin with *units* as they are; the others are the same, *strictest_first*."""
+        self._order = [*units]
+        self._moved: list[Unit] = []  # those that went first after they were refused
+        self._refused = set[tuple[int, ...]]()  # beginnings of orders, by kind
+        kinds = [_without_names(each) for each in units]
+        self._kind = {
+            each.names: kinds.index(kind) for each, kind in zip(units, kinds, strict=True)
+        }
+        self._others = _others(strictest_first)
+
+    def refuse(self, unit: Unit) -> list[Unit]:
+        """Return the next order, as *unit* found no room in the last one; empty if none is left."""
+        at = self._order.index(unit)
+        self._refused.add(self._kinds(self._order[: at + 1]))
+        if not at:  # without any of the others there is no room for it
+            return []
+        if unit not in self._moved:
+            self._moved.append(unit)
+            first = [unit, *(each for each in self._order if each is not unit)]
+            if self._is_new(first):
+                self._order = first
+                return first
+        self._order = next((each for each in self._others if self._is_new(each)), [])
+        return self._order
+
+    def may_fit(self) -> bool:
+        """Whether each unit found room by itself, as far as it was tried."""
+        return all(len(each) > 1 for each in self._refused)
+
+    def _is_new(self, order: Sequence[Unit]) -> bool:
+        kinds = self._kinds(order)
+        return not any(kinds[:end] in self._refused for end in range(1, len(kinds) + 1))
+
+    def _kinds(self, units: Sequence[Unit]) -> tuple[int, ...]:
+        return tuple(self._kind[each.names] for each in units)
+
+
+def order_text(units: Sequence[Unit], *, searched: bool = False) -> str:
+    """Return what the status of a group says that is placed in another order than its own."""
+    names = ", ".join(name for each in units for name in each.names)
+    return f"{_BY_SEARCH if searched else _IN_ORDER}{names}"
+
+
+def order_in(message: str) -> str:
+    """Return the message of a status if it is of `order_text`, else nothing."""
+    return message if message.startswith((_IN_ORDER, _BY_SEARCH)) else ""
+
+
+def _others(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    yield [*units]
+    if len(units) <= MAX_PERMUTED:
+        yield from ([*each] for each in permutations(units))
+
+
+def _without_names(unit: Unit) -> Unit:
+    leader = unit.leader and replace(unit.leader, name="")
+    return Unit(workers=replace(unit.workers, name=""), leader=leader)

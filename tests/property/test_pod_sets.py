@@ -1,0 +1,77 @@
+"""Groups of several pod sets: none is refused that fits, as far as another order or a search finds.
+
+What fits is found out by trying everything, on trees of a few hosts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster import offline
+from tests.support.exact_placement import Path, Pods, fit_together
+from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, settings
+
+CASES = 1500
+RACK = "example.com/rack"
+LEVELS = (RACK, HOSTNAME)
+
+
+def hosts_in_racks(rng: random.Random) -> list[Path]:
+    racks, hosts = rng.randint(2, 3), rng.randint(2, 3)
+    return [(f"r{rack}", f"h{rack}{host}") for rack in range(racks) for host in range(hosts)]
+
+
+def some_pods(rng: random.Random) -> Pods:
+    size = rng.choice([1, 1, 1, 2])
+    required = rng.choice([None, 0, 0, 1 if size == 1 else 0])
+    return Pods(
+        count=size * rng.randint(1, 3 if size == 1 else 2),
+        pod=(rng.randint(1, 4), rng.randint(0, 4)),
+        required=required,
+        size=size,
+        slice_level=rng.choice([0, 1]) if size > 1 else -1,
+    )
+
+
+def written(number: int, pods: Pods) -> dict[str, Any]:
+    request: dict[str, Any] = {} if pods.required is None else {"required": LEVELS[pods.required]}
+    if pods.size > 1:
+        request["slices"] = [{"level": LEVELS[pods.slice_level], "size": pods.size}]
+    cpu, gpu = pods.pod
+    asked = request or {"unconstrained": True}
+    return pod_set(pods.count, asked, name=f"s{number}", cpu=cpu, gpu=gpu)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_hardly_any_group_is_refused_that_fits(seed: int) -> None:
+    """Of those that fit, one in 20 or more needs another order; hardly any is refused."""
+    rng = random.Random(seed)
+    found: Counter[str] = Counter()
+    for _ in range(CASES):
+        paths = hosts_in_racks(rng)
+        free = [(rng.randint(0, 8), rng.randint(0, 8)) for _ in paths]
+        sets = [some_pods(rng) for _ in range(rng.choice([2, 2, 3]))]
+        nodes = [
+            node(host, RACK=rack, cpu=cpu, gpu=gpu)
+            for (rack, host), (cpu, gpu) in zip(paths, free, strict=True)
+        ]
+        pod_sets = [written(number, each) for number, each in enumerate(sets)]
+        status = offline.place({"nodes": nodes}, group(*pod_sets), settings("rack", HOSTNAME))
+        if status["state"] != "Placed":
+            found["refused"] += fit_together(paths, free, sets)
+            continue
+        assert fit_together(paths, free, sets)
+        how, _, order = status.get("message", "").partition(" in the order ")
+        found[how] += 1
+        if how == "placed":  # written in that order, they are placed there at once
+            by_name = {each["name"]: each for each in pod_sets}
+            ordered = group(*(by_name[name] for name in order.split(", ")))
+            again = offline.place({"nodes": nodes}, ordered, settings("rack", HOSTNAME))
+            assert not again["message"]
+            assert sorted(again["assignments"], key=str) == sorted(status["assignments"], key=str)
+    assert found["placed"] * 20 > found[""]
+    assert found["refused"] * 500 < found.total()

@@ -1,0 +1,125 @@
+"""Pod sets of which one finds no room are tried in other orders, and then by a search."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster import offline
+from nri_policy.cluster.engine import domain_search
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.pod_set_order import Orders
+from nri_policy.cluster.objects.group import PodSet, read_group
+from nri_policy.cluster.objects.pod import PodSpec, Template
+from nri_policy.cluster.objects.request import Unit
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
+
+RACK = {"required": "example.com/rack"}
+USING = settings("rack", HOSTNAME)
+NODES = [node("a1", RACK="a"), node("a2", RACK="a"), node("b1", RACK="b")]
+DRIVER = pod_set(1, name="driver", cpu=4)
+WORKER = pod_set(2, RACK, name="worker", cpu=4)
+
+
+def place(*pod_sets: Object, nodes: Any = NODES) -> Object:
+    return offline.place({"nodes": nodes}, group(*pod_sets), USING)
+
+
+def test_a_set_that_finds_no_room_goes_first() -> None:
+    """The driver alone would take a host of the only rack that holds the workers."""
+    status = place(DRIVER, WORKER)
+    assert placed(status) == {"driver": {"b1": 1}, "worker": {"a1": 1, "a2": 1}}
+    assert status["message"] == "placed in the order worker, driver"
+    assert [each["podSet"] for each in status["assignments"]] == ["driver", "worker"]
+
+
+def test_sets_that_are_placed_one_after_the_other_stay_in_their_order() -> None:
+    status = place(WORKER, DRIVER)
+    assert status["message"] == ""
+    assert placed(status) == {"driver": {"b1": 1}, "worker": {"a1": 1, "a2": 1}}
+
+
+def test_a_refusal_is_that_of_the_order_in_which_the_sets_are_written() -> None:
+    status = place(DRIVER, pod_set(3, RACK, name="worker", cpu=4))
+    assert status["message"].startswith('topology "default" allows to fit only 1 out of 3 pod(s)')
+
+
+# Workers need 4 of the second resource each, as much as is left on only some hosts; the pods of
+# `one` need one host. In either order the first of them takes what only the other one can use.
+KNOTTED = [
+    node("a1", RACK="a", cpu=4, gpu=8),
+    node("a2", RACK="a", cpu=1, gpu=8),
+    node("b1", RACK="b", cpu=5, gpu=5),
+    node("b2", RACK="b", cpu=2, gpu=5),
+]
+WORKERS = pod_set(3, {"unconstrained": True}, name="workers", cpu=2, gpu=4)
+ONE = pod_set(2, {"required": HOSTNAME}, name="one", cpu=2)
+
+
+def test_a_search_finds_what_no_order_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = place(WORKERS, ONE, nodes=KNOTTED)
+    assert placed(status) == {"workers": {"a1": 2, "b2": 1}, "one": {"b1": 2}}
+    assert status["message"] == "placed by a search in the order one, workers"
+    monkeypatch.setattr(domain_search, "MAX_STEPS", 1)
+    assert place(WORKERS, ONE, nodes=KNOTTED)["state"] == "Unplaceable"
+
+
+def test_at_most_so_many_pods_of_a_group_on_a_host_holds_in_every_order() -> None:
+    one = {"maxPerHost": 1}
+    status = place(
+        pod_set(1, one, name="driver", cpu=1), pod_set(2, RACK | one, name="worker", cpu=2)
+    )
+    assert placed(status) == {"driver": {"b1": 1}, "worker": {"a1": 1, "a2": 1}}
+
+
+def test_a_set_that_fits_nowhere_is_tried_no_more_than_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = offline.engine_of(read_snapshot({"nodes": NODES}), read_settings(USING))
+    tries = []
+    one_pass = Engine._place
+
+    def counted(self: Engine, *args: Any) -> Any:
+        tries.append(args)
+        return one_pass(self, *args)
+
+    monkeypatch.setattr(Engine, "_place", counted)
+    sets = (pod_set(1, name=f"s{number}", cpu=1) for number in range(3))
+    status = engine.place(read_group(group(*sets, pod_set(3, RACK, name="large", cpu=4))))
+    assert status.state == "Unplaceable"
+    assert len(tries) == 2
+
+
+def unit(name: str, cpu: int) -> Unit:
+    return Unit(workers=PodSet(name, cpu, Template(spec=PodSpec())))
+
+
+def test_no_order_is_tried_that_begins_like_a_refused_one() -> None:
+    a, b, c = unit("a", 1), unit("b", 2), unit("c", 3)
+    orders = Orders([a, b, c], [c, a, b])
+    assert orders.refuse(b) == [b, a, c]  # a, b
+    assert orders.refuse(c) == [c, b, a]  # b, a, c
+    assert orders.refuse(a) == [a, c, b]  # c, b, a
+    assert orders.refuse(b) == [c, a, b]  # a, c, b
+    assert orders.refuse(b) == [b, c, a]  # c, a, b
+    assert orders.refuse(a) == []  # b, c, a
+    assert orders.may_fit()
+
+
+def test_equal_sets_are_not_tried_in_each_others_place() -> None:
+    a, b, other = unit("a", 1), unit("b", 1), unit("other", 2)
+    orders = Orders([a, other, b], [a, b, other])
+    assert orders.refuse(other) == [other, a, b]
+    assert orders.refuse(b) == [a, b, other]
+    assert orders.refuse(other) == []
+
+
+def test_a_set_that_is_refused_first_fits_nowhere() -> None:
+    a, b = unit("a", 1), unit("b", 2)
+    orders = Orders([a, b], [a, b])
+    assert orders.refuse(b) == [b, a]
+    assert orders.refuse(b) == []
+    assert not orders.may_fit()
