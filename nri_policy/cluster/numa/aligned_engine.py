@@ -3,10 +3,9 @@
 Hosts are counted by what they have in all, unless requests name zones. The extender and the kubelet
 also look into the zones of a node that aligns pods. So what they would refuse is found after a
 placement by totals, which most groups keep. If something would be refused, the group is placed
-again, with a limit for each host: as many pods of a pod set as its zones take, each pod set by
-itself, workers also beside their leader. What other pod sets refuse each other on a host lowers
-the limits there, and it is placed once more. A group that no placement is left for is refused, and
-told what zones lack.
+again, with a limit for each host: as many pods of a pod set as its zones take beside those of the
+pod sets before it, workers also beside their leader. A group that no placement is left for is
+refused, and told what zones lack.
 
 Whoever asks where groups would go, or what would make them fit, asks this engine, or a fork of it:
 zones count as they are, without the pods of groups that are out and of pods that have ended there,
@@ -35,6 +34,7 @@ from nri_policy.cluster.numa.host_zones import (
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_refusal import Refusals, describe, refusal
+from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -47,7 +47,7 @@ from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 
 _BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
-MAX_TRIES = 10  # to place a group whose pod sets are in each other's way
+MAX_TRIES = 10  # to spread pod sets that are in each other's way
 
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _OwnLimits = dict[str | tuple[str, ...], dict[str, int]]  # `Limits` that go on being lowered
@@ -93,21 +93,15 @@ class AlignedEngine(Engine):
             made.take_out([*self.out, _key(group)])
             return made.place(group, failures, more, explain=explain)
         before = self._by_host(group) if keeps else {}
-        first = refused = self._find_refused(before, self._by_host(replace(group, status=status)))
-        if not refused:
+        first = self._find_refused(before, self._by_host(replace(group, status=status)))
+        if not first:
             return status
-        limits = self._limits_of_group(group)
-        found = status
-        for _ in range(MAX_TRIES):
-            limited = self.with_limits(limits)
-            found = Engine.place(limited, group, failures, more, explain=explain)
-            if not found.assignments:
-                break
+        limited = self.with_limits(self._limits_of_group(group))
+        found = Engine.place(limited, group, failures, more, explain=explain)
+        if found.assignments:
             after = self._by_host(replace(group, status=found))
-            refused = self._find_refused(before, after)
-            if not refused:
+            if not self._find_refused(before, after):
                 return found
-            self._lower(limits, before, after, refused)
         hosts, empty = self._by_host(replace(group, status=status)), self._empty
         small = {host: empty.refused(host, hosts[host]) for host in first}
         message = "" if found.assignments else found.message
@@ -129,7 +123,7 @@ class AlignedEngine(Engine):
             if not refused:
                 break
             limits = limits or self._limits_of_each(group)
-            self._lower(limits, {}, after, refused, close=tries > MAX_TRIES)
+            self._lower(limits, after, refused, close=tries > MAX_TRIES)
             found = Engine._spread_group(self.with_limits(limits), group, failures)  # noqa: SLF001 - another engine
         return found
 
@@ -182,16 +176,34 @@ class AlignedEngine(Engine):
         if not self._may_refuse():
             return {}
         hosts = self.host_zones()
-        workers, *leader = (
-            PodsOnHost(each.name, self._request(each.template.spec), None, each.count)
-            for each in unit.pod_sets
-        )
+        workers, *leader = self._pods_of(unit)
         limits: _OwnLimits = {}
         for pods in (workers, *leader):
             limits[pods.pod_set] = hosts.limits(pods)
         if leader:
             limits[unit.names] = hosts.limits_beside(leader[0], workers)
         return limits
+
+    def _beside(self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]) -> Self:
+        """Return what places a unit by zones beside new assignments of others, which are taken."""
+        if not taken or not self._limits:
+            return self
+        hosts = self.host_zones()
+        aligned = hosts.aligned_hosts()
+        limits = {name: dict(each) for name, each in self._limits.items()}
+        workers, *leader = self._pods_of(unit)
+        status = GroupStatus(assignments=[*taken.values()])
+        for host, others in self._by_host(replace(group, status=status)).items():
+            for name in aligned.get(host, ()):
+                for pods in (workers, *leader):
+                    most = min(limits[pods.pod_set][name], pods.count)
+                    number = hosts.number_beside(host, others, replace(pods, count=most))
+                    limits[pods.pod_set][name] = number
+                if leader and limits[leader[0].pod_set][name]:
+                    some = replace(workers, count=limits[workers.pod_set][name])
+                    number = hosts.number_beside(host, [*others, *leader], some)
+                    limits[unit.names][name] = number
+        return self.with_limits(limits)
 
     def _limits_of_group(self, group: PlacementGroup) -> _OwnLimits:
         limits: _OwnLimits = {}
@@ -326,11 +338,10 @@ class AlignedEngine(Engine):
     def _lower(
         self,
         limits: _OwnLimits,
-        before: ByHost,
         after: ByHost,
         refused: Mapping[str, Mapping[str, Refused]],
         *,
-        close: bool = False,
+        close: bool,
     ) -> None:
         """Have hosts get no more pods of a pod set than they took beside the others.
 
@@ -338,7 +349,7 @@ class AlignedEngine(Engine):
         """
         for host, found in refused.items():
             came = Counter[str]()
-            for pods in _new_pods(before, host, after[host]):
+            for pods in after[host]:
                 came[pods.pod_set] += pods.count
             for pod_set, each in found.items():
                 for name in self.host_zones().aligned_hosts()[host]:
@@ -369,6 +380,12 @@ class AlignedEngine(Engine):
                 pods = PodsOnHost(each.pod_set, request, zone, place.count)
                 found.setdefault(place.values[at], []).append(pods)
         return found
+
+    def _pods_of(self, unit: Unit) -> list[PodsOnHost]:
+        return [
+            PodsOnHost(each.name, self._request(each.template.spec), None, each.count)
+            for each in unit.pod_sets
+        ]
 
     def _request(self, spec: PodSpec) -> NumaRequest:
         return numa_request(spec, strict=self.settings.extender.strict)

@@ -192,12 +192,7 @@ class HostZones:
             number = min(self.number(host, some), workers.count)
             if not number or not self.number(host, one):
                 continue
-            while number:
-                refused = self.refused(host, [leader, replace(workers, count=number)])
-                if not refused:
-                    break
-                # the smaller is refused: a leader until there are fewer workers
-                number -= refused[workers.pod_set].pods if workers.pod_set in refused else 1
+            number = self.number_beside(host, [leader], replace(workers, count=number))
             found |= dict.fromkeys(names, number)
         return found
 
@@ -213,6 +208,17 @@ class HostZones:
         if host not in known:
             known[host] = self._count(host, pods)
         return known[host]
+
+    def number_beside(self, host: str, others: Sequence[PodsOnHost], pods: PodsOnHost) -> int:
+        """Return how many of *pods* a host takes beside *others* that it takes."""
+        number = pods.count
+        while number:
+            refused = self.refused(host, [*others, replace(pods, count=number)])
+            if not refused:
+                break
+            # the smaller is refused: one of the others until there are fewer of these
+            number -= refused[pods.pod_set].pods if pods.pod_set in refused else 1
+        return number
 
     def refused(self, host: str, pods: Sequence[PodsOnHost]) -> Mapping[str, Refused]:
         """Return what a host refuses of *pods*, by pod set."""

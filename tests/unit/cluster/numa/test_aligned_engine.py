@@ -23,6 +23,7 @@ from tests.unit.cluster.written import HOSTNAME, group, pod_set
 
 LEVELS = ("topology.kubernetes.io/zone", HOSTNAME)
 REQUIRED = {"required": "topology.kubernetes.io/zone"}
+PREFERRED = {"preferred": "topology.kubernetes.io/zone"}
 
 
 class Hosts:
@@ -238,6 +239,28 @@ def test_pod_sets_that_are_in_each_others_way_are_placed_apart() -> None:
     for places in found.values():
         pods_on.update(places)
     assert pods_on == {"a": 2, "b": 2, "c": 2}
+
+
+@pytest.mark.parametrize("request_", [PREFERRED, {"unconstrained": True}, None])
+def test_empty_hosts_take_pod_sets_that_would_break_up_each_others_zones(request_: Any) -> None:
+    """By totals, one host takes three of 3 and one of 4 CPUs; its zones do not."""
+    hosts = Hosts({f"h{number:02}": (8, 8) for number in range(40)})
+    placed = hosts.place(group(pods(60, 3, request_, "three"), pods(60, 4, request_, "four")))
+    assert {name: sum(each.values()) for name, each in placed.items()} == {"three": 60, "four": 60}
+
+
+def test_a_pod_set_goes_where_zones_have_room_beside_the_one_before() -> None:
+    hosts = Hosts({"a": (8, 8), "b": (8, 8)})
+    found = hosts.place(group(pods(3, 5, name="five"), pods(1, 6, name="six")))
+    assert found == {"five": {"a": 2, "b": 1}, "six": {"b": 1}}
+
+
+def test_on_nodes_that_align_pods_other_orders_are_tried_too() -> None:
+    """The small pods would take the only zone that the large one fits into."""
+    hosts = Hosts({"a": (8, 0), "b": (4, 4)})
+    of = group(pods(2, 4, name="small"), pods(1, 8, name="large"))
+    assert hosts.place(of) == {"small": {"b": 2}, "large": {"a": 1}}
+    assert hosts.engine.place(read_group(of)).message == "placed in the order large, small"
 
 
 def test_spreading_counts_zones() -> None:
