@@ -133,6 +133,7 @@ def pack_as_wanted(
         unconstrained=wanted.unconstrained,
         ascending=wanted.ascending,
         balanced=wanted.balanced,
+        compact=wanted.compact,
         within=within,
     )
 

@@ -26,7 +26,7 @@ API_VERSION = "placement.nri/v1alpha1"
 KIND = "PlacementGroup"
 GROUP_LABEL = "placement.nri/group"
 
-Algorithm = Literal["Mixed", "BestFit", "LeastFree", "Balanced"]
+Algorithm = Literal["Compact", "Mixed", "BestFit", "LeastFree", "Balanced"]
 State = Literal["Waiting", "Placed", "Running", "Degraded", "Unplaceable"]
 
 

@@ -67,6 +67,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     required: bool = False
     unconstrained: bool = False
     ascending: bool = False  # LeastFree
+    compact: bool = False  # below the slice level
     balanced: bool = False
     most: int | None = None  # on a host
 
@@ -224,7 +225,8 @@ def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterS
         layers=tuple(request.slices) if len(request.slices) > 1 else (),
         required=request.required is not None,
         unconstrained=unconstrained,
-        ascending=algorithm == "LeastFree" or (algorithm == "Mixed" and unconstrained),
+        ascending=algorithm == "LeastFree" or (algorithm in {"Compact", "Mixed"} and unconstrained),
+        compact=algorithm == "Compact",
         balanced=balanced and request.required is None and not unconstrained,
         most=request.max_per_host,
     )

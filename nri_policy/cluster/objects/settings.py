@@ -34,7 +34,7 @@ ZONE_LEVEL = "zone/"  # what a level below the host begins with
 MAX_LEVELS = 16
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
-Packing = Literal["Mixed", "BestFit", "LeastFree"]
+Packing = Literal["Compact", "Mixed", "BestFit", "LeastFree"]
 FailurePolicy = Literal["PodTermination", "Fixed30s"]
 
 
@@ -163,7 +163,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     """The `spec` of a ClusterPlacement, checked and typed."""
 
     topologies: list[Topology] = field(default_factory=lambda: [Topology()])
-    algorithm: Annotated[Packing, one_of(Packing)] = "Mixed"
+    algorithm: Annotated[Packing, one_of(Packing)] = "Compact"
     balanced: Flag = False
     preferred_node_affinity: Flag = field(name="preferredNodeAffinity", default=True)
     extender: Extender = Extender()

@@ -278,3 +278,45 @@ def test_a_pod_set_without_a_request_changes_nothing_of_the_others() -> None:
     quiet = pod_set(1, name="quiet")
     both = offline.place({"nodes": nodes, "pods": taken}, group(asks, quiet), using)
     assert placed(both)["asks"] == placed(alone)["asks"] == {"two": 2, "three": 4}
+
+
+FREE_GPUS = [8, 1, 1, 1, 1, 1, 1, 2]
+GPU_RACK = [node(f"h{at}", RACK="r", cpu=9, gpu=free) for at, free in enumerate(FREE_GPUS)]
+IN_A_RACK = {"slices": [{"level": "example.com/rack", "size": 8}]}
+
+
+def test_a_slice_goes_to_the_smallest_host_that_holds_it() -> None:
+    status = place(group(pod_set(8, required() | IN_A_RACK, gpu=1)), nodes=GPU_RACK)
+    assert placed(status) == {"main": {"h0": 8}}
+
+
+@pytest.mark.parametrize("algorithm", ["Mixed", "BestFit", "LeastFree"])
+@pytest.mark.parametrize("by_request", [True, False])
+def test_other_algorithms_fill_the_fullest_hosts_first_as_kueue_does(
+    algorithm: str, by_request: bool
+) -> None:
+    using = RACKS if by_request else settings("rack", HOSTNAME, algorithm=algorithm)
+    asked = required() | IN_A_RACK | ({"algorithm": algorithm} if by_request else {})
+    status = place(group(pod_set(8, asked, gpu=1)), nodes=GPU_RACK, using=using)
+    assert len(placed(status)["main"]) == 7
+
+
+def test_inner_slices_are_whole_on_the_fewest_hosts() -> None:
+    """Pairs on hosts: the host with three free GPUs holds one pair, as those with two do."""
+    nodes = [node(f"h{at}", RACK="r", gpu=free) for at, free in enumerate([2, 3, 4, 2])]
+    layers = [{"level": "example.com/rack", "size": 6}, {"level": HOSTNAME, "size": 2}]
+    status = place(group(pod_set(6, {"slices": layers}, gpu=1)), nodes=nodes)
+    assert placed(status) == {"main": {"h0": 2, "h2": 4}}
+
+
+def test_balanced_pods_are_compact_below_their_slices() -> None:
+    asked = {"preferred": "example.com/rack", "algorithm": "Balanced"} | IN_A_RACK
+    status = place(group(pod_set(8, asked, gpu=1)), nodes=GPU_RACK)
+    assert placed(status) == {"main": {"h0": 8}}
+
+
+def test_slices_alone_fill_the_fullest_racks_and_the_fewest_hosts_there() -> None:
+    nodes = [node("a1", RACK="a", gpu=9), *GPU_RACK[:3], node("h9", RACK="r", gpu=4)]
+    slices = {"slices": [{"level": "example.com/rack", "size": 4}]}
+    status = place(group(pod_set(4, slices, gpu=1)), nodes=nodes)
+    assert placed(status) == {"main": {"a1": 4}}

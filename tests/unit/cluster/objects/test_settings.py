@@ -43,8 +43,8 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "placement.yaml: 7 errors:",
         "  line 2, column 1: kind: 'ClusterPlacment' is not ClusterPlacement",
         (
-            "  line 4, column 3: spec.algorithm: 'BestFlt' is not one of Mixed, BestFit, LeastFree;"
-            " did you mean 'BestFit'?"
+            "  line 4, column 3: spec.algorithm: 'BestFlt' is not one of Compact, Mixed, BestFit,"
+            " LeastFree; did you mean 'BestFit'?"
         ),
         (
             "  line 8, column 5: spec.topologies[0].belowHost: zones come only behind the level"
