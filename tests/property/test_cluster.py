@@ -89,6 +89,13 @@ class ChangingCluster:
         slices = [Slice(self.random.choice(["rack", HOSTNAME]), size)] if size > 1 else []
         if size == 4 and slices[0].level == "rack" and self.random.random() < 0.5:
             slices.append(Slice(HOSTNAME, 2))
+            if self.random.random() < 0.5:
+                slices = [
+                    Slice("zone", 8),
+                    Slice("rack", 4),
+                    Slice(HOSTNAME, self.random.choice([2, 4])),
+                ]
+                size = 8
         mode = self.random.choice(["required", "preferred", "unconstrained", ""])
         request: dict[str, Any] = {"slices": slices}
         if mode in ("required", "preferred"):

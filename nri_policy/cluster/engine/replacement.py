@@ -21,7 +21,7 @@ from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.request import NO_LEVEL, Unit, Unplaceable, asks, plan
+from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
 
 _NO_NODE = ""  # of pods that come to those of failed nodes
@@ -66,7 +66,11 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             search = partial(_Search, trial, pod_set, settings, implied, failed, left)
             names = _together(search, lost, places, rest, paths)
             missing = sum(lost.pop(name) for name in names)
-            found = dict(search(missing).find(places, rest, paths.get(names[0])))
+            path = paths.get(names[0])
+            now = search(missing).count_together(places, path)
+            if now < missing:
+                lost[names[0]] = missing - now
+            found = dict(search(now).find(places, rest, path))
             pod = pod_set.template.spec.effective()
             trial.take(found, pod)
             added.update(found)
@@ -145,10 +149,18 @@ class _Search(Struct, frozen=True):
     ) -> int | None:
         """Return the domain that they have to go to, as of `find`; None if any will do."""
         tree, request = self.tree, self.pod_set.request or PlacementRequest()
-        broken = self._broken(request, places, failed)
+        broken, _ = self._broken(request, places, failed)
         if broken is None and request.required in tree.shape.levels and rest:
             return tree.shape.domains.above(min(rest), tree.shape.levels.index(request.required))
         return broken
+
+    def count_together(self, places: Mapping[int, int], failed: Path | None) -> int:
+        """Return how many go to one domain: of single pods only those that complete a slice."""
+        request = self.pod_set.request or PlacementRequest()
+        if any(self.missing % each.size == 0 for each in request.slices):
+            return self.missing
+        broken, lacking = self._broken(request, places, failed)
+        return self.missing if broken is None else min(self.missing, lacking)
 
     def find(
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
@@ -186,8 +198,8 @@ class _Search(Struct, frozen=True):
 
     def _broken(
         self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None
-    ) -> int | None:
-        """Return the domain of the slice that lost pods; None if what is left of it is whole.
+    ) -> tuple[int | None, int]:
+        """Return the domain of the slice that lost pods, and how many; None if it is whole.
 
         Where the failed node is gone with its labels, it is the one that the missing pods complete.
         """
@@ -204,17 +216,15 @@ class _Search(Struct, frozen=True):
                 if count % layer.size and (
                     failed is not None or (count + self.missing) % layer.size == 0
                 ):
-                    return domain
-        return None
+                    return domain, layer.size - count % layer.size
+        return None, 0
 
 
 def _finer(request: PlacementRequest, missing: int) -> PlacementRequest:
-    """Return *request* with the largest inner layer that divides what is missing, else single pods.
+    """Return *request* with those inner layers that divide what is missing, else single pods.
 
-    Raises Unplaceable if no level is left: slices alone name none.
+    Slices alone name no level: single pods of them are unconstrained.
     """
     fitting = [each for each in request.slices[1:] if missing % each.size == 0]
-    finer = msgspec.structs.replace(request, slices=fitting[:1])
-    if not asks(finer):
-        raise Unplaceable(NO_LEVEL)
-    return finer
+    finer = msgspec.structs.replace(request, slices=fitting)
+    return finer if asks(finer) else msgspec.structs.replace(finer, unconstrained=True)

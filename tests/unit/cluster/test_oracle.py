@@ -154,6 +154,16 @@ def expected(case: Object) -> Object:
     return {"state": "Placed", "message": "", "assignments": assigned}
 
 
+# Kueue has no answer where single pods of slices alone are to be replaced; ours complete a slice.
+NO_LEVEL = "topology level not specified"
+
+
+def is_beyond_kueue(case: Object) -> bool:
+    asked = any(each["mode"] == "slice-only" for each in case["podsets"])
+    refused = any(each["error"] == NO_LEVEL for each in case["expected"].values())
+    return bool(case.get("existing_assignments")) and asked and refused
+
+
 OURS = re.compile(r", (\d+|none) beside the leader")  # what Kueue does not say
 
 
@@ -161,7 +171,10 @@ OURS = re.compile(r", (\d+|none) beside the leader")  # what Kueue does not say
 def test_answers_are_those_of_kueue() -> None:
     cases = json.loads(gzip.decompress(RECORDED.read_bytes()))["vectors"]
     assert len(cases) > 1000
+    assert sum(map(is_beyond_kueue, cases)) < 10
     for case in cases:
+        if is_beyond_kueue(case):
+            continue
         answer = offline.place(cluster_of(case), group_of(case), settings_of(case))
         answer["message"] = OURS.sub("", answer["message"])
         assert answer == expected(case), case["name"]

@@ -93,8 +93,14 @@ CASES = {
         {"xa2": 2, "xb1": 2},
         full="xb2 xb3",  # which make xb the tightest rack
     ),
-    "slices alone, no whole slice: refused": Case(
-        {"slices": [RACKS]}, {"xa1": 3, "xa2": 1}, "topology level not specified"
+    "slices alone, no whole slice: the broken one is completed": Case(
+        {"slices": [RACKS]}, {"xa1": 3, "xa2": 1}, {"xa2": 4}
+    ),
+    "slices alone, no whole slice, no room beside the rest: refused": Case(
+        {"slices": [RACKS]},
+        {"xa1": 3, "xa2": 1},
+        'resource "cpu": 2, topologyDomain: 6',
+        full="xa2 xa3",
     ),
     "slices alone, an inner layer divides what is missing": Case(
         {"slices": [RACKS, PAIRS]}, {"xa1": 2, "xa2": 2}, {"xa2": 4}
@@ -165,10 +171,36 @@ def test_a_broken_slice_is_completed_in_its_own_domain() -> None:
     assert placed(status) == {"main": {"xa2": 4, "xb1": 4}}
 
 
-def test_slices_alone_name_no_level_for_single_pods() -> None:
-    request = {"slices": [{"level": "example.com/rack", "size": 4}]}
-    status = replaced("xa1", request, {"xa1": 3, "xa2": 1})
-    assert status["message"] == "topology level not specified"
+@pytest.mark.parametrize("more", [{}, {"required": "example.com/block"}])
+def test_single_pods_complete_the_broken_slice_and_the_others_go_in_whole_ones(
+    more: Object,
+) -> None:
+    """8 of 9 pods are lost: 2 beside the one that stays, 6 wherever the level allows."""
+    slices = {"slices": [{"level": "example.com/rack", "size": 3}]}
+    given = assigned("a1", slices | more, {"a1": 8, "a2": 1})
+    given["status"]["unhealthyNodes"] = ["a1"]
+    hosts = [
+        node("a1", BLOCK="x", RACK="a", cpu=9, ready=False),
+        node("a2", BLOCK="x", RACK="a", cpu=4),
+        node("b1", BLOCK="x", RACK="b", cpu=6),
+        node("c1", BLOCK="y", RACK="c", cpu=9),
+    ]
+    own = {**given, "status": {"assignments": given["status"]["assignments"]}}
+    found = placed(offline.place({"nodes": hosts, "groups": [own]}, given, USING))
+    assert found == {"main": {"a2": 3, "b1": 6}}
+
+
+def test_all_layers_below_the_one_that_divides_what_is_missing_stay_whole() -> None:
+    """Racks and hosts of 4 pods: on two hosts with 3 and 1 of them, the host's layer is broken."""
+    layers = [("block", 12), ("rack", 4), (HOSTNAME, 4)]
+    slices = [
+        {"level": level if "/" in level else f"example.com/{level}", "size": size}
+        for level, size in layers
+    ]
+    others = [pod("p", "xb2", cpu=1), pod("q", "xa3", cpu=1)]
+    request = {"slices": slices, "algorithm": "Mixed"}
+    status = replaced("xa1", request, {"xa1": 4, "xa2": 4, "xb1": 4}, pods=others)
+    assert placed(status) == {"main": {"xa2": 4, "xb1": 4, "xb3": 4}}
 
 
 def test_max_per_host_counts_the_pods_that_stay() -> None:
