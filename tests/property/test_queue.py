@@ -62,7 +62,7 @@ class Play:
                 self.engine.set_group(each)
             else:
                 self.put(key, holds=key in before)
-                self.waiting.restore(key, before.get(key, ()))
+                self.waiting.restore(key, before.get(key, ()), self.now)
 
     def set_node(self, name: str) -> None:
         node = objects.node(name, RACK=f"r{int(name[1:]) // PER_RACK}", ready=name not in self.down)

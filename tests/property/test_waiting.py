@@ -62,7 +62,7 @@ class CrowdedCluster:
             if key in self.ends:
                 self.engine.set_group(group)
             else:
-                self.waiting.restore(key, tuple(group.status.reserved))
+                self.waiting.restore(key, tuple(group.status.reserved), 0.0)
                 self.put(key)
 
     def set_node(self, node: ClusterNode) -> None:

@@ -33,6 +33,7 @@ GATE = "placement.nri/group"
 INDEX = "batch.kubernetes.io/job-completion-index"
 OTHER = "example.com/other"  # a gate of somebody else's
 HOSTS, CPUS = 6, 4
+DATE = 1_767_225_600.0  # the world's, when it begins: 2026
 Object = dict[str, Any]
 
 
@@ -235,6 +236,7 @@ class Play:
         self.chance = random.Random(seed)
         self.world = World(hosts_in_rack)
         self.now = 0.0
+        self.away = 0.0  # seconds of the world before the clock of this controller began
         self.kills = 0
         self.notices: dict[str, str] = {}  # what Events said, by whom they are about
         self.settings: ClusterSettings = read_settings(settings("rack", HOSTNAME, **spec))
@@ -244,7 +246,13 @@ class Play:
         """Begin anew, from what is there: kinds are listed in any order."""
         self.cluster = Cluster()
         self.zones = LiveZones(self.settings.extender, self.cluster.view, lambda: self.now)
-        self.controller = Controller(self.settings, self.cluster.view, lambda: self.now, self.zones)
+        self.controller = Controller(
+            self.settings,
+            self.cluster.view,
+            lambda: self.now,
+            self.zones,
+            lambda: DATE + self.now + self.away,
+        )
         self.cluster.follow(self.zones, self.controller)
         every = [(kind, name) for kind, items in self.world.objects.items() for name in items]
         self.chance.shuffle(every)

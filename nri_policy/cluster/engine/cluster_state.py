@@ -18,7 +18,12 @@ from nri_policy.cluster.engine.group_usages import NOTHING, Count, GroupUsages
 from nri_policy.cluster.engine.ledger import Ledger
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import PlacementGroup, is_by_host, named_group
+from nri_policy.cluster.objects.group import (
+    PlacementGroup,
+    is_by_host,
+    is_lasting,
+    named_group,
+)
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -40,6 +45,7 @@ class ClusterState:
         self._usages = GroupUsages(view)
         self.groups = self._usages.groups
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
+        self._lasting: set[Key] = set()  # of these, those that do not end by themselves
         self._group_of: dict[Key, Key] = {}  # by pod
         self._ledger = Ledger(settings, view, self._usages)
 
@@ -73,14 +79,23 @@ class ClusterState:
             if not pod.finished:
                 self._ledger.run(pod.node, 1)
         elif not pod.finished:
-            self.bind(pod.namespace, pod.name, pod.node, self.kind(pod.spec.effective()))
+            kind = self.kind(pod.spec.effective())
+            self.bind(pod.namespace, pod.name, pod.node, kind, ends=pod.spec.ends)
 
-    def bind(self, namespace: str, name: str, node: str, kind: Amounts) -> None:
-        """Take in a pod of no group that is bound to *node* and requests what `kind` returned."""
+    def bind(
+        self, namespace: str, name: str, node: str, kind: Amounts, *, ends: bool = False
+    ) -> None:
+        """Take in a pod of no group that is bound to *node* and requests what `kind` returned.
+
+        It *ends* by itself, or stays.
+        """
         assert not self._ledger.is_fork
         self._pods[namespace, name] = (node, kind)
         self._ledger.run(node, 1)
         self._ledger.use(node, kind, 1)
+        if not ends:
+            self._lasting.add((namespace, name))
+            self._ledger.stay(node, kind, 1)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
@@ -89,6 +104,9 @@ class ClusterState:
         if found is not None:
             self._ledger.run(found[0], -1)
             self._ledger.use(*found, -1)
+            if (namespace, name) in self._lasting:
+                self._lasting.remove((namespace, name))
+                self._ledger.stay(*found, -1)
             return
         key = self._group_of.pop((namespace, name), None)
         if key is not None:
@@ -101,6 +119,10 @@ class ClusterState:
         """Return the bound pods of no group: their nodes and what they request."""
         return dict(self._pods)
 
+    def is_bound(self, pod: Key) -> bool:
+        """Whether a pod of no group is bound to a node, and has not ended."""
+        return pod in self._pods
+
     def running_of(self, group: Key) -> Counter[str]:
         """Return a group's running pods, by node."""
         members = self._usages.members.get(group, {}).values()
@@ -112,8 +134,11 @@ class ClusterState:
         members = self._usages.members.get(key, {})
         before = self._usages.count(self.groups.get(key), members)
         after = self._usages.count(group, members)
+        old = self.groups.get(key)
         self.groups[key] = group
         self._recount(before, after)
+        if before != after and any(each is not None and is_lasting(each) for each in (old, group)):
+            self._ledger.generation += 1
 
     def remove_group(self, namespace: str, name: str) -> None:
         """Take in that a group went; its pods that still run count as any others."""
@@ -121,9 +146,11 @@ class ClusterState:
         members = self._usages.members.get(key, {})
         before = self._usages.count(self.groups.get(key), members)
         after = self._usages.count(None, members)
-        self.groups.pop(key, None)
+        old = self.groups.pop(key, None)
         self._usages.forget(key)
         self._recount(before, after)
+        if old is not None and is_lasting(old):
+            self._ledger.generation += 1
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""
@@ -149,7 +176,7 @@ class ClusterState:
         else:
             before = after = NOTHING
             if not assigned and not pod.finished:  # else its place is in use, running or not
-                one = NOTHING[0], [(pod.node, self.kind(pod.spec.effective()))]
+                one = NOTHING[0], [self._usages.of_pod(pod)]
                 before, after = (NOTHING, one) if times > 0 else (one, NOTHING)
         if times > 0:
             self._usages.members.setdefault(key, {})[pod.name] = pod
@@ -163,8 +190,10 @@ class ClusterState:
         for (usages, bound), times in ((before, -1), (after, 1)):
             if usages:
                 self._ledger.assume(usages, times)
-            for node, kind in bound:
+            for node, kind, ends in bound:
                 self._ledger.use(node, kind, times)
+                if not ends:
+                    self._ledger.stay(node, kind, times)
 
 
 def _levels(settings: ClusterSettings) -> frozenset[str]:

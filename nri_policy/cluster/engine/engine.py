@@ -386,6 +386,27 @@ class Engine(ClusterState):
         made.groups = made._usages.groups  # noqa: SLF001 - another engine
         return made
 
+    def emptied(
+        self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
+    ) -> Self:
+        """Return one of these nodes, or *only* some of them, without what ends by itself.
+
+        In use is what pods of no group have that never end, and the places of *staying* groups. It
+        lives as `without_usage` does, while what stays does.
+        """
+        made = copy(self)
+        made._usages = GroupUsages(self.view)  # noqa: SLF001 - another engine
+        made._ledger = self._ledger.without_usage(only, lasting=True)  # noqa: SLF001 - another engine
+        made.groups = made._usages.groups  # noqa: SLF001 - another engine
+        for each in staying:
+            ClusterState.set_group(made, each)
+        return made
+
+    @property
+    def generation(self) -> int:
+        """What changes with nodes, with what zones have in all, with settings and what stays."""
+        return self._ledger.generation
+
     def is_up_to_date(self) -> bool:
         """Whether nothing has changed in what this was made of, but for what it lives through."""
         return self._ledger.is_up_to_date()

@@ -17,8 +17,8 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.view import ClusterView
 
-# what assignments use; else of each pod its node and what it uses
-Count = tuple[list[Usage], list[tuple[str, Amounts]]]
+# what assignments use; else of each pod its node, what it uses, and whether it ends by itself
+Count = tuple[list[Usage], list[tuple[str, Amounts, bool]]]
 NOTHING: Count = ([], [])
 
 
@@ -56,7 +56,11 @@ class GroupUsages:
         if group is not None and group.status.assignments:
             return self._of_assignments(group, members), []
         running = [each for each in members.values() if not each.finished]
-        return [], [(pod.node, self.kind(pod.spec.effective())) for pod in running]
+        return [], [self.of_pod(pod) for pod in running]
+
+    def of_pod(self, pod: Pod) -> tuple[str, Amounts, bool]:
+        """Return a pod's node, what it uses, and whether it ends by itself."""
+        return pod.node, self.kind(pod.spec.effective()), pod.spec.ends
 
     def in_use(self, key: Key) -> list[Usage]:
         """Return what a group's assignments use; nothing without any."""

@@ -6,7 +6,7 @@ the trees that it is asked for, and nobody else sees what it counts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.spreading import SpreadTree
@@ -41,13 +41,15 @@ class Ledger:
         A fork has an *origin*.
         """
         self.changes = 0
-        self.generation = 0  # of nodes, of zones but for what is in use there, and of settings
+        # of nodes, of zones but for what is in use there, of settings, and of what never ends
+        self.generation = 0
         self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
         self._settings = settings
         self._view = view
         self._usages = usages
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
+        self._lasting: dict[str, Amounts] = {}  # node -> what pods use that never end by themselves
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
         self._origin = origin
@@ -58,12 +60,17 @@ class Ledger:
         """Return one that goes on by itself, while nothing changes here."""
         return Ledger(self._settings, self._view, self._usages, origin=self)
 
-    def without_usage(self, only: Collection[str] | None) -> Ledger:
+    def without_usage(self, only: Collection[str] | None, *, lasting: bool = False) -> Ledger:
         """Return one with nothing in use, of this one's nodes or *only* some of them.
 
-        It lives as long as nodes, what zones have in all, and settings stay as they are.
+        Or just with what pods use that never end by themselves (*lasting*), those of groups that
+        have places excepted. It lives as long as nodes, what zones have in all, settings and what
+        never ends stay as they are.
         """
-        return _WithoutUsage(self._settings, self._view, self._usages, self, only)
+        made = _WithoutUsage(self._settings, self._view, self._usages, self, only)
+        if lasting:
+            made.use_lasting(self._lasting)
+        return made
 
     @property
     def is_fork(self) -> bool:
@@ -124,6 +131,13 @@ class Ledger:
         for spread in self._spreads.values():
             spread.use(node, amounts, times)
         self._note(lambda tree: tree.use(node, amounts, times))
+
+    def stay(self, node: str, amounts: Amounts, times: int) -> None:
+        """Take in that what is in use on a node never ends by itself."""
+        self.generation += 1
+        lasting = self._lasting.setdefault(node, {})
+        for name, amount in amounts.items():
+            lasting[name] = lasting.get(name, 0) + amount * times
 
     def run(self, node: str, times: int) -> None:
         """Take in that pods began to run on a node, or ended."""
@@ -276,6 +290,17 @@ class _WithoutUsage(Ledger):
     ) -> None:
         super().__init__(settings, view, usages, origin)
         self._only = only
+
+    def use_lasting(self, lasting: Mapping[str, Amounts]) -> None:
+        """Take what pods use, by node, off the nodes that this has."""
+        nodes = lasting if self._only is None else self._only
+        used = [(name, lasting[name]) for name in nodes if name in lasting]
+
+        def use(tree: Tree | SpreadTree) -> None:
+            for name, amounts in used:
+                tree.use(name, amounts, 1)
+
+        self._each(use)
 
     def _age(self, origin: Ledger) -> int:
         return origin.generation

@@ -57,7 +57,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
         left = tree.by_leaf(limits.get(pod_set.name, {}))
         lost: Counter[str] = Counter()
         for one in own.domains:
-            if (name := _host(own, one)) in failed:
+            if (name := host_of_place(own, one)) in failed:
                 lost[name] += one.count
         if more.get(pod_set.name):
             lost[_NO_NODE] = more[pod_set.name]
@@ -107,7 +107,7 @@ def _together(
     ]
 
 
-def _host(given: Assignment, place: Placed) -> str:
+def host_of_place(given: Assignment, place: Placed) -> str:
     """Return the host of a place, which may be a zone of it."""
     return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
 
@@ -116,7 +116,7 @@ def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[i
     """Return the pods that stay, by leaf; raises Unplaceable if one of their domains is gone."""
     places: Counter[int] = Counter()
     for each in given.domains:
-        if _host(given, each) in failed:
+        if host_of_place(given, each) in failed:
             continue
         places[leaf_kept(tree, given.levels, each.values)] += each.count
     return places

@@ -1,56 +1,138 @@
 """Which hosts are set aside for a group that has waited long; spec cluster.md §9.
 
-Required or preferred level: a domain whose hosts, if empty, could hold the group: the one where
-most of its pods fit now, then the one with most free, then the lowest values. In it, and everywhere
-for a group without a level: the freest hosts, as few as could hold the group if they were empty.
-Pod sets come one after the other; one that fits beside those before it gets no more hosts.
+What ends by itself does not count, what stays does: pods that are always restarted, those of
+DaemonSets among them, and groups of such pods. With preemption, groups of lower priority end.
+
+Required or preferred level: a domain whose hosts could hold the group then: the one where most of
+its pods fit now, then the one with most free, then the lowest values. In it, and everywhere for a
+group without a level: the freest hosts, as few as could hold the group. Pod sets come one after the
+other; one that fits beside those before it gets no more hosts. For pods that a running group lacks:
+the freest hosts, as few as hold them, where its request lets them go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.replacement import host_of_place
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.usage import nodes_named
-from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest
+from nri_policy.cluster.objects.document import DocumentError, format_amount
+from nri_policy.cluster.objects.group import (
+    GroupStatus,
+    PlacementGroup,
+    PlacementRequest,
+    is_lasting,
+)
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
     units,
 )
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.foundation.wording import counted
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+_BESIDE = "fits nowhere beside what stays"
+
+
+class _Emptied(Struct, frozen=True):
+    """A cluster in which all has ended that ends by itself."""
+
+    engine: Engine
+    staying: Mapping[str, Mapping[Key, PlacementGroup]]  # by node, the groups that do
 
 
 class Reservations:
-    """Chooses hosts in a cluster as it is, by what they could hold if it were empty."""
+    """Chooses hosts in a cluster as it is, by what they could hold once all has ended that ends."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._empty = engine.without_usage()
+        self._emptied: dict[int, _Emptied] = {}  # by priority, with preemption
 
-    @property
-    def empty(self) -> Engine:
-        """What the cluster could hold if it were empty."""
-        if not self._empty.is_up_to_date():
-            self._empty = self._engine.without_usage()
-        return self._empty
+    def find_lack(self, group: PlacementGroup) -> str | None:
+        """Return what *group*, which has no places, lacks even once all has ended that ends.
 
-    def choose(self, group: PlacementGroup, kept: Collection[str] = ()) -> tuple[str, ...] | None:
-        """Return the hosts for *group*, those that are *kept* first; None if none could hold it."""
+        None if it would fit then; nothing if it would not even fit an empty cluster. Raises
+        DocumentError.
+        """
+        asked = replace(group, status=GroupStatus())
+        found = self._emptied_for(group).engine.place(asked)
+        if found.assignments:
+            return None
+        if not self._empty.place(asked, explain=False).assignments:
+            return ""
+        return f"{_BESIDE}: {self._short_hosts(asked) or found.message}"
+
+    def choose(
+        self,
+        group: PlacementGroup,
+        kept: Collection[str] = (),
+        more: Mapping[str, int] = _NONE,
+    ) -> tuple[str, ...] | None:
+        """Return the hosts for *group*, those that are *kept* first; None if none could hold it.
+
+        Of one that has places, for the pods that it lacks: on failed nodes, and *more*.
+        """
         try:
             closed = self._engine.closed_to(group)
             kept = [name for name in kept if name in self._engine.nodes and name not in closed]
-            if kept and self._hold(kept, group):
+            if kept and self._hold(kept, group, more):
                 return tuple(sorted(kept))
+            if group.status.assignments:
+                return self._choose_beside(group, more)
             return self._choose(group, kept, closed)
         except (DocumentError, Unplaceable):
             return None
+
+    def _emptied_for(self, group: PlacementGroup) -> _Emptied:
+        if not self._empty.is_up_to_date():
+            self._empty = self._engine.without_usage()
+            self._emptied.clear()
+        preemption = self._engine.settings.groups.preemption
+        priority = group.priority if preemption else 0
+        found = self._emptied.get(priority)
+        if found is None:
+            groups = [each for each in self._engine.groups.values() if is_lasting(each)]
+            if preemption:
+                groups = [each for each in groups if each.priority >= priority]
+            at: dict[str, dict[Key, PlacementGroup]] = {}
+            for each in groups:
+                for node in hosts_named(each.status, self._engine):
+                    at.setdefault(node, {})[each.namespace, each.name] = each
+            found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at)
+        return found
+
+    def _short_hosts(self, group: PlacementGroup) -> str:
+        """Return what all hosts lack for a pod that an empty one would hold; nothing if none do."""
+        for unit in units(group):
+            emptied, empty = Room(self._emptied_for(group).engine, unit), Room(self._empty, unit)
+            hosts = [name for name in empty.leaf if empty.pods(name)]
+            if not unit.workers.count or any(emptied.pods(name) for name in hosts):
+                continue
+            for name, asked in sorted(unit.workers.template.spec.effective().items()):
+                left = {host: emptied.left(host, name) for host in hosts}
+                freest = max(hosts, key=left.__getitem__, default="")
+                if freest and left[freest] < asked:
+                    most = format_amount(name, max(0, left[freest]))
+                    whole = format_amount(name, empty.left(freest, name))
+                    unit_name = "CPUs" if name == "cpu" else name
+                    return (
+                        f"DaemonSets and services leave at most {most} of {whole} {unit_name}"
+                        " on each host"
+                    )
+        return ""
 
     def _choose(
         self, group: PlacementGroup, kept: Sequence[str], closed: Collection[str]
@@ -79,47 +161,167 @@ class Reservations:
         """Return *chosen* with the hosts that *unit*, the last of *group*, needs beside them."""
         if chosen and self._hold(chosen, group):
             return chosen
-        now, empty = Room(self._engine, unit), Room(self.empty, unit)
+        now, empty = Room(self._engine, unit), Room(self._emptied_for(group).engine, unit)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]
             fitting = [name for name in open_ if empty.pods(name)]
             fitting.sort(key=lambda name: (name not in kept, *now.order(name)))
-            if (some := self._fewest(chosen, fitting, group)) is not None:
+            some = _fewest(fitting, lambda names: self._hold([*chosen, *names], group))
+            if some is not None:
                 return [*chosen, *some]
         return None
 
-    def _fewest(
-        self, chosen: Sequence[str], names: Sequence[str], group: PlacementGroup
-    ) -> Sequence[str] | None:
-        """Return as few of *names*, from the first, as hold *group* together with *chosen*."""
-        low, high = 0, 1  # low do not hold it
-        while not self._hold([*chosen, *names[:high]], group):
-            if high >= len(names):
-                return None
-            low, high = high, 2 * high
-        high = min(high, len(names))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._hold([*chosen, *names[:middle]], group):
-                high = middle
-            else:
-                low = middle
-        return names[:high]
+    def _choose_beside(
+        self, group: PlacementGroup, more: Mapping[str, int]
+    ) -> tuple[str, ...] | None:
+        """Return the hosts for the pods that a group with places lacks."""
+        failed = {*group.status.unhealthy_nodes}
+        lacking = [unit for unit in units(lacking_pods(group, more)) if unit.workers.count]
+        if not lacking:
+            return ()
+        rooms = [Room(self._engine, unit) for unit in lacking]
+        nodes = [
+            self._engine.nodes[name] for name in {name for each in rooms for name in each.leaf}
+        ]
+        names = [node.name for node in nodes if host_of(node) not in failed]
+        names.sort(key=lambda name: min(room.order(name) for room in rooms))
+        some = _fewest(names, lambda names: self._hold(names, group, more))
+        if some is None:
+            return None
+        before = {
+            (each.pod_set, *one.values): one.count
+            for each in group.status.assignments
+            for one in each.domains
+            if host_of_place(each, one) not in failed
+        }
+        used = {
+            name
+            for each in self._place_on(some, group, more).assignments
+            for one in each.domains
+            if one.count > before.get((each.pod_set, *one.values), 0)
+            for name in nodes_named(each.levels, one.values, self._engine.view)
+        }
+        return tuple(sorted(used & {*some}))
 
-    def _hold(self, names: Collection[str], group: PlacementGroup) -> bool:
-        """Whether these hosts alone, if empty, could hold *group*."""
-        asked = replace(group, status=GroupStatus())
-        return bool(self._engine.without_usage(names).place(asked).assignments)
+    def _hold(
+        self, names: Collection[str], group: PlacementGroup, more: Mapping[str, int] = _NONE
+    ) -> bool:
+        """Whether these hosts alone could hold *group*, or what it lacks, as `choose` has it."""
+        return bool(self._place_on(names, group, more).assignments)
+
+    def _place_on(
+        self, names: Collection[str], group: PlacementGroup, more: Mapping[str, int]
+    ) -> GroupStatus:
+        """Return the status of *group* if it were placed on these hosts once all has ended there.
+
+        What it has on other hosts stays, where nothing else has room.
+        """
+        if not group.status.assignments:
+            group = replace(group, status=GroupStatus())
+        failed = {*group.status.unhealthy_nodes}
+        own = [self._engine.nodes[name] for name in hosts_named(group.status, self._engine)]
+        others = {node.name for node in own if host_of(node) not in failed} - {*names}
+        only = [*names, *others]
+        at = self._emptied_for(group).staying
+        staying = {key: each for name in only for key, each in at.get(name, {}).items()}
+        if own:
+            staying[group.namespace, group.name] = group
+        made = self._engine.emptied(staying.values(), only)
+        for name in others:
+            made.occupy(name, self._engine.nodes[name].allocatable, 1)
+        return made.place(group, more=more)
 
     def _where_it_would_be(
         self, group: PlacementGroup, closed: Collection[str]
     ) -> tuple[str, ...] | None:
-        """Return the hosts that *group* would get in an empty cluster; None if it does not fit."""
-        empty = self.empty
-        if closed:
-            empty = self._engine.without_usage(self._engine.nodes.keys() - closed)
-        status = empty.place(replace(group, status=GroupStatus()))
-        return hosts_named(status, empty) or None
+        """Return the hosts that *group* would get once all has ended; None if it does not fit."""
+        open_ = self._engine.nodes.keys() - closed
+        status = self._place_on(open_, group, _NONE)
+        return hosts_named(status, self._engine) or None
+
+
+class Occupants:
+    """What was on hosts when they were set aside, as far as it has not ended yet.
+
+    What came since does not count: so there is an end to it.
+    """
+
+    def __init__(self, engine: Engine, hosts: Collection[str]) -> None:
+        self._engine = engine
+        self._hosts = [engine.nodes[name] for name in hosts if name in engine.nodes]
+        there = {*hosts}
+        self._pods = {key for key, (node, _) in engine.pods().items() if node in there}
+        self._groups = self._count(engine.groups)
+
+    def note_ends(self) -> bool:
+        """Return whether something has ended since this was asked last."""
+        pods = {key for key in self._pods if self._engine.is_bound(key)}
+        groups = self._count(self._groups)
+        kept = {key: min(number, groups[key]) for key, number in self._groups.items()}
+        ended = pods != self._pods or kept != self._groups
+        self._pods, self._groups = pods, {key: each for key, each in kept.items() if each}
+        return ended
+
+    def _count(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Return how many places each group has on these hosts."""
+        paths: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
+        found = Counter[Key]()
+        for key in keys:
+            group = self._engine.groups.get(key)
+            for each in () if group is None else group.status.assignments:
+                levels = tuple(one for one in each.levels if not one.startswith(ZONE_LEVEL))
+                if levels not in paths:
+                    paths[levels] = {
+                        tuple(_value(node, level) for level in levels) for node in self._hosts
+                    }
+                found[key] += sum(
+                    one.count
+                    for one in each.domains
+                    if (*one.values[: len(levels)],) in paths[levels]
+                )
+        return +found
+
+
+def lacking_pods(group: PlacementGroup, more: Mapping[str, int]) -> PlacementGroup:
+    """Return the pods that a group with places lacks, as a group that may go anywhere."""
+    failed = {*group.status.unhealthy_nodes}
+    lost = Counter(dict(more))
+    for each in group.status.assignments:
+        lost[each.pod_set] += sum(
+            one.count for one in each.domains if host_of_place(each, one) in failed
+        )
+    pod_sets = []
+    for own in group.pod_sets:
+        topology = own.request.topology if own.request else None
+        anywhere = PlacementRequest(unconstrained=True, topology=topology)
+        pod_sets.append(replace(own, count=lost[own.name], request=anywhere))
+    return replace(group, pod_sets=(*pod_sets,), status=GroupStatus())
+
+
+def host_of(node: ClusterNode) -> str:
+    """Return the host that assignments and failures name a node by."""
+    return node.labels.get(HOSTNAME, node.name)
+
+
+def _value(node: ClusterNode, level: str) -> str | None:
+    return host_of(node) if level == HOSTNAME else node.labels.get(level)
+
+
+def _fewest(names: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
+    """Return as few of *names*, from the first, as hold what is asked."""
+    low, high = 0, 1  # low do not hold it
+    while not holds(names[:high]):
+        if high >= len(names):
+            return None
+        low, high = high, 2 * high
+    high = min(high, len(names))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(names[:middle]):
+            high = middle
+        else:
+            low = middle
+    return names[:high]
 
 
 def _domains(now: Room, empty: Room, kept: Collection[str]) -> Iterator[list[str]]:

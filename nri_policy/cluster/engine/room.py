@@ -57,6 +57,11 @@ class Room:
         leaf = self._row.get(node)
         return 0 if leaf is None else _pods_in(self._rows.room(leaf), self._pod)
 
+    def left(self, node: str, resource: str) -> int:
+        """Return how much of a resource a host has left; where hosts share a leaf, all of them."""
+        leaf = self._row.get(node)
+        return 0 if leaf is None else self._rows.room(leaf).get(resource, 0)
+
     def order(self, node: str) -> tuple[int, int, str]:
         """Return by what hosts are ordered: the freest first."""
         return -self.pods(node), -self.free(node), node

@@ -7,6 +7,7 @@ an attempt is promised in the engine at once, and written.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from datetime import datetime
 from math import inf
 
 from msgspec.structs import replace
@@ -20,14 +21,15 @@ from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
-from nri_policy.cluster.groups.waiting import WaitingGroups
+from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
+from nri_policy.cluster.objects.group import GroupStatus, HoldStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.foundation.units import format_time
 from nri_policy.foundation.wording import counted
 
 
@@ -45,11 +47,13 @@ class Attempts:
         occupancy: Occupancy,
         changes: PodChanges,
         problems: Problems,
+        date: Callable[[], float],
     ) -> None:
         self.waiting = WaitingGroups(engine)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._now = now
+        self._epoch = now() - date()  # the time by our own clock when the epoch of dates began
         self._engine = engine
         self._zones = zones
         self._freed = 0  # promises that had ended when groups were tried last
@@ -87,6 +91,52 @@ class Attempts:
         if known is not None and not known.status.assignments:
             self._left = self._now()
 
+    def enqueue(self, group: PlacementGroup, since: float, created: str = "") -> None:
+        """Have a group wait in the queue, with the holds that its status tells of."""
+        hold = group.status.hold or HoldStatus()
+        self.queue.put(
+            (group.namespace, group.name),
+            group.priority,
+            since,
+            created,
+            topology=topology_name(group),
+            runs=bool(group.status.assignments),
+            holds=bool(group.status.reserved),
+            ended=hold.ended,
+            paused_until=self._moment(hold.paused_until, -inf),
+        )
+
+    def restore(self, group: PlacementGroup) -> None:
+        """Take in the hosts that the status of a group says are set aside for it."""
+        hold = group.status.hold or HoldStatus()
+        since = self._moment(hold.since, self._now())
+        key = (group.namespace, group.name)
+        self.waiting.restore(key, tuple(group.status.reserved), since)
+
+    def _with_hold(self, key: Key, status: GroupStatus) -> GroupStatus:
+        """Return a status of a group of the queue with its holds, which another leader goes by."""
+        since, (ended, until) = self.waiting.held_since(key), self.queue.pauses(key)
+        hold = HoldStatus(
+            since="" if since is None else self._date(since),
+            ended=ended,
+            paused_until=self._date(until) if until > self._now() else "",
+        )
+        return replace(
+            status,
+            reserved=[*self.waiting.reserved(key)],
+            hold=None if hold == HoldStatus() else hold,
+        )
+
+    def _date(self, moment: float) -> str:
+        return format_time(round(moment - self._epoch))
+
+    def _moment(self, date: str, other: float) -> float:
+        """Return when a date is by our own clock; *other* if it is none."""
+        try:
+            return self._epoch + datetime.fromisoformat(date).timestamp()
+        except ValueError:
+            return other
+
     def hold(self) -> None:
         """See anew for which groups hosts are set aside."""
         self.waiting.hold(self._now(), lambda key: self._groups[key].group)
@@ -111,6 +161,8 @@ class Attempts:
         try:
             status = self.waiting.place(key, asked, self._crashes.of(key))
             hopeless = not status.assignments and self.waiting.is_hopeless(asked)
+            if not status.assignments:
+                status = self.waiting.refusal(asked, status)
         except DocumentError as error:
             status, hopeless = GroupStatus(state="Unplaceable", message=str(error)), True
         if status.assignments:
@@ -130,13 +182,8 @@ class Attempts:
             self.waiting.note_refusal(key, asked, hopeless=hopeless, holds=leaving)
             no_room = "no room in zones" if status.conditions else "no room"
             self.statistics.tries["unplaceable" if hopeless else no_room] += 1
-            status = replace(
-                status,
-                state="Unplaceable" if hopeless else "Waiting",
-                reserved=[*self.waiting.reserved(key)],
-            )
             standing = "" if hopeless else self.waiting.standing(key, asked)
-            yield from self._problems.tell(seen, status, standing)
+            yield from self._problems.tell(seen, self._with_hold(key, status), standing)
 
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
@@ -154,21 +201,33 @@ class Attempts:
             self._problems.say(key, "")
             given_back = max(0, group.status.given_back - sum(more.values()))
             status = replace(
-                group.status, assignments=found.assignments, given_back=given_back, message=""
+                group.status,
+                assignments=found.assignments,
+                given_back=given_back,
+                message="",
+                reserved=[],
+                hold=None,
             )
             grown = with_status(group, status)
             self._engine.set_group(grown)
             yield WriteStatus(grown, seen.revision)
             yield Notice(key, "Placed", "")
             return
-        self.queue.note_refusal(key, hopeless=True)  # it runs: nobody has to wait for it
+        self.queue.note_refusal(key, hopeless=False)
         self.statistics.tries["no room"] += 1
         text = f"{counted(sum(more.values()), 'more pod')} cannot be placed: {found.message}"
         if self._problems.say(key, text):
             yield Notice(key, "Waiting", text)
-        if group.status.message != text:
-            changed = with_status(group, replace(group.status, state="Placed", message=text))
-            yield WriteStatus(changed, seen.revision)
+        message = self.message_of(group)
+        status = self._with_hold(key, replace(group.status, state="Placed", message=message))
+        if status != group.status:
+            yield WriteStatus(with_status(group, status), seen.revision)
+
+    def message_of(self, group: PlacementGroup) -> str:
+        """Return what is to be said of a group that lacks pods: where it stands, and why."""
+        key = (group.namespace, group.name)
+        standing = self.waiting.standing(key, group) if key in self.queue else ""
+        return "; ".join(each for each in (standing, self._problems.texts.get(key, "")) if each)
 
     def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
         """Yield which groups lose their places so that *group* fits; their pods go next.
@@ -182,7 +241,7 @@ class Attempts:
         if keys:
             then = self._engine.fork()
             then.take_out(keys)
-            self.waiting.reserve(own, hosts_named(then.place(group), then))
+            self.waiting.reserve(own, hosts_named(then.place(group), then), self._now())
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             lost = with_status(
@@ -218,26 +277,30 @@ class Attempts:
         if self._changes.under_way(key):
             return  # a pod may be on its way to a place that the group would not have any more
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
+        if key not in self.queue:
+            self.enqueue(group, self._now())
         try:
-            found = self._engine.place(with_status(group, degraded))
+            found = self.waiting.place(key, with_status(group, degraded))
         except DocumentError as error:
             found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
             self.queue.remove(key)
             self.statistics.replacements += 1
             status = replace(found, given_back=group.status.given_back)
-            reason = "Replaced"
+            problem, reason = status.message, "Replaced"
         elif self._engine.settings.failure.fail_fast and all(
             any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
         ):
             self.queue.remove(key)
             status = GroupStatus(state="Unplaceable", message=found.message, evicted=NODE_FAILED)
-            reason = "Unplaceable"
+            problem, reason = status.message, "Unplaceable"
         else:
-            if key not in self.queue:
-                self.queue.put(key, group.priority, self._now())
-            self.queue.note_refusal(key, hopeless=True)  # it runs: nothing is set aside for it
-            status = replace(degraded, message=found.message, conditions=found.conditions)
+            self.queue.note_refusal(key, hopeless=False)
+            problem = found.message
+            standing = self.waiting.standing(key, with_status(group, degraded))
+            message = "; ".join(each for each in (standing, problem) if each)
+            status = replace(degraded, message=message, conditions=found.conditions)
+            status = self._with_hold(key, status)
             reason = "Degraded"
         if status != group.status and not self._groups.is_under_way(key):
             changed = with_status(group, status)
@@ -245,4 +308,7 @@ class Attempts:
             self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"
-            yield Notice(key, reason, f"{text}; {status.message}" if status.message else text)
+            text += f"; {problem}" if problem else ""
+            news = self._problems.say(key, text if reason == "Degraded" else "")
+            if news or reason != "Degraded":
+                yield Notice(key, reason, text)

@@ -20,6 +20,7 @@ later. The others go on.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from math import inf
 
@@ -72,8 +73,12 @@ class Controller:
         view: ClusterView,
         now: Callable[[], float],
         zones: LiveZones,
+        date: Callable[[], float] = time.time,
     ) -> None:
-        """Place groups on the nodes of *view*, and in their *zones*."""
+        """Place groups on the nodes of *view*, and in their *zones*.
+
+        *date* is the time of the world, in seconds since the epoch: another leader reads it.
+        """
         self.engine = AlignedEngine(settings, view, lambda: zones)
         self.members = Members()
         self._occupancy = Occupancy(self.engine, self.members)
@@ -92,6 +97,7 @@ class Controller:
             occupancy=self._occupancy,
             changes=self._changes,
             problems=self.problems,
+            date=date,
         )
         self.queue = self.attempts.queue
         self._errors_of = Refusals(now)  # groups with which we could not go on
@@ -210,7 +216,7 @@ class Controller:
             self._errors_of.remove(key)
         if settled:
             self.engine.set_group(group)
-            self.attempts.waiting.restore(key, tuple(group.status.reserved))
+            self.attempts.restore(group)
         self._dirty[key] = None
 
     def remove_group(self, namespace: str, name: str) -> None:

@@ -36,13 +36,20 @@ class GroupStatistics:
         self._placed[bisect_left(_BOUNDS, seconds)] += 1
         self._seconds += seconds
 
-    def collect(
-        self, states: Counter[str], oldest: float, waiting: int, reserved: int, opened: int
+    def collect(  # noqa: PLR0913 - keywords: what others count
+        self,
+        states: Counter[str],
+        oldest: float,
+        waiting: int,
+        *,
+        reserved: int,
+        holds_ended: int,
+        opened: int,
     ) -> Iterator[Metric]:
         """Yield the metrics, with the groups of each state, and what the queue and the writer say.
 
         *oldest* is for how many seconds the first of those *waiting* has been, *reserved* how many
-        hosts are set aside for some of them.
+        hosts are set aside for some of them, *holds_ended* how often that ended without a place.
         """
         groups = GaugeMetricFamily(
             f"{_PREFIX}groups", "Placement groups, by state.", labels=["state"]
@@ -78,6 +85,11 @@ class GroupStatistics:
         for name, text, number in (
             ("gates_opened", "Pods that were let go.", opened),
             ("replacements", "Groups whose lost pods were placed anew.", self.replacements),
+            (
+                "holds_ended",
+                "Times that hosts were set aside for a group in vain: they became no freer.",
+                holds_ended,
+            ),
             ("preemptions", "Groups that had to leave for others.", self.preemptions),
         ):
             yield CounterMetricFamily(f"{_PREFIX}{name}", text, number)

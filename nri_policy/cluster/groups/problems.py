@@ -36,6 +36,7 @@ class Problems:
             state=found.state,
             message="; ".join(each for each in (standing, found.message) if each),
             reserved=found.reserved,
+            hold=found.hold,
             conditions=found.conditions,
         )
         if status != group.status and not self._groups.is_under_way(key):

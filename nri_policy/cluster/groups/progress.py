@@ -33,7 +33,6 @@ from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
-from nri_policy.cluster.groups.waiting import topology_name
 from nri_policy.cluster.groups.writes import (
     CreateGroup,
     Notice,
@@ -165,14 +164,7 @@ class Progress:
         if key not in self._queue:
             created = max((each.pod.created for each in members), default="")
             since = self._now() - seconds_between(created, self._latest)
-            self._queue.put(
-                key,
-                group.priority,
-                since,
-                created,
-                topology=topology_name(group),
-                holds=bool(group.status.reserved),
-            )
+            self._attempts.enqueue(group, since, created)
 
     def _resize(self, seen: SeenGroup, members: list[Member]) -> PlacementGroup | None:
         """Return a group with the size that its owner has by now, if all of its pods are there."""
@@ -272,6 +264,8 @@ class Progress:
             or ("" if enough else self._unjudged(key))
             or order_in(group.status.message),
             unhealthy_nodes=[],
+            reserved=group.status.reserved if lacking else [],
+            hold=group.status.hold if lacking else None,
             conditions=[],
         )
         if status != group.status:
@@ -283,7 +277,7 @@ class Progress:
         """Return what is to be said of a group that has its places."""
         key = (group.namespace, group.name)
         if lacking:
-            return self._problems.texts.get(key, "")
+            return self._attempts.message_of(group)
         if many := self._too_many(group):
             of = ", ".join(owner_names(many)) or key[1]
             return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"

@@ -1,21 +1,25 @@
 """The queue of groups that wait for a place: who is tried next, and for whom hosts are set aside.
 
-Order is priority, then age. A group that did not fit is tried again only after something came that
-could help, and others go before it. One that has waited `timeout` seconds becomes the *holder*, one
-at a time on a topology: the first of them in the queue's order (spec cluster.md §9). One that would
-not even fit into an empty cluster is none, and is not tried again before there is another cluster.
-It has no clock of its own.
+Order is priority, then groups that run and lack pods, then age. A group that did not fit is tried
+again only after something came that could help, and others go before it. One that has waited
+`timeout` seconds becomes the *holder*, one at a time on a topology: the first of them in this order
+(spec cluster.md §9). It stays the holder until that ends, or one of higher priority comes, or one
+that runs. One that fits nowhere even after all has ended that ends by itself is none, and is not
+tried again before what stays has changed. It has no clock of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Generic, TypeVar
 
 GroupKey = TypeVar("GroupKey", bound=Hashable)
-Rank = tuple[int, str, float]  # lower goes first
+Rank = tuple[int, bool, str, float]  # lower goes first
+PAUSE = 600.0  # seconds between the first hold of a group and its next one; doubled each time
+MAX_PAUSE = 43_200.0  # seconds
 
 
 @dataclass(slots=True)
@@ -24,9 +28,12 @@ class _Waiting:
     since: float  # from when on it waits
     topology: str
     holds: bool  # whatever it has waited
+    ended: int  # holds, without a place
+    paused_until: float  # it holds no hosts before
     tried: int = -1  # the change up to which it has been tried
     refused: bool = False
     hopeless: bool = False
+    barred: bool = False  # no hosts can be set aside for it, whatever came of trying it
     final: bool = False  # nothing helps that becomes free
 
 
@@ -54,14 +61,19 @@ class Queue(Generic[GroupKey]):
         created: str = "",
         *,
         topology: str = "",
+        runs: bool = False,
         holds: bool = False,
+        ended: int = 0,
+        paused_until: float = -inf,
     ) -> None:
         """Take a group that waits since then. It may be tried at once.
 
-        Of equal priority the one that was *created* first goes first. One that *holds* has hosts
-        set aside for it already.
+        Of equal priority those that have places and lack some (*runs*) go first, then the one that
+        was *created* first. One that *holds* has hosts set aside for it already; *ended* holds
+        found it no place, and it holds none before *paused_until*.
         """
-        self._waiting[key] = _Waiting((-priority, created, since), since, topology, holds)
+        rank = (-priority, not runs, created, since)
+        self._waiting[key] = _Waiting(rank, since, topology, holds, ended, paused_until)
 
     def prioritize(self, key: GroupKey, priority: int) -> None:
         """Take in the priority of a group: if it waits, it moves, and all are tried again."""
@@ -74,7 +86,7 @@ class Queue(Generic[GroupKey]):
         """Take in that a group asks for something else: if it waits, it is tried again."""
         found = self._waiting.get(key)
         if found is not None:
-            found.tried, found.final = -1, False
+            found.tried, found.final, found.barred = -1, False, False
 
     def remove(self, key: GroupKey) -> None:
         """Forget a group, if it waits."""
@@ -85,9 +97,9 @@ class Queue(Generic[GroupKey]):
         self._change += 1
 
     def note_new_cluster(self) -> None:
-        """Take in that the cluster could hold something else if it were empty."""
+        """Take in that the cluster could hold something else once all has ended that ends."""
         for each in self._waiting.values():
-            each.final = False
+            each.final = each.barred = False
         self.note_change()
 
     def note_refusal(
@@ -96,11 +108,38 @@ class Queue(Generic[GroupKey]):
         """Take in that a group did not fit; *hopeless*: no hosts are to be set aside for it.
 
         One that *holds* is a holder from now on, for others leave for it. One whose refusal is
-        *final* is tried again in another cluster only.
+        *final* is tried again only once the cluster is another one, or what stays there.
         """
         found = self._waiting[key]
         found.tried, found.refused, found.final = self._change, True, final
         found.hopeless, found.holds = hopeless, holds or (found.holds and not hopeless)
+
+    def bar(self, key: GroupKey) -> None:
+        """Take in that no hosts can be set aside for a group, until the cluster is another one."""
+        self._waiting[key].barred = True
+
+    def pause(self, key: GroupKey, now: float) -> None:
+        """Take in that the hold of a group ended without a place: the next one comes later."""
+        found = self._waiting[key]
+        found.holds = False
+        found.paused_until = now + min(PAUSE * 2.0 ** min(found.ended, 20), MAX_PAUSE)
+        found.ended += 1
+        self.note_change()
+
+    def pauses(self, key: GroupKey) -> tuple[int, float]:
+        """Return how many holds of a group ended without a place, and when it may hold again."""
+        found = self._waiting[key]
+        return found.ended, found.paused_until
+
+    def end_of_pause(self, now: float) -> float:
+        """Return when the next group may hold again."""
+        times = (each.paused_until for each in self._waiting.values())
+        return min((each for each in times if each > now), default=inf)
+
+    @property
+    def change(self) -> int:
+        """The number of the latest change that could make a group fit."""
+        return self._change
 
     def rank(self, key: GroupKey) -> Rank:
         """Return the rank of a group that waits."""
@@ -120,18 +159,22 @@ class Queue(Generic[GroupKey]):
             if self._change == before:
                 return
 
-    def holders(self, now: float, timeout: float) -> list[GroupKey]:
+    def holders(
+        self, now: float, timeout: float, current: Collection[GroupKey] = ()
+    ) -> list[GroupKey]:
         """Return the groups for which hosts are set aside, in order; one of a topology at most.
 
-        They have waited *timeout* seconds, or hold already.
+        They have waited *timeout* seconds, or hold already, as the *current* ones do.
         """
-        found: dict[str, tuple[Rank, GroupKey]] = {}
+        found: dict[str, tuple[tuple[int, bool, bool, Rank], GroupKey]] = {}
         for key, waiting in self._waiting.items():
             if _is_holder(waiting, now, timeout):
+                priority, waits, *_ = waiting.rank
+                order = priority, waits, key not in current, waiting.rank
                 first = found.get(waiting.topology)
-                if first is None or waiting.rank < first[0]:
-                    found[waiting.topology] = waiting.rank, key
-        return [key for _, key in sorted(found.values(), key=lambda each: each[0])]
+                if first is None or order < first[0]:
+                    found[waiting.topology] = order, key
+        return sorted((key for _, key in found.values()), key=self.rank)
 
     def seconds_waited(self, key: GroupKey, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
@@ -147,6 +190,8 @@ class Queue(Generic[GroupKey]):
 
 
 def _is_holder(waiting: _Waiting, now: float, timeout: float) -> bool:
+    if waiting.barred or now < waiting.paused_until:
+        return False
     if waiting.holds:
         return True
     return waiting.refused and not waiting.hopeless and now >= waiting.since + timeout

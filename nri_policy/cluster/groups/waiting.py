@@ -1,19 +1,27 @@
 """Groups that wait for places: tried in the queue's order, with hosts set aside; cluster.md §9.
 
-Owns the queue, what is set aside for whom, and what a cluster could hold if it were empty. Nobody
-of lower or equal rank than a holder is placed on its hosts. The caller says when something changed,
-and what became of each group that was tried.
+Owns the queue, what is set aside for whom, and what a cluster could hold once all has ended that
+ends by itself. Nobody of lower or equal rank than a holder is placed on its hosts. A hold without
+progress ends, and the next group holds. The caller says when something changed, and what became of
+each group that was tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import Reservations, place_of
+from nri_policy.cluster.engine.reservation import (
+    Occupants,
+    Reservations,
+    lacking_pods,
+    place_of,
+)
 from nri_policy.cluster.engine.room import count_fitting, pods_of
 from nri_policy.cluster.groups.queue import Queue, Rank
 from nri_policy.cluster.objects.group import (
@@ -27,7 +35,20 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
-MAX_SHAPES = 1000  # of which it is known whether they fit into an empty cluster
+MAX_SHAPES = 1000  # of which it is known what they lack
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Hold:
+    """Hosts that are set aside for a group."""
+
+    hosts: tuple[str, ...]
+    since: float
+    progress: float  # when something there had ended last, or more of its pods fitted
+    fitting: int = 0  # of its pods, at most until now
+    occupants: Occupants | None = None  # None until it is first seen to
 
 
 class WaitingGroups:
@@ -38,12 +59,16 @@ class WaitingGroups:
         self.queue: Queue[Key] = Queue()
         self._engine = engine
         self._reservations = Reservations(engine)
-        self._empty = self._reservations.empty
-        self._hosts: dict[Key, tuple[str, ...]] = {}  # by holder
+        self._generation = engine.generation  # of which it is known what could be held
+        self._holds: dict[Key, _Hold] = {}  # by holder
+        self._more: dict[Key, Mapping[str, int]] = {}  # pods that groups with places lack
+        self.ended = 0  # holds without a place
+        self._now = 0.0  # when hosts were last set aside
+        self._change = 0  # of the queue, up to which ends were looked for
         self._checked = True  # whether these could still hold their groups
         self._reconsidered = 0.0  # when it was last seen whether others are better
-        self._fits_empty: dict[bytes, bool] = {}  # by shape of a group
-        self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that do not, by shape
+        self._lacks: dict[object, str | None] = {}  # see `Reservations.find_lack`, by shape
+        self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that fit nowhere
         self._refused: dict[bytes, GroupStatus] = {}  # by shape, what did not fit in this round
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
@@ -52,72 +77,122 @@ class WaitingGroups:
 
     def see_cluster(self) -> None:
         """Take in that nodes, zones or settings of the engine have changed."""
-        if self._empty.is_up_to_date():
+        if self._generation == self._engine.generation:
             self.queue.note_change()  # no more than what is in use
         else:
             self._see_change()
 
-    def restore(self, key: Key, hosts: tuple[str, ...]) -> None:
+    def restore(self, key: Key, hosts: tuple[str, ...], since: float) -> None:
         """Take in for whom hosts are set aside: it is stored, maybe by another leader."""
-        if hosts:
-            self._hosts[key] = hosts
+        if not hosts:
+            self._holds.pop(key, None)
+        elif self.reserved(key) != hosts:
+            self._holds[key] = _Hold(hosts, since, self._now)
             self._checked = False
-        else:
-            self._hosts.pop(key, None)
 
-    def reserve(self, key: Key, hosts: tuple[str, ...]) -> None:
+    def reserve(self, key: Key, hosts: tuple[str, ...], now: float) -> None:
         """Set hosts aside for a group for which others leave them."""
-        self._hosts[key] = hosts
+        self._holds[key] = _Hold(hosts, now, now)
+        self._checked = False
 
     def reserved(self, key: Key) -> tuple[str, ...]:
         """Return the hosts that are set aside for a group."""
-        return self._hosts.get(key, ())
+        hold = self._holds.get(key)
+        return () if hold is None else hold.hosts
+
+    def held_since(self, key: Key) -> float | None:
+        """Return since when hosts are set aside for a group; None if none are."""
+        hold = self._holds.get(key)
+        return None if hold is None else hold.since
 
     def reservations(self) -> Iterator[tuple[Key, Rank, tuple[str, ...]]]:
         """Yield for whom hosts are set aside, and its rank."""
-        for key, hosts in self._hosts.items():
+        for key, hold in self._holds.items():
             if key in self.queue:
-                yield key, self.queue.rank(key), hosts
+                yield key, self.queue.rank(key), hold.hosts
+
+    def next_look(self) -> float:
+        """Return when to look for whom hosts are set aside if nothing happens before."""
+        timeout = self._engine.settings.groups.hold_timeout
+        ends = (each.progress + timeout for each in self._holds.values())
+        return min((self.queue.end_of_pause(self._now), *ends))
 
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """See anew for whom hosts are set aside; those for whom that changes are tried again."""
+        self._now = now
+        if self._generation != self._engine.generation:
+            self._see_change()
+        self._more = {key: each for key, each in self._more.items() if key in self.queue}
+        self._end_stuck(now, find)
         while True:
-            holders = self.queue.holders(now, self._engine.settings.groups.timeout)
-            for key in [key for key in self._hosts if key not in holders]:
-                del self._hosts[key]
+            timeout = self._engine.settings.groups.timeout
+            holders = self.queue.holders(now, timeout, self._holds)
+            for key in [key for key in self._holds if key not in holders]:
+                del self._holds[key]
                 self.queue.note_change()
             again = now >= self._reconsidered + RECONSIDER
-            if self._checked and len(holders) == len(self._hosts) and not (holders and again):
+            if self._checked and len(holders) == len(self._holds) and not (holders and again):
                 return
             self._checked = True
             self._reconsidered = now if again else self._reconsidered
             for key in holders:
-                if not self._keep(key, find(key), again=again):
+                if not self._keep(key, find(key), now, again=again):
                     break  # the next may hold
             else:
                 return
 
-    def _keep(self, key: Key, group: PlacementGroup, *, again: bool) -> bool:
+    def _keep(self, key: Key, group: PlacementGroup, now: float, *, again: bool) -> bool:
         """Set hosts aside for a holder; return False if nothing could hold it any more.
 
-        It keeps those that it has, but if *again*, for others where more of its pods fit now.
+        It keeps those that it has, but if *again*, for others where more of its pods fit now than
+        ever did on its own.
         """
-        before = self._hosts.get(key, ())
-        hosts = self._reservations.choose(group, before)
-        if again and before and hosts is not None:
-            others = self._reservations.choose(group)
-            if others is not None and count_fitting(self._engine, group, others) > count_fitting(
-                self._engine, group, hosts
-            ):
+        hold, more = self._holds.get(key), self._more.get(key, _NONE)
+        hosts = self._reservations.choose(group, () if hold is None else hold.hosts, more)
+        if again and hold is not None and hosts is not None:
+            hold.fitting = max(hold.fitting, self._count(key, group, hosts))
+            others = self._reservations.choose(group, (), more)
+            if others is not None and self._count(key, group, others) > hold.fitting:
                 hosts = others
         if hosts is None:
-            self._hosts.pop(key, None)
-            self.queue.note_refusal(key, hopeless=True)
+            self.queue.bar(key)
+            if self._holds.pop(key, None) is not None:
+                self.queue.note_change()
+            return False
+        if hold is None or hold.hosts != hosts:
+            hold = self._holds[key] = _Hold(hosts, now if hold is None else hold.since, now)
             self.queue.note_change()
-        elif hosts != before:
-            self._hosts[key] = hosts
-            self.queue.note_change()
-        return hosts is not None
+        if hold.occupants is None:
+            hold.occupants, hold.progress = Occupants(self._engine, hosts), now
+            hold.fitting = self._count(key, group, hosts)
+        return True
+
+    def _end_stuck(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
+        """End the holds that have made no progress: nothing ended there, and no more pods fit."""
+        changed, self._change = self.queue.change != self._change, self.queue.change
+        for key, hold in [*self._holds.items()]:
+            if key not in self.queue or hold.occupants is None:
+                continue
+            if changed and hold.occupants.note_ends():
+                hold.progress = now
+            if now < hold.progress + self._engine.settings.groups.hold_timeout:
+                continue
+            fitting = self._count(key, find(key), hold.hosts)
+            if fitting > hold.fitting:
+                hold.fitting, hold.progress = fitting, now
+                continue
+            del self._holds[key]
+            self.queue.pause(key, now)
+            self.ended += 1
+
+    def _count(self, key: Key, group: PlacementGroup, hosts: Collection[str]) -> int:
+        """Return how many of the pods that a group lacks fit on hosts now."""
+        return count_fitting(self._engine, self._lacking(key, group), hosts)
+
+    def _lacking(self, key: Key, group: PlacementGroup) -> PlacementGroup:
+        if not group.status.assignments:
+            return group
+        return lacking_pods(group, self._more.get(key, _NONE))
 
     def begin_round(self) -> None:
         """Begin a round, in which nothing becomes free: what did not fit is not tried again.
@@ -131,16 +206,19 @@ class WaitingGroups:
         self,
         key: Key,
         group: PlacementGroup,
-        failures: Mapping[str, int] = MappingProxyType({}),
-        more: Mapping[str, int] = MappingProxyType({}),
+        failures: Mapping[str, int] = _NONE,
+        more: Mapping[str, int] = _NONE,
     ) -> GroupStatus:
         """Return the status of a group of the queue if it were placed now, in a round.
 
-        Hosts are out of its reach that are set aside for others before it. Raises DocumentError.
+        Or if *more* of its pods were, or those that failed nodes had. Hosts are out of its reach
+        that are set aside for others before it. Raises DocumentError.
         """
         aside = self._aside(key)
         engine = self._without(aside)
-        if more or failures or _is_spread(group):
+        if more or failures or group.status.assignments or _is_spread(group):
+            if more:
+                self._more[key] = more
             found = engine.place(group, failures, more)
             if not found.assignments and _counts_others(group):
                 self._counting.add(key)
@@ -170,35 +248,49 @@ class WaitingGroups:
         return found
 
     def is_hopeless(self, group: PlacementGroup) -> bool:
-        """Whether a group would not even fit into an empty cluster."""
-        shape = _shape(group)
-        fits = self._fits_empty.get(shape)
-        if fits is None:
-            if len(self._fits_empty) >= MAX_SHAPES:
-                self._fits_empty.clear()
+        """Whether a group fits nowhere, even once all has ended that ends by itself."""
+        return self._find_lack(group) is not None
+
+    def _find_lack(self, group: PlacementGroup) -> str | None:
+        shape, groups = _shape(group), self._engine.settings.groups
+        known = shape, group.priority if groups.preemption else 0
+        if known not in self._lacks:
+            if len(self._lacks) >= MAX_SHAPES:
+                self._lacks.clear()
                 self._hopeless.clear()
-            fits = self._fits_empty[shape] = bool(self._reservations.empty.place(group).assignments)
-            if not fits and shape in self._refused:
+            lack = self._lacks[known] = self._reservations.find_lack(group)
+            if lack is not None and shape in self._refused:
                 self._hopeless[shape] = self._refused[shape]
-        return not fits
+        return self._lacks[known]
+
+    def refusal(self, group: PlacementGroup, found: GroupStatus) -> GroupStatus:
+        """Return what is to be said of a group that was refused, as *found*."""
+        lack = self._find_lack(group)
+        if lack is None:
+            return replace(found, state="Waiting")
+        if not lack:
+            return replace(found, state="Unplaceable")
+        return replace(found, state="Waiting", message=lack)
 
     def note_refusal(
         self, key: Key, group: PlacementGroup, *, hopeless: bool, holds: bool = False
     ) -> None:
         """Take in that *group*, as it was tried, did not fit; see `Queue.note_refusal`.
 
-        If it is known that an empty cluster does not hold its shape, it waits for another one.
+        If it is known that its shape fits nowhere, it waits for another cluster.
         """
         final = hopeless and _shape(group) in self._hopeless
         self.queue.note_refusal(key, hopeless=hopeless, holds=holds, final=final)
 
     def standing(self, key: Key, group: PlacementGroup) -> str:
         """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
-        own = self._hosts.get(key)
-        if own:
-            fits = count_fitting(self._without(self._aside(key)), group, own)
-            where = place_of(group, own, self._engine)
-            return f"reserved: {where}, {fits} of {counted(pods_of(group), 'pod')} fit now"
+        own = self._holds.get(key)
+        if own is not None:
+            lacking = self._lacking(key, group)
+            fits = count_fitting(self._without(self._aside(key)), lacking, own.hosts)
+            where = place_of(group, own.hosts, self._engine)
+            pods, minutes = counted(pods_of(lacking), "pod"), max(0.0, self._now - own.since) // 60
+            return f"reserved: {where}, {fits} of {pods} fit now, since {minutes:.0f} min"
         rank = self.queue.rank(key)
         return "; ".join(
             f"{counted(len(hosts), 'host')} set aside for {'/'.join(holder)}"
@@ -209,15 +301,18 @@ class WaitingGroups:
     def closed_to(self, pod: Pod) -> dict[str, str]:
         """Return the nodes that a pod without a group must not use now, and why.
 
-        Pods of DaemonSets run everywhere; those of groups have their places.
+        None unless hosts are held against all. Pods of DaemonSets run everywhere; those of groups
+        have their places.
         """
+        if self._engine.settings.groups.holds != "all":
+            return {}
         if GROUP_LABEL in pod.annotations or any(one.kind == "DaemonSet" for one in pod.owners):
             return {}
-        own = (-pod.priority, pod.created)
+        own = (-pod.priority, True, pod.created)
         return {
             host: f"set aside for placement group {'/'.join(holder)}"
             for holder, rank, hosts in self.reservations()
-            if rank[:2] <= own
+            if rank[:3] <= own
             for host in hosts
         }
 
@@ -241,9 +336,9 @@ class WaitingGroups:
         return found
 
     def _see_change(self) -> None:
-        self._empty = self._reservations.empty
+        self._generation = self._engine.generation
         self._checked = False
-        self._fits_empty.clear()
+        self._lacks.clear()
         self._hopeless.clear()
         self.queue.note_new_cluster()
 

@@ -186,6 +186,8 @@ def _pod_set(pod_set: PodSet) -> Object:
         "nodeSelector": spec.node_selector,
         "tolerations": msgspec.to_builtins(spec.tolerations),
     }
+    if spec.ends:
+        template["restartPolicy"] = spec.restart_policy
     if spec.init_containers:
         template["initContainers"] = [_container(each) for each in spec.init_containers]
     if spec.overhead:

@@ -15,7 +15,7 @@ or with nothing in use.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Self
@@ -67,7 +67,7 @@ class AlignedEngine(Engine):
         self._seen = 0  # the generation of zones that these are of
         self._moved: dict[Key, None] = {}  # groups whose places are to be seen anew
         self._empty = HostZones(self._kinds, zones, view, empty=True)
-        self._is_emptied = False
+        self._emptied: HostZones | None = None  # of one that has been
         self._origin: AlignedEngine | None = None  # of a fork
         self._other_groups: dict[Key, PlacementGroup | None] = {}  # in a fork; None: it went
         self._ended: list[Pod] = []  # in a fork
@@ -222,8 +222,35 @@ class AlignedEngine(Engine):
     def without_usage(self, only: Collection[str] | None = None) -> Self:
         """Return one with nothing in use, also in zones, as `Engine.without_usage` does."""
         made = super().without_usage(only)
-        made._is_emptied = True  # noqa: SLF001 - another engine
+        made._emptied = self._empty  # noqa: SLF001 - another engine
         return made
+
+    def emptied(
+        self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
+    ) -> Self:
+        """Return one without what ends by itself, also in zones, as `Engine.emptied` does."""
+        staying = [*staying]
+        made = super().emptied(staying, only)
+        made._emptied = self._empty  # noqa: SLF001 - another engine
+        if self._may_refuse():
+            made._emptied = self._zones_with(staying, only)  # noqa: SLF001 - another engine
+        return made
+
+    def _zones_with(
+        self, staying: Iterable[PlacementGroup], only: Collection[str] | None
+    ) -> HostZones:
+        """Return the zones of hosts with nothing in use but what `emptied` leaves there."""
+        places: dict[Key, Mapping[str, Sequence[PodsOnHost]]] = {
+            _key(each): self._by_host(each) for each in staying
+        }
+        names = self.view.zones.keys() if only is None else self.view.zones.keys() & {*only}
+        for node in [self.nodes[name] for name in names if name in self.nodes]:
+            host = node.labels.get(HOSTNAME, node.name)
+            for key, pod in self.zones().bound_on(node.name):
+                if not pod.spec.ends and self.is_bound(key):
+                    pods = PodsOnHost("", self._request(pod.spec), pod.zone, 1)
+                    places["", "/".join(key)] = {host: [pods]}
+        return self._empty.fork(places, {})
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings, by which pods may ask for something else of zones."""
@@ -290,8 +317,8 @@ class AlignedEngine(Engine):
 
     def host_zones(self) -> HostZones:
         """Return the zones of hosts as they are in this engine."""
-        if self._is_emptied:
-            return self._empty
+        if self._emptied is not None:
+            return self._emptied
         zones = self.zones()
         if self._origin is not None:
             origin = self._origin.host_zones()

@@ -291,8 +291,8 @@ class HostZones:
     def _first(self, host: str) -> list[PodsOnHost]:
         """Return the places of groups, for pods to which nothing is promised there yet."""
         places = [each for every in self._places.get(host, {}).values() for each in every]
-        if not places or self._empty:
-            return []
+        if not places or self._empty:  # no promise counts there
+            return places
         zones = self._zones()
         promised = Counter[Hashable](
             each.request

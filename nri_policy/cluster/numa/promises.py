@@ -153,6 +153,10 @@ class LiveZones:
         promised = {key for key, each in self.promises.items() if not each.kept}
         return self._node_of.keys() | promised
 
+    def bound_on(self, node: str) -> Iterable[tuple[Key, BoundPod]]:
+        """Return the pods on a node that have not ended."""
+        return self._bound.get(node, {}).items()
+
     def choose(self, pod: Pod, request: NumaRequest, names: Iterable[str]) -> str | None:
         """Promise *pod* the best of the nodes that hold it; None if none does."""
         answer = self.fits.ask(request)

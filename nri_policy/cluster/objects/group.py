@@ -77,6 +77,14 @@ class Condition(Struct, frozen=True):
     status: str = "True"
 
 
+class HoldStatus(Struct, frozen=True, rename="camel"):
+    """Since when hosts are set aside for a group, and how often that has ended without a place."""
+
+    since: str = ""  # in RFC 3339, as `paused_until`; empty: none are
+    ended: int = 0
+    paused_until: str = ""  # none are set aside for it before
+
+
 class GroupStatus(Struct, frozen=True, rename="camel"):
     """What came of a group."""
 
@@ -85,6 +93,7 @@ class GroupStatus(Struct, frozen=True, rename="camel"):
     assignments: list[Assignment] = []
     unhealthy_nodes: list[str] = []
     reserved: list[str] = []  # nodes that are set aside for it while it waits
+    hold: HoldStatus | None = None  # None where none ever were, since it waits
     evicted: str = ""  # why its pods that were let go are to be deleted; empty: they are not
     given_back: int = 0  # places of its pod sets that are not, or not yet, among the assignments
     conditions: list[Condition] = []
@@ -123,6 +132,7 @@ class _Status(Struct, rename="camel"):
     assignments: list[StoredAssignment] = []
     unhealthy_nodes: list[str] = []
     reserved: list[str] = []
+    hold: HoldStatus | None = None
     evicted: str = ""
     given_back: int = 0
     conditions: list[Condition] = []
@@ -169,6 +179,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         ],
         unhealthy_nodes=given.unhealthy_nodes,
         reserved=given.reserved,
+        hold=given.hold,
         evicted=given.evicted,
         given_back=given.given_back,
         conditions=given.conditions,
@@ -192,6 +203,13 @@ def named_group(pod: Pod) -> str | None:
 def is_by_host(group: PlacementGroup | None) -> bool:
     """Whether the places of a group are hosts, and neither more than that nor parts of one."""
     return group is not None and all(each.levels == [HOSTNAME] for each in group.status.assignments)
+
+
+def is_lasting(group: PlacementGroup) -> bool:
+    """Whether no pod of a group that has places ends by itself."""
+    return bool(group.status.assignments) and not any(
+        each.template.spec.ends for each in group.pod_sets
+    )
 
 
 def hosts_of(group: PlacementGroup) -> Counter[str]:
@@ -255,6 +273,7 @@ def write_status(group: PlacementGroup) -> dict[str, Any]:
                 assignments=[store(each) for each in status.assignments],
                 unhealthy_nodes=status.unhealthy_nodes,
                 reserved=status.reserved,
+                hold=status.hold,
                 evicted=status.evicted,
                 given_back=status.given_back,
                 conditions=status.conditions,

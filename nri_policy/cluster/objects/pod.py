@@ -37,6 +37,7 @@ from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affi
 from nri_policy.cluster.objects.metadata import ObjectMeta, Owner
 
 FINISHED = ("Succeeded", "Failed")
+ALWAYS = "Always"  # the restart policy of pods that never end by themselves; the default
 MAX_SHARED = 4096  # specs, and of each other part of pods
 
 
@@ -60,6 +61,12 @@ class PodSpec(Struct, frozen=True, gc=False):
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
     affinity: Affinity | None = None  # to nodes
+    restart_policy: str = ALWAYS
+
+    @property
+    def ends(self) -> bool:
+        """Whether pods end by themselves; pods of DaemonSets and mirror pods do not."""
+        return self.restart_policy != ALWAYS
 
     def effective(self) -> Amounts:
         """Return the effective requests; the place among `pods` is not in them."""
@@ -142,6 +149,7 @@ class _Spec(ConstrainedSpec, rename="camel", gc=False):
     scheduling_gates: list[_Gate] | None = None
     priority: int | None = None
     scheduling_group: _SchedulingGroup | None = None
+    restart_policy: str | None = None
 
 
 class _Status(Struct, gc=False):
@@ -253,6 +261,7 @@ def _spec(spec: _Spec, path: str) -> PodSpec:
             spec.node_selector,
             spec.tolerations,
             affinity,
+            spec.restart_policy,
         )
     )
     found = _specs.get(key)
@@ -277,6 +286,7 @@ def _read_spec(spec: _Spec, affinity: Affinity | None, path: str) -> PodSpec:
         node_selector=spec.node_selector or {},
         tolerations=tuple(spec.tolerations or ()),
         affinity=affinity,
+        restart_policy=intern(spec.restart_policy or ALWAYS),
     )
 
 

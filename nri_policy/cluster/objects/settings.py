@@ -36,6 +36,7 @@ MAX_LEVELS = 16
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
 Packing = Literal["Compact", "Mixed", "BestFit", "LeastFree"]
 FailurePolicy = Literal["PodTermination", "Fixed30s"]
+Holds = Literal["groups", "all"]  # who does not use hosts that are set aside
 
 
 def read_text(value: object) -> str:
@@ -149,6 +150,9 @@ class Groups(Section, frozen=True, kw_only=True):
 
     gate: Annotated[str, read_text] = "placement.nri/group"
     timeout: Annotated[float, parse_duration] = 600.0  # seconds
+    holds: Annotated[Holds, one_of(Holds)] = "groups"
+    # seconds without progress after which hosts are set aside no longer
+    hold_timeout: Annotated[float, parse_duration] = field(name="holdTimeout", default=600.0)
     preemption: Flag = False
 
 

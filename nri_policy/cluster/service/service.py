@@ -235,8 +235,9 @@ class Service:
                 controller.groups.states(),
                 controller.queue.oldest(self._now()),
                 len(controller.queue),
-                len({host for *_, hosts in waiting.reservations() for host in hosts}),
-                self.writer.written["OpenGate", "done"],
+                reserved=len({host for *_, hosts in waiting.reservations() for host in hosts}),
+                holds_ended=waiting.ended,
+                opened=self.writer.written["OpenGate", "done"],
             )
         yield GaugeMetricFamily(
             f"{name}settings_rejected",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 
 import msgspec
 from msgspec import Struct
@@ -86,7 +87,7 @@ class Simulation:
         self._now = 0.0
         self._failed: dict[str, float] = {}  # node -> when
         self._gone: set[str] | None = None  # those for which groups were last looked through
-        self._degraded: dict[Key, None] = {}  # groups to look at though no node has changed
+        self._look = inf  # when to see next for whom hosts are set aside
         self._groups: dict[Key, PlacementGroup] = dict(engine.groups)  # by age
         self._runs: dict[Key, float] = {}  # for how many seconds those run that end by themselves
         self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
@@ -148,6 +149,8 @@ class Simulation:
         """Take a group that comes now, and ends so many *seconds* after it was placed."""
         key = (group.namespace, group.name)
         self._drop(key)
+        if seconds is not None:
+            group = _ending(group)
         self._number += 1
         # younger than all that came before, and than all that had a time before the simulation
         self._groups[key] = msgspec.structs.replace(group, created=f"~{self._number:012}")
@@ -199,7 +202,12 @@ class Simulation:
         group = self._groups[key]
         self._number += 1
         age = f"{self._number:012}"
-        self._waiting.queue.put(key, group.priority, self._now, age, topology=topology_name(group))
+        runs = bool(group.status.assignments)
+        if runs:
+            self._look_at(self._now + self._engine.settings.groups.timeout)
+        self._waiting.queue.put(
+            key, group.priority, self._now, age, topology=topology_name(group), runs=runs
+        )
 
     def _look_at(self, at: float, ending: Key | None = None) -> None:
         """Have something happen then; a group may be *ending*."""
@@ -221,7 +229,9 @@ class Simulation:
 
     def _settle(self) -> None:
         """Place anew what failed, and try who waits."""
-        self._replace()
+        if self._now >= self._look:
+            self._look = inf
+        self._note_failures()
         self._try_waiting()
         self._recorder.note(self._now, len(self._waiting.queue))
         share = self._recorder.share()
@@ -265,7 +275,7 @@ class Simulation:
         fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
         self._set(key, msgspec.structs.replace(group.status, assignments=fewer, message=""))
         self._waiting.queue.remove(key)
-        if self._missing_pods(key):
+        if self._lacks_pods(key):
             self._queue_up(key)
         else:
             self._waiting.queue.note_change()
@@ -277,6 +287,10 @@ class Simulation:
             return Counter()
         wanted = Counter({each.name: each.count for each in group.pod_sets})
         return wanted - places_by_pod_set(group)
+
+    def _lacks_pods(self, key: Key) -> bool:
+        """Whether pods of a group that has places have none, or those of failed nodes."""
+        return bool(self._groups[key].status.unhealthy_nodes or self._missing_pods(key))
 
     def _key(self, name: str) -> Key:
         namespace, _, own = name.rpartition("/")
@@ -312,46 +326,42 @@ class Simulation:
             self._engine.remove_group(*key)
             self._waiting.queue.note_change()
 
-    def _replace(self) -> None:
-        """Place the pods of failed nodes anew; under failFast a group without room for them ends.
+    def _note_failures(self) -> None:
+        """Have groups wait that have lost pods with nodes, which count as failed.
 
-        A node counts as failed at once, or after 30 s under Fixed30s. Nothing is placed on one, so
-        that all groups are looked through only if nodes failed or recovered.
+        At once, or after 30 s under Fixed30s. All groups are looked through only if nodes failed or
+        recovered.
         """
-        policy = self._engine.settings.failure
-        patience = _FIXED if policy.policy == "Fixed30s" else 0.0
+        patience = _FIXED if self._engine.settings.failure.policy == "Fixed30s" else 0.0
         gone = {name for name, since in self._failed.items() if self._now - since >= patience}
-        keys = self._degraded if gone == self._gone else self._groups
+        for key in [*self._groups] if gone != self._gone else ():
+            status = self._groups[key].status
+            unhealthy = sorted(hosts_of(self._groups[key]).keys() & gone)
+            if unhealthy == status.unhealthy_nodes:
+                continue
+            state: State = "Degraded" if unhealthy else "Placed"
+            self._set(
+                key,
+                msgspec.structs.replace(
+                    status, unhealthy_nodes=unhealthy, state=state, message="", reserved=[]
+                ),
+            )
+            self._waiting.queue.remove(key)
+            if self._lacks_pods(key):
+                self._queue_up(key)
         self._gone = gone
-        for key in [*keys]:
-            self._degraded.pop(key, None)
-            group = self._groups.get(key)
-            if group is None:
-                continue
-            there = hosts_of(group)
-            unhealthy = sorted(there.keys() & gone)
-            if not unhealthy:
-                if group.status.state == "Degraded":
-                    self._set(
-                        key, GroupStatus(state="Placed", assignments=group.status.assignments)
-                    )
-                continue
-            status = msgspec.structs.replace(group.status, unhealthy_nodes=unhealthy)
-            found = self._engine.place(msgspec.structs.replace(group, status=status))
-            if found.state == "Placed":
-                self._recorder.moves += sum(there[node] for node in unhealthy)
-            elif policy.fail_fast:
-                self._recorder.lost += 1
-            else:
-                found = msgspec.structs.replace(status, state="Degraded", message=found.message)
-                self._degraded[key] = None
-            self._set(key, found)
 
     def _try_waiting(self) -> None:
         queue = self._waiting.queue
         self._waiting.hold(self._now, self._groups.__getitem__)
+        if (look := self._waiting.next_look()) < self._look:
+            self._look = look
+            self._look_at(look)
         self._waiting.begin_round()
         for key in queue.all_due():
+            if self._groups[key].status.unhealthy_nodes:
+                self._replace(key)
+                continue
             if more := self._missing_pods(key):
                 self._grow(key, more)
                 continue
@@ -369,7 +379,32 @@ class Simulation:
             hopeless = self._waiting.is_hopeless(asked)
             self._waiting.note_refusal(key, asked, hopeless=hopeless)
             self._recorder.note_refusal(_name(key), found.message)
-            self._refuse(key, found.message, hopeless=hopeless)
+            self._refuse(key, self._waiting.refusal(asked, found), hopeless=hopeless)
+
+    def _replace(self, key: Key) -> None:
+        """Place the pods of failed nodes anew; under failFast a group without room ends."""
+        group = self._groups[key]
+        there, unhealthy = hosts_of(group), group.status.unhealthy_nodes
+        found = self._waiting.place(key, group)
+        if found.assignments:
+            self._recorder.moves += sum(there[node] for node in unhealthy)
+        elif self._engine.settings.failure.fail_fast:
+            self._recorder.lost += 1
+        else:
+            self._waiting.queue.note_refusal(key, hopeless=False)
+            self._say(key, found.message)
+            return
+        self._waiting.queue.remove(key)
+        self._set(key, found)
+        if self._missing_pods(key):
+            self._queue_up(key)
+
+    def _say(self, key: Key, problem: str) -> None:
+        """Have a group that lacks pods say where it stands, and why it cannot get them."""
+        group = self._groups[key]
+        message = _joined(self._waiting.standing(key, group), problem)
+        reserved = [*self._waiting.reserved(key)]
+        self._set(key, msgspec.structs.replace(group.status, message=message, reserved=reserved))
 
     def _preempt(self, own: Key, group: PlacementGroup) -> bool:
         """Have others leave so that *group* fits, if the settings say so; return if some do."""
@@ -394,23 +429,18 @@ class Simulation:
             self._waiting.queue.remove(key)
             self._set(key, msgspec.structs.replace(found, state=group.status.state))
             return
-        self._waiting.queue.note_refusal(key, hopeless=True)  # it runs: nothing is set aside for it
+        self._waiting.queue.note_refusal(key, hopeless=False)
         self._recorder.attempts_without_room += 1
-        message = f"{counted(more.total(), 'more pod')} cannot be placed: {found.message}"
-        self._set(key, msgspec.structs.replace(group.status, message=message))
+        self._say(key, f"{counted(more.total(), 'more pod')} cannot be placed: {found.message}")
 
-    def _refuse(self, key: Key, message: str, *, hopeless: bool) -> None:
+    def _refuse(self, key: Key, found: GroupStatus, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)
         if not self._groups[key].status.message:  # for the first time
             left = self._engine.settings.groups.timeout - queue.seconds_waited(key, self._now)
             self._look_at(self._now + max(0.0, left))
         standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
-        status = GroupStatus(
-            state="Unplaceable" if hopeless else "Waiting",
-            message=_joined(standing, message),
-            reserved=[*reserved],
-        )
-        self._set(key, status)
+        message = _joined(standing, found.message)
+        self._set(key, GroupStatus(state=found.state, message=message, reserved=[*reserved]))
 
     def _change(self, key: Key) -> str:
         """Return what became of a group in the step."""
@@ -450,7 +480,18 @@ class Simulation:
             return status.message
         asked = msgspec.structs.replace(group, status=GroupStatus())
         standing = self._waiting.standing(key, asked) if status.state == "Waiting" else ""
-        return _joined(standing, self._waiting.count_by_zones(key, asked).message)
+        found = self._waiting.count_by_zones(key, asked)
+        return _joined(standing, self._waiting.refusal(asked, found).message)
+
+
+def _ending(group: PlacementGroup) -> PlacementGroup:
+    """Return *group* with pods that end by themselves."""
+    pod_sets = []
+    for each in group.pod_sets:
+        spec = msgspec.structs.replace(each.template.spec, restart_policy="Never")
+        template = msgspec.structs.replace(each.template, spec=spec)
+        pod_sets.append(msgspec.structs.replace(each, template=template))
+    return msgspec.structs.replace(group, pod_sets=(*pod_sets,))
 
 
 def _joined(*texts: str) -> str:

@@ -157,4 +157,4 @@ def test_hosts_are_set_aside_whose_zones_could_hold_the_group() -> None:
     play.rest()
     status = play.world.group("job-gang").status
     assert status.reserved == ["h4", "h5"]
-    assert status.message.startswith("reserved: rack r2, 0 of 3 pods fit now; ")
+    assert status.message.startswith("reserved: rack r2, 0 of 3 pods fit now, since 0 min; ")

@@ -84,7 +84,8 @@ def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
     status = play.world.group("job-gang").status
     rack = "r1" if "h2" in status.reserved else "r0" if "h0" in status.reserved else "r2"
     assert status.reserved == [f"h{2 * int(rack[1])}", f"h{2 * int(rack[1]) + 1}"]
-    assert status.message.startswith(f"reserved: rack {rack}, 3 of 8 pods fit now; topology")
+    reserved = f"reserved: rack {rack}, 3 of 8 pods fit now, since 0 min; topology"
+    assert status.message.startswith(reserved)
     assert (status.state, play.notices["job-gang"].count("reserved")) == ("Waiting", 0)
 
 

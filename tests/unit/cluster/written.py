@@ -29,7 +29,9 @@ def node(
 
 
 def pod_spec(requests: Object, **spec: Any) -> Object:
-    return {"containers": [{"name": "c", "resources": {"requests": amounts(requests)}}], **spec}
+    """Of a pod that ends by itself, as those of Jobs do."""
+    container = {"name": "c", "resources": {"requests": amounts(requests)}}
+    return {"containers": [container], "restartPolicy": "Never", **spec}
 
 
 def pod(name: str, at: str, *, group: str = "", phase: str = "Running", **requests: Any) -> Object:

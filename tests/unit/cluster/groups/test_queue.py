@@ -39,7 +39,7 @@ def test_a_group_with_another_priority_moves_and_all_are_tried_again() -> None:
     queue.prioritize("not waiting", 9)
     assert tried(queue) == ""
     queue.prioritize("b", 4)
-    assert queue.rank("b") == (-4, "", 1.0)
+    assert queue.rank("b") == (-4, True, "", 1.0)
     assert tried(queue) == "abc"
 
 

@@ -29,8 +29,8 @@ TIMEOUT = 600.0
 class Racks:
     """Three racks of two hosts with 4 CPUs each, and a queue."""
 
-    def __init__(self, racks: int = 3, **topology: Any) -> None:
-        using = read_settings(settings("rack", HOSTNAME, topology=topology))
+    def __init__(self, racks: int = 3, groups: Any = (), **topology: Any) -> None:
+        using = read_settings(settings("rack", HOSTNAME, topology=topology, groups=dict(groups)))
         self.cluster = Cluster()
         self.engine = Engine(using, self.cluster.view)
         self.cluster.follow(self.engine)
@@ -70,8 +70,9 @@ class Racks:
                 (assignment,) = status.assignments
                 found[key[1]] = [each.values[-1] for each in assignment.domains]
             else:
-                hopeless = self.waiting.is_hopeless(asked)
-                self.waiting.queue.note_refusal(key, hopeless=hopeless)
+                runs = bool(asked.status.assignments)
+                hopeless = not runs and self.waiting.is_hopeless(asked)
+                self.waiting.note_refusal(key, asked, hopeless=hopeless)
         return found
 
     def place(self, asked: PlacementGroup, status: GroupStatus) -> None:
@@ -90,9 +91,9 @@ def rack(count: int, **own: Any) -> Object:
     return pod_set(count, {"required": RACK}, **own)
 
 
-def full() -> Racks:
+def full(**groups: Any) -> Racks:
     """Each host has 3 of its 4 CPUs in use, but h2 only 2; a gang waits for a whole rack."""
-    racks = Racks()
+    racks = Racks(groups=groups)
     for at in range(6):
         racks.run(f"p{at}", f"h{at}", 2 if at == 2 else 3)
     racks.wait("gang", rack(8))
@@ -107,7 +108,10 @@ def test_after_the_timeout_a_group_has_the_rack_where_most_of_it_fits() -> None:
     racks.step(TIMEOUT)
     assert racks.reserved("gang") == ("h2", "h3")
     text = racks.waiting.standing(("default", "gang"), racks.groups["default", "gang"])
-    assert text == "reserved: rack r1, 3 of 8 pods fit now"
+    assert text == "reserved: rack r1, 3 of 8 pods fit now, since 0 min"
+    racks.waiting.hold(TIMEOUT + 299, racks.groups.__getitem__)
+    text = racks.waiting.standing(("default", "gang"), racks.groups["default", "gang"])
+    assert text == "reserved: rack r1, 3 of 8 pods fit now, since 4 min"
 
 
 def test_others_go_elsewhere_and_wait_where_there_is_nothing_else() -> None:
@@ -207,8 +211,8 @@ def test_several_pod_sets_have_hosts_for_all_of_them() -> None:
     assert racks.reserved("job") == ("h1", "h2", "h3")
 
 
-def test_a_pod_without_a_group_does_not_go_there() -> None:
-    racks = full()
+def test_a_pod_without_a_group_does_not_go_there_if_hosts_are_held_against_all() -> None:
+    racks = full(holds="all")
     racks.step(TIMEOUT)
 
     def closed(**own: Any) -> set[str]:
@@ -233,7 +237,7 @@ def test_what_is_stored_counts_for_another_leader() -> None:
     for at in range(6):
         other.run(f"p{at}", f"h{at}", 3)
     other.groups |= racks.groups
-    other.waiting.restore(("default", "gang"), racks.reserved("gang"))
+    other.waiting.restore(("default", "gang"), racks.reserved("gang"), 0.0)
     other.waiting.queue.put(("default", "gang"), 0, 5.0, "00000.0", holds=True)
     other.wait("small", rack(1), since=6.0)
     other.step(7.0)
@@ -260,7 +264,7 @@ def test_a_group_is_tried_again_when_its_zones_have_more_left() -> None:
 
 
 def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
-    racks = full()
+    racks = full(holds="all")
     racks.step(TIMEOUT)
     view = Cluster().view
     zones, spread = LiveZones(Extender(), view, lambda: 0.0), ServiceSpread(view, lambda: 0.0)

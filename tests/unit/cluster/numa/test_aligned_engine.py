@@ -332,6 +332,22 @@ def test_hosts_are_set_aside_whose_zones_could_hold_the_group() -> None:
     assert Reservations(hosts.engine).choose(read_group(group(pods(1, 9)))) is None
 
 
+@pytest.mark.parametrize(("policy", "chosen"), [("Never", ("a",)), ("Always", None)])
+def test_hosts_are_not_set_aside_whose_zones_services_leave_too_small(
+    policy: str, chosen: tuple[str, ...] | None
+) -> None:
+    """A pod of 2 CPUs is in each zone of 8; another needs 7 of one zone."""
+    services = []
+    for number in (0, 1):
+        one = pod(f"web-{number}", 2)
+        one["metadata"]["annotations"] = {"placement.nri/zone": f"node-{number}"}
+        one["spec"] |= {"nodeName": "a", "restartPolicy": policy}
+        services.append(one | {"status": {"phase": "Running"}})
+    hosts = Hosts({"a": (6, 6)}, pods=services)
+    assert Reservations(hosts.engine).choose(read_group(group(pods(1, 7)))) == chosen
+    assert Reservations(hosts.engine).choose(read_group(group(pods(1, 6)))) == ("a",)
+
+
 def test_as_many_pods_fit_now_as_zones_take() -> None:
     hosts = Hosts({"a": (8, 4), "b": (4, 4)})
     assert count_fitting(hosts.engine, read_group(group(pods(4, 5))), ["a", "b"]) == 1
