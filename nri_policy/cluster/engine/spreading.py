@@ -262,8 +262,10 @@ class SpreadTree:
 
     def _find_unlabelled(self) -> list[int]:
         """Return the domains whose nodes lack the label: the empty value is the first of each."""
+        if not self.paths:
+            return []
         found: list[int] = []
-        firsts = [0] if self.paths else []
+        firsts = [0]
         for level in range(len(self._keys)):
             found += [each for each in firsts if not self.paths[self._first_leaf(each)][level]]
             firsts = [self.domains.children(each).start for each in self.domains.of_level(level)]
