@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nri_policy.cluster.objects.settings import ClusterSettings, Extender
+from msgspec.structs import replace
+
+from nri_policy.cluster.objects.settings import ClusterSettings, Extender, Topology
 from nri_policy.cluster.service.server import Listen, server
 from nri_policy.cluster.service.service import Service
 from nri_policy.kube.client import Client
@@ -60,13 +62,17 @@ def configuration_of_extender(port: int, *, bind: bool = False) -> dict[str, Any
 
 
 @asynccontextmanager
-async def extending(cluster: ControlPlane, *, choose: bool) -> AsyncIterator[tuple[int, Service]]:
-    """Run the cluster's service in this process; yield its port."""
+async def extending(
+    cluster: ControlPlane, *, choose: bool, levels: Sequence[str] = ()
+) -> AsyncIterator[tuple[int, Service]]:
+    """Run the cluster's service in this process; yield its port. With *levels* it places groups."""
     connect = access(cluster.kubeconfig(ADMIN))
     assert connect is not None
     client = Client(connect)
     settings = ClusterSettings(extender=Extender(choose=choose))
-    service = Service(settings, client, None)
+    if levels:
+        settings = replace(settings, topologies=[Topology(levels=[*levels])])
+    service = Service(settings, client, None, groups=bool(levels))
     http = server(Listen(port=0), service.answers())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tasks = [

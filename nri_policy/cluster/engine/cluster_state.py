@@ -13,6 +13,7 @@ What counts as used on a node, by spec cluster.md §4.3:
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from nri_policy.cluster.engine.group_usages import NOTHING, Count, GroupUsages
 from nri_policy.cluster.engine.ledger import Ledger
@@ -48,6 +49,8 @@ class ClusterState:
         self._lasting: set[Key] = set()  # of these, those that do not end by themselves
         self._group_of: dict[Key, Key] = {}  # by pod
         self._ledger = Ledger(settings, view, self._usages)
+        # it is told of each group that came, changed or went (None), but not of what forks try
+        self.on_group: Callable[[Key, PlacementGroup | None], None] = lambda _key, _group: None
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
@@ -139,6 +142,8 @@ class ClusterState:
         self._recount(before, after)
         if before != after and any(each is not None and is_lasting(each) for each in (old, group)):
             self._ledger.generation += 1
+        if not self._ledger.is_fork:
+            self.on_group(key, group)
 
     def remove_group(self, namespace: str, name: str) -> None:
         """Take in that a group went; its pods that still run count as any others."""
@@ -151,6 +156,8 @@ class ClusterState:
         self._recount(before, after)
         if old is not None and is_lasting(old):
             self._ledger.generation += 1
+        if not self._ledger.is_fork:
+            self.on_group(key, None)
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""

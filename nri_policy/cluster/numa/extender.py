@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.promised_room import REASON, PromisedRoom
 from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
 from nri_policy.cluster.numa.report import rows_of
 from nri_policy.cluster.numa.service_spread import ServiceSpread
@@ -51,10 +52,12 @@ class Verbs:
         spread: ServiceSpread,
         *,
         closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
+        room: PromisedRoom | None = None,
         come: Callable[[Pod], None] = lambda _pod: None,
     ) -> None:
         """Nodes are *closed to* a pod that are set aside for a group before it.
 
+        *room* is what nodes have left beside the places of groups, where these are served.
         *come* is told of a pod before it is judged: what was kept for it is free from then on.
         """
         self.rejected: Counter[str] = Counter()  # nodes, by reason
@@ -62,6 +65,7 @@ class Verbs:
         self._zones = zones
         self._spread = spread
         self._closed_to = closed_to
+        self._room = room
         self._come = come
 
     def filter(self, body: bytes) -> bytes:
@@ -95,6 +99,7 @@ class Verbs:
                 failed[name] = reason(verdict)
         self.rejected.update(failed.values())
         self.rejected.update(unresolvable.values())
+        fitting = self._leave_promised(pod, fitting, failed)
         chosen = self._spread.choose(pod, fitting) if choose else None
         if choose and _holds(request):
             chosen = self._zones.choose(pod, request, fitting if chosen is None else [chosen])
@@ -102,6 +107,7 @@ class Verbs:
             self._spread.promise(pod, chosen)
             failed |= {name: NOT_CHOSEN for name in fitting if name != chosen}
             fitting = [chosen]
+        self._let_through(pod, fitting)
         return msgspec.json.encode(
             {
                 "Nodes": None,
@@ -111,6 +117,23 @@ class Verbs:
                 "Error": "",
             }
         )
+
+    def _leave_promised(self, pod: Pod, fitting: list[str], failed: dict[str, str]) -> list[str]:
+        """Return the nodes that a pod fits beside what is promised; the others have *failed*."""
+        if self._room is None:
+            return fitting
+        self._room.expire()
+        self._room.withdraw((pod.namespace, pod.name))
+        refused = self._room.refusals(pod, fitting)
+        if not refused:
+            return fitting
+        self.rejected[REASON] += len(refused)
+        failed |= refused
+        return [name for name in fitting if name not in refused]
+
+    def _let_through(self, pod: Pod, names: list[str]) -> None:
+        if self._room is not None:
+            self._room.let_through(pod, names)
 
     def prioritize(self, body: bytes) -> bytes:
         """Return a score from 0 to 10 for each of the nodes.
@@ -150,12 +173,15 @@ class Verbs:
         """
         self._zones.expire()
         self._spread.promise(pod, binding.node)
+        self._let_through(pod, [binding.node])
         return binding_object(binding, self._zones.bind(pod, binding.node))
 
     def withdraw(self, binding: Binding) -> None:
         """Take back what was promised to a pod that could not be bound."""
         self._zones.withdraw((binding.namespace, binding.name))
         self._spread.withdraw(binding.namespace, binding.name)
+        if self._room is not None:
+            self._room.withdraw((binding.namespace, binding.name))
 
 
 def read_binding(body: bytes) -> Binding:

@@ -18,6 +18,7 @@ from nri_policy.cluster.groups.silence import Silence
 from nri_policy.cluster.numa.admission import NumaAdmission
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
+from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones, NoRoomError
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
@@ -28,7 +29,7 @@ from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.questions import answer_explain, answer_place
 from nri_policy.cluster.service.server import Answers, Listen, server
-from nri_policy.cluster.service.sources import OF_EXTENDER, OF_GROUPS, sources
+from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.cluster.view import Cluster
@@ -77,8 +78,11 @@ class Service:
         self.writer: Writer | None = None
         self.admission_writer: AdmissionWriter | None = None
         spread = ServiceSpread(self.cluster.view, now)
+        room: PromisedRoom | None = None
         if self.controller is not None:
-            self.cluster.follow(self.controller)
+            room = PromisedRoom(self.cluster.view, now)
+            self.controller.engine.on_group = room.set_group
+            self.cluster.follow(self.controller, room)
             self.writer = Writer(client, self.controller, self._may_write)
         if self.admission is not None:
             self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit, now)
@@ -88,6 +92,7 @@ class Service:
             self.zones,
             spread,
             self.controller,
+            room,
             self.admission,
             self._wake,
         )
@@ -98,6 +103,7 @@ class Service:
             closed_to=None
             if self.controller is None
             else self.controller.attempts.waiting.closed_to,
+            room=room,
             **({} if self.admission is None else {"come": self.admission.places.come}),
         )
         self._file = file
@@ -153,9 +159,8 @@ class Service:
 
     def problem(self) -> str:
         """Return why kube-scheduler is not answered; nothing if it is."""
-        return self.watch.problem(*OF_EXTENDER) or (
-            "" if self.lease is None else self.lease.problem()
-        )
+        kinds = OF_EXTENDER if self.controller is None else (*OF_EXTENDER, GROUPS)
+        return self.watch.problem(*kinds) or ("" if self.lease is None else self.lease.problem())
 
     async def run(self) -> None:
         """Follow the cluster, the file and the lease until cancelled; then let the lease go."""

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.numa.admission import NumaAdmission
+from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
@@ -44,12 +45,14 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
     zones: LiveZones,
     spread: ServiceSpread,
     controller: Controller | None,
+    room: PromisedRoom | None,
     admission: NumaAdmission | None,
     wake: Callable[[], object],
 ) -> list[WatchedKind]:
     """Return what is followed: for the extender, for groups where there is a *controller*.
 
-    For Kueue where there is its *admission* check. *wake* is called after each change.
+    The *room* of nodes is what is left beside their places. For Kueue where there is its
+    *admission* check. *wake* is called after each change.
     """
     also = [] if controller is None else [controller]
     kueue = [] if admission is None else [admission.places]
@@ -58,7 +61,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
         _nodes(cluster),
         _pods(
             zones,
-            [spread, *also, *kueue],
+            [spread, *also, *([] if room is None else [room]), *kueue],
             [
                 zones.pods,
                 *(each.members.pods for each in also),
@@ -102,7 +105,7 @@ def _nodes(cluster: Cluster) -> WatchedKind:
 
 def _pods(
     zones: LiveZones,
-    others: Sequence[ServiceSpread | Controller | WorkloadPlaces],
+    others: Sequence[ServiceSpread | Controller | PromisedRoom | WorkloadPlaces],
     known: Sequence[Callable[[], Collection[Key]]],
 ) -> WatchedKind:
     def take(item: Raw) -> None:
