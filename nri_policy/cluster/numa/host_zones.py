@@ -382,4 +382,5 @@ def _why(zones: LiveZones, node: str, pods: PodsOnHost, kept: int) -> str:
     if report is None:
         return text
     by_pod = policy_of(report)[1] == "pod"
-    return f"{text}: {zone_shortage(report, pods.request, by_pod=by_pod)}"
+    lacks = zone_shortage(zones.view.nodes[node], report, pods.request, by_pod=by_pod)
+    return f"{text}: {lacks}"

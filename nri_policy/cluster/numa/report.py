@@ -86,7 +86,7 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
         elif not why:
             why = reason(answer.verdicts[slot])
             if why and reported is not None and report is not None and not reported.stale:
-                lacks = zone_shortage(report, request, by_pod=reported.by_pod)
+                lacks = zone_shortage(node, report, request, by_pod=reported.by_pod)
         rows.append(
             NodeFit(
                 node=name,

@@ -9,6 +9,7 @@ from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_node import select_zones, zone_name
 from nri_policy.cluster.objects.numa_request import (
     GUARANTEED,
+    ON_EVERY_NODE,
     NumaRequest,
     is_of_host,
     is_shared,
@@ -31,7 +32,9 @@ def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
     return ""
 
 
-def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> str:
+def zone_shortage(
+    node: ClusterNode, report: NodeZones, request: NumaRequest, *, by_pod: bool
+) -> str:
     """Return what NUMA zones lack for the pod, or for the first of its containers that finds none.
 
     *by_pod*: the pod has to fit into a zone as a whole. Containers take the lowest zone, one after
@@ -42,6 +45,8 @@ def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> s
     for step in request.steps[:1] if by_pod else request.steps[1:]:
         listed = {name for zone in left.values() for name in zone}
         amounts = {name: exact for name, exact in step.amounts if exact}
+        if missing := [name for name in amounts if not _has(node, name)]:
+            return f"{missing[0]}: the node has none"
         if unlisted := [name for name in amounts if name not in listed and not is_of_host(name)]:
             return f"{unlisted[0]}: no zone has any"
         asked = {
@@ -59,15 +64,24 @@ def zone_shortage(report: NodeZones, request: NumaRequest, *, by_pod: bool) -> s
     return "what zones have left is promised to other pods"
 
 
+def _has(node: ClusterNode, resource: str) -> bool:
+    return resource in ON_EVERY_NODE or resource in node.allocatable
+
+
 def _find_short(left: Amounts, asked: Amounts) -> list[str]:
     """Return of what a zone has less *left* than is *asked*."""
     return [name for name, exact in asked.items() if left.get(name, -1) < exact]
 
 
 def _describe_lack(zones: Mapping[int, Zone], left: Mapping[int, Amounts], asked: Amounts) -> str:
-    """Return of what no zone has enough; else what the one lacks that is short of the least."""
+    """Return of what no zone has enough; else what the one lacks that is short of the least.
+
+    Zones that would hold all while they are empty count, if there are any; else all.
+    """
+    enough = [number for number in left if not _find_short(zones[number].total, asked)]
+    counting = enough or [*left]
     for name, exact in asked.items():
-        having = [number for number in left if name in left[number]]
+        having = [number for number in counting if name in left[number]]
         freest = max(having, key=lambda number: (left[number][name], -number))
         if left[freest][name] < exact:
             whole = max(zones[number].total.get(name, 0) for number in having)
@@ -76,7 +90,7 @@ def _describe_lack(zones: Mapping[int, Zone], left: Mapping[int, Amounts], asked
                 now = f"{_amount(name, left[freest][name])} left in {zone_name(freest)}, "
             wanted, most = _amount(name, exact), _amount(name, whole)
             return f"{name}: {wanted} asked, {now}{most} in an empty zone"
-    short = {number: _find_short(left[number], asked) for number in left}
+    short = {number: _find_short(left[number], asked) for number in counting}
     number = min(short, key=lambda each: (len(short[each]), each))
     rest = left[number]
     lacks = (

@@ -24,7 +24,7 @@ GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 
 # Kinds of resources, as the kernel has them.
 _SHARED, _HOST, _ALWAYS = 1, 2, 4
-_ON_EVERY_NODE = (CPU, MEMORY, "pods", "ephemeral-storage")
+ON_EVERY_NODE = (CPU, MEMORY, "pods", "ephemeral-storage")
 
 
 class Step(Struct, frozen=True):
@@ -141,4 +141,4 @@ def _kind(name: str) -> int:
     kind = _SHARED if is_shared(name) else 0
     if is_of_host(name):
         kind |= _HOST
-    return kind | (_ALWAYS if name in _ON_EVERY_NODE else 0)
+    return kind | (_ALWAYS if name in ON_EVERY_NODE else 0)

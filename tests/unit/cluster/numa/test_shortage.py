@@ -7,15 +7,20 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.numa.shortage import zone_shortage
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.objects.zone import NodeZones, read_zones
 from tests.support.zone_reports import zone_report
 
+NODE = ClusterNode("n", {}, {"cpu": 16000, "hugepages-2Mi": 1 << 30, "x/nic": 4, "x/gpu": 4})
 
-def lacks(*containers: dict[str, Any], by_pod: bool = False) -> str:
+
+def lacks(
+    *containers: dict[str, Any], by_pod: bool = False, report: NodeZones | None = None
+) -> str:
     """What zones of 8 CPUs and 8 GiB lack of which 3 and 6 CPUs are left."""
-    report = read_zones(zone_report("n", 3, 6, memory="8Gi", cpus=8), "")
+    report = report or read_zones(zone_report("n", 3, 6, memory="8Gi", cpus=8), "")
     spec = {
         "containers": [
             {"name": f"c{at}", "resources": {"requests": each, "limits": each}}
@@ -23,7 +28,7 @@ def lacks(*containers: dict[str, Any], by_pod: bool = False) -> str:
         ]
     }
     pod = read_pod({"metadata": {"name": "p", "namespace": "d"}, "spec": spec}, "")
-    return zone_shortage(report, numa_request(pod.spec, strict=False), by_pod=by_pod)
+    return zone_shortage(NODE, report, numa_request(pod.spec, strict=False), by_pod=by_pod)
 
 
 SMALL, LARGE = {"cpu": 2, "memory": "1Gi"}, {"cpu": 5, "memory": "1Gi"}
@@ -39,7 +44,9 @@ SMALL, LARGE = {"cpu": 2, "memory": "1Gi"}, {"cpu": 5, "memory": "1Gi"}
         ([SMALL, LARGE], True, "cpu: 7 asked, 6 left in node-1, 8 in an empty zone"),
         ([SMALL, LARGE], False, "what zones have left is promised to other pods"),
         ([SMALL | {"hugepages-2Mi": "2Mi"}], False, "hugepages-2Mi: no zone has any"),
-        ([SMALL | {"x/gpu": 1}], False, "what zones have left is promised to other pods"),
+        ([SMALL | {"x/nic": 1}], False, "what zones have left is promised to other pods"),
+        ([SMALL | {"x/gpv": 1}], False, "x/gpv: the node has none"),
+        ([SMALL | {"hugepages-1Gi": "1Gi"}], True, "hugepages-1Gi: the node has none"),
         (
             [{"cpu": 1, "memory": "1Gi"}, {"cpu": 3, "memory": "4Gi"}, {"cpu": 3, "memory": "5Gi"}],
             False,
@@ -57,4 +64,19 @@ def test_a_report_without_zones_has_nothing() -> None:
     pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [burstable]}}, "")
     request = numa_request(pod.spec, strict=False)
     for by_pod in (False, True):
-        assert zone_shortage(report, request, by_pod=by_pod) == "cpu: no zone has any"
+        assert zone_shortage(NODE, report, request, by_pod=by_pod) == "cpu: no zone has any"
+
+
+def test_what_is_left_is_said_of_a_zone_that_could_hold_the_pod() -> None:
+    """The zone without GPUs has more CPUs left, but that is no help."""
+    document = zone_report("n", 6, 1, memory="8Gi", cpus=8)
+    gpus = {"name": "x/gpu", "capacity": 4, "allocatable": 4, "available": 2}
+    document["zones"][1]["resources"].append(gpus)
+    report = read_zones(document, "")
+    asked = {"cpu": 7, "memory": "1Gi", "x/gpu": 1}
+    expected = "cpu: 7 asked, 1 left in node-1, 8 in an empty zone"
+    assert lacks(asked, report=report) == expected
+    gpus["available"] = 0
+    asked["cpu"] = 5
+    expected = "cpu: 5 asked, 1 left in node-1, 8 in an empty zone"
+    assert lacks(asked, report=read_zones(document, "")) == expected
