@@ -57,7 +57,7 @@ def crowded_domains(
     levels = tree.shape.topology.levels
     for rule in spreading.rules:
         if rule.key not in levels:
-            raise Unplaceable(unknown_level(rule.key, tree.shape.topology, view.nodes.values()))
+            raise Unplaceable(unknown_level(rule.key, tree.shape.topology, view))
     selector = selector_of(spreading, unit.workers.template.labels)
     if selector is None:
         return []

@@ -475,7 +475,7 @@ class Engine(ClusterState):
 
     def _unknown_level(self, level: str, topology: Topology) -> str:
         others = [each.name for each in self.settings.topologies if level in each.every_level]
-        return unknown_level(level, topology, self.nodes.values(), others)
+        return unknown_level(level, topology, self.view, others)
 
     def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
         """Return the paths of those nodes that still exist, whether they take part or not."""

@@ -11,6 +11,7 @@ from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import Plan
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import counted, did_you_mean, some
 from nri_policy.native._counts import Counts
 
@@ -103,35 +104,44 @@ def left_out_text(reason: str, nodes: Collection[str]) -> str:
 
 
 def unknown_level(
-    level: str, topology: Topology, nodes: Collection[ClusterNode], others: Sequence[str] = ()
+    level: str, topology: Topology, view: ClusterView, others: Sequence[str] = ()
 ) -> str:
     """Return that there is no such level, which there are, and how many nodes carry each.
 
     It names the *others*, topologies that have it.
     """
+    nodes = view.nodes.values()
     labels = Counter(label for node in nodes for label in node.labels)
     known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
     if topology.below_host:
         known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
     hint = did_you_mean(level, topology.every_level)
-    return (
-        f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known};'
-        f" {counted(labels[level], 'node')} carry the label {level}"
-        f"{_offer(level, topology, nodes, others) if labels[level] or others else ''}"
-    )
+    if level.startswith(ZONE_LEVEL):
+        known += f"; {_zones_of(level.removeprefix(ZONE_LEVEL), view)}"
+    else:
+        known += f"; {counted(labels[level], 'node')} carry the label {level}"
+    if others:
+        chosen = f"the annotation placement.nri/topology: {others[0]} chooses it"
+        known += f'; topology "{others[0]}" has it: {chosen}'
+    elif labels[level]:
+        known += _offer(level, topology, nodes)
+    return f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known}'
 
 
-def _offer(
-    level: str, topology: Topology, nodes: Collection[ClusterNode], others: Sequence[str]
-) -> str:
-    """Return how to choose one of *others*, or settings with which the label would be a level.
+def _zones_of(kind: str, view: ClusterView) -> str:
+    """Return how many nodes report zones of a type, and what makes them a level."""
+    having = sum(any(zone.type == kind for zone in each.zones) for each in view.zones.values())
+    setting = "; the topology's setting belowHost makes them a level"
+    nodes = "1 node reports" if having == 1 else f"{having} nodes report"
+    return f"{nodes} zones of type {kind}{setting if having else ''}"
+
+
+def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
+    """Return settings with which the label would be a level.
 
     It comes before the first level that has more domains, as the coarser one of the two. Levels
     whose label no node carries are left out: no node would take part.
     """
-    if others:
-        chosen = f"the annotation placement.nri/topology: {others[0]} chooses it"
-        return f'; topology "{others[0]}" has it: {chosen}'
     values = {
         each: len({node.labels[each] for node in nodes if each in node.labels})
         for each in (level, *topology.levels)

@@ -195,6 +195,13 @@ def test_the_refusal_of_an_unknown_level_names_the_topology_that_has_it() -> Non
             ),
         ),
         (
+            {"required": "zone/socket"},
+            (
+                'no requested topology level: zone/socket; topology "default" has example.com/rack'
+                " (6 nodes), kubernetes.io/hostname (6 nodes); 0 nodes report zones of type socket"
+            ),
+        ),
+        (
             {"required": HOSTNAME, "slices": [{"level": "example.com/rack", "size": 1}]},
             (
                 "podset slice topology example.com/rack is above the podset topology"
