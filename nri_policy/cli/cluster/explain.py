@@ -28,10 +28,12 @@ from nri_policy.cli.cluster.tree import topology_of
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.fitting import Columns
+from nri_policy.cluster.engine.changes import Change
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Change, Explanation, PodSetExplanation
+from nri_policy.cluster.engine.explanation import Explanation, PodSetExplanation
 from nri_policy.cluster.engine.standing import Standing
 from nri_policy.cluster.groups.moves import movable_pods
+from nri_policy.cluster.more_hosts import more_hosts
 from nri_policy.cluster.numa.answers import explain_group, verdict
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
@@ -84,11 +86,11 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         engine, snapshot = source.load()
         with document_errors():
             group = the_group(engine, name, asked, snapshot.classes)
-            found = explain_group(engine, group)
-        explanation = found
-        if found.status.state == "Unplaceable":
+            explanation = explain_group(engine, group, snapshot.pods)
+        if explanation.status.state == "Unplaceable" and not explanation.malformed:
             movable, _ = movable_pods(engine, snapshot)
-            explanation = replace(found, movable=len(movable))
+            changes = [*explanation.changes, *more_hosts(engine, group, snapshot)]
+            explanation = replace(explanation, movable=len(movable), changes=changes)
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
         else:
@@ -134,7 +136,7 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
         heads = (
             "level",
             "domains",
-            "that fit the whole group",
+            "that fit the whole pod set",
             f"most {unit} in one domain",
             f"{unit} in all domains",
         )
@@ -159,11 +161,13 @@ def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
             yield Text(f"  {_change(change)}")
     elif explanation.status.state == "Unplaceable" and explanation.pod_sets:
         yield Text("")
-        yield Text("Neither fewer pods nor the end of groups of lower priority would make it fit")
+        yield Text("No change was found that would make it fit")
 
 
 def _wanted(found: PodSetExplanation) -> str:
     beside = f" beside {found.leader}" if found.leader else ""
+    if found.leads:
+        beside = f", the leader of {found.leads}"
     return counted(found.wanted, found.unit.removesuffix("s")) + beside
 
 
@@ -185,8 +189,15 @@ def _no_room(found: PodSetExplanation) -> Iterator[str]:
             more = count - len(example.leaves)
             yield f"{text}: {', '.join(example.leaves)}{f' and {more} more' if more else ''}"
         else:
-            left = format_amount(example.resource, example.left)
-            yield f"{text}: at most {left} left, on {example.leaves[0]}"
+            yield f"{text}: {_left(example.resource, example.left)}, on {example.leaves[0]}"
+
+
+def _left(resource: str, left: int) -> str:
+    """Return what the leaf with most of a resource has left of it."""
+    amount = format_amount(resource, abs(left))
+    if left < 0:
+        return f"all are overbooked, by {amount} at least"
+    return f"at most {amount} left" if left else "nothing left"
 
 
 def _places(assignment: Assignment) -> str:
@@ -211,7 +222,7 @@ def _notes(explanation: Explanation) -> Iterator[str]:
         for at in each.levels:
             yield (
                 f"{each.pod_set}: {_wanted(each)}; {at.level}: {at.holding_all} of"
-                f" {counted(at.domains, 'domain')} fit the whole group, at most {at.most} in one"
+                f" {counted(at.domains, 'domain')} fit the whole pod set, at most {at.most} in one"
                 f" domain, {at.in_all} in all domains"
             )
         yield from (f"{each.pod_set}: {line}" for line in _no_room(each))
@@ -237,14 +248,28 @@ def _queued(standing: Standing | None) -> Iterator[str]:
 
 
 def _change(change: Change) -> str:
-    if change.count is not None:
-        slices = "" if change.slices is None else f" ({counted(change.slices, 'slice')})"
-        return f"if pod set {change.pod_set} had only {counted(change.count, 'pod')}{slices}"
+    if change.counts:
+        counts = " and ".join(_count(change, name) for name in change.counts)
+        return f"if {counts}{'' if change.most else '; perhaps with more'}"
+    if change.hosts:
+        return f"with {counted(change.hosts, 'more host')} like {change.like}"
+    if change.leaving or change.leaving_pods:
+        return f"if these were removed: {', '.join((*change.leaving, *_pods(change)))}"
+    names = f"pod set{'s' * (len(change.pod_sets) > 1)} {' and '.join(change.pod_sets)}"
     if change.level is not None:
-        return f"if pod set {change.pod_set} required only one {change.level}"
+        return f"if {names} required only one {change.level}"
     if change.slice_level is not None:
-        return f"if slices of pod set {change.pod_set} required only one {change.slice_level}"
-    if change.max_per_host is not None:
-        pods = counted(change.max_per_host, "pod")
-        return f"if pod set {change.pod_set} allowed {pods} on a host"
-    return f"if these were removed: {', '.join(change.leaving)}"
+        return f"if slices of {names} required only one {change.slice_level}"
+    return f"if {names} allowed {counted(change.max_per_host or 0, 'pod')} on a host"
+
+
+def _count(change: Change, name: str) -> str:
+    slices = f" ({counted(change.slices[name], 'slice')})" if name in change.slices else ""
+    return f"pod set {name} had only {counted(change.counts[name], 'pod')}{slices}"
+
+
+def _pods(change: Change) -> Iterator[str]:
+    more = len(change.leaving_pods) - _MOST_PLACES
+    yield from (f"pod {each}" for each in change.leaving_pods[:_MOST_PLACES])
+    if more > 0:
+        yield f"{counted(more, 'more pod')} (all are in -o json)"

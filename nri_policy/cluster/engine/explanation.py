@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from heapq import nsmallest
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from nri_policy.cluster.engine.changes import Change, find_changes
 from nri_policy.cluster.engine.crowding import crowded_domains
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import exclusions
 from nri_policy.cluster.engine.placement import count
-from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.standing import Standing, standing, without_reserved
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import (
     Plan,
     Unit,
@@ -43,7 +44,7 @@ class AtLevel(Struct, frozen=True, rename="camel"):
 
     level: str
     domains: int
-    holding_all: int  # domains that hold the whole pod set, and its leader
+    holding_all: int  # domains that hold the whole pod set together with its leader
     most: int  # that fits into one domain, which the leader need not be in if the request allows it
     in_all: int  # that fits into all domains in sum
 
@@ -53,11 +54,11 @@ class Excluded(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     leaves: list[str]  # MAX_EXAMPLES at most; zones as HOST/ZONE
     resource: str = ""  # that there is too little of, if that is the reason
-    left: int | None = None  # of it, on the first of them
+    left: int | None = None  # of it, on the first of them; negative where pods use too much
 
 
 class PodSetExplanation(Struct, frozen=True, rename="camel"):
-    """One pod set, or workers with their leader, on the cluster as it is."""
+    """One pod set, or workers with their leader, or a leader alone, on the cluster as it is."""
 
     pod_set: str
     unit: str  # what is counted: pods, slices
@@ -70,18 +71,7 @@ class PodSetExplanation(Struct, frozen=True, rename="camel"):
     asks: dict[str, int] = {}  # what one pod requests: CPU in milli, all else absolute
     examples: dict[str, Excluded] = {}  # reason -> some of these leaves
     leader: str = ""  # the pod set of one pod that it is placed with
-
-
-class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A change that would make a group fit."""
-
-    pod_set: str = ""
-    count: int | None = None  # as many pods as fit
-    slices: int | None = None  # the same in slices of several pods
-    level: str | None = None  # this level in place of the one that was asked for
-    slice_level: str | None = None  # the same for its slices
-    max_per_host: int | None = None  # so many pods on a host
-    leaving: list[str] = []  # groups that would have to leave, as namespace/name
+    leads: str = ""  # the pod set of a leader's workers, which are not counted here
 
 
 class Explanation(Struct, frozen=True, rename="camel"):
@@ -97,34 +87,60 @@ class Explanation(Struct, frozen=True, rename="camel"):
     malformed: bool = False  # see `is_malformed`
 
 
-def explain(engine: Engine, group: PlacementGroup) -> Explanation:
+def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
-    One that has its places keeps them, but for those on failed nodes.
+    One that has its places keeps them, but for those on failed nodes. Of *pods*, those of lower
+    priority that are of no group may be among what would have to leave.
     """
     if group.status.assignments:
         status = engine.place(group) if group.status.unhealthy_nodes else group.status
-        return _explain(engine, group, status, None)
+        return _explain(engine, group, status, None, pods)
     found = standing(engine, group)
     engine = without_reserved(engine, found)
-    return _explain(engine, group, engine.place(group), found)
+    return _explain(engine, group, engine.place(group), found, pods)
 
 
 def _explain(
-    engine: Engine, group: PlacementGroup, status: GroupStatus, stands: Standing | None
+    engine: Engine,
+    group: PlacementGroup,
+    status: GroupStatus,
+    stands: Standing | None,
+    pods: Iterable[Pod],
 ) -> Explanation:
     steps = [unit for unit in units(group) if unit.workers.count]
-    found = [_pod_set(engine, unit) for unit in steps]
-    pod_sets = [each for each in found if each is not None]
+    found = {unit.workers.name: _pod_set(engine, unit) for unit in steps}
+    pod_sets = [
+        each
+        for unit in steps
+        for each in (found[unit.workers.name], _leader(engine, unit))
+        if each is not None
+    ]
     changes: list[Change] = []
-    if status.state == "Unplaceable" and len(pod_sets) == len(steps):
-        for unit in steps:
-            changes += _fewer(engine, group, unit.workers)
-            changes += _coarser(engine, group, unit)
-            changes += _coarser_slices(engine, group, unit)
-            changes += _more_per_host(engine, group, unit.workers)
-        changes += _leaving(engine, group)
+    if status.state == "Unplaceable" and None not in found.values():
+        room = {unit.workers.name: _most(unit, found[unit.workers.name]) for unit in steps}
+        changes = find_changes(engine, group, steps, room, pods)
     return Explanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
+
+
+def _leader(engine: Engine, unit: Unit) -> PodSetExplanation | None:
+    """Return where the leader of *unit* fits, without its workers; None if it has none."""
+    if unit.leader is None:
+        return None
+    request = replace(unit.workers.request or PlacementRequest(), slices=[], leader_group=None)
+    found = _pod_set(engine, Unit(workers=replace(unit.leader, request=request)))
+    return None if found is None else replace(found, leads=unit.workers.name)
+
+
+def _most(unit: Unit, found: PodSetExplanation | None) -> int:
+    """Return the most slices of a pod set for which there may be room, whatever else there is."""
+    assert found is not None
+    if is_spread(unit.workers):  # on all nodes, also on those that are in no topology
+        return MAX_COUNT
+    request = unit.workers.request
+    required = None if request is None else request.required
+    named = (each.most for each in found.levels if each.level == required)
+    return next(named, found.levels[0].in_all)
 
 
 def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
@@ -154,8 +170,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return what fits of a pod set at every level; None for one whose request has no answer."""
     try:
         tree, wanted = _planned(engine, unit)
-        any_number = msgspec.structs.replace(unit.workers, count=MAX_COUNT)
-        most = engine.limits_of(msgspec.structs.replace(unit, workers=any_number))
+        most = engine.limits_of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
         counts, kind = count(tree, unit, wanted, engine.settings, {}, most)
     except Unplaceable:
         return None
@@ -200,7 +215,10 @@ def _at_level(tree: Tree, counts: Counts, unit: Unit, wanted: Plan, index: int) 
     return AtLevel(
         level=tree.shape.levels[index],
         domains=len(found),
-        holding_all=sum(slices >= number for _, _, _, slices, *_ in found.values()),
+        holding_all=sum(
+            slices >= number and (leaders > 0 or unit.leader is None)
+            for _, _, _, slices, leaders, _ in found.values()
+        ),
         most=most,
         in_all=in_all,
     )
@@ -239,7 +257,7 @@ def _beside_leader(
 class _Leaf(Struct, frozen=True, order=True):
     """A leaf that cannot take one pod; those with most left of what is short are the first."""
 
-    short: int  # what is left of the resource, negative
+    lacking: int  # what is left of the resource, with the other sign
     leaf: int
     resource: str = ""
 
@@ -264,7 +282,7 @@ def _find_excluded(
         room = rows.room(leaf)
         name = next((name for name, amount in asked if room[name] < amount), None)
         if name is not None:
-            short = _Leaf(-max(0, room[name]), leaf, name)
+            short = _Leaf(-room[name], leaf, name)
             found.setdefault(f'resource "{name}"', []).append(short)
         elif leaf in full:
             found.setdefault(IN_ZONES, []).append(_Leaf(0, leaf))
@@ -277,95 +295,5 @@ def _examples(tree: Tree, leaves: Collection[_Leaf]) -> Excluded:
     return Excluded(
         ["/".join(tree.shape.values(each.leaf)) for each in first],
         first[0].resource,
-        -first[0].short if first[0].resource else None,
+        -first[0].lacking if first[0].resource else None,
     )
-
-
-def _with(group: PlacementGroup, changed: PodSet) -> PlacementGroup:
-    pod_sets = tuple(changed if each.name == changed.name else each for each in group.pod_sets)
-    return msgspec.structs.replace(group, pod_sets=pod_sets)
-
-
-def _fits(engine: Engine, group: PlacementGroup) -> bool:
-    return engine.place(group).state == "Placed"
-
-
-def _fewer(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
-    """Return the most pods of *pod_set* with which the group fits, by halving."""
-    size = pod_set.request.slices[0].size if pod_set.request and pod_set.request.slices else 1
-    low, high = 0, pod_set.count // size  # low fits or is nothing, high does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        fewer = msgspec.structs.replace(pod_set, count=middle * size)
-        if _fits(engine, _with(group, fewer)):
-            low = middle
-        else:
-            high = middle
-    slices = low if size > 1 else None
-    return [Change(pod_set=pod_set.name, count=low * size, slices=slices)] if low else []
-
-
-def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
-    """Return the finest level above a required one at which the group fits."""
-    request = unit.workers.request
-    if request is None or request.required is None:
-        return []
-    levels = engine.tree_of(unit).shape.levels
-    if request.required not in levels:
-        return []
-    for level in reversed(levels[: levels.index(request.required)]):
-        changed = group
-        for pod_set in unit.pod_sets:
-            own = pod_set.request or PlacementRequest()
-            if own.required is not None:
-                own = msgspec.structs.replace(own, required=level)
-            changed = _with(changed, msgspec.structs.replace(pod_set, request=own))
-        if _fits(engine, changed):
-            return [Change(pod_set=unit.workers.name, level=level)]
-    return []
-
-
-def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
-    """Return the finest level above that of the outer slices at which the group fits."""
-    pod_set, request = unit.workers, unit.workers.request
-    if request is None or not request.slices:
-        return []
-    levels = engine.tree_of(unit).shape.levels
-    top = request.required or request.preferred or levels[0]
-    outer, *inner = request.slices
-    for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):
-        slices = [msgspec.structs.replace(outer, level=level), *inner]
-        own = msgspec.structs.replace(request, slices=slices)
-        if _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own))):
-            return [Change(pod_set=pod_set.name, slice_level=level)]
-    return []
-
-
-def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
-    """Return the fewest pods on a host, over those allowed, with which the group fits."""
-    request = pod_set.request
-    if request is None or request.max_per_host is None:
-        return []
-    low, high = request.max_per_host, pod_set.count  # low does not fit, high does or none
-
-    def fits(most: int) -> bool:
-        own = msgspec.structs.replace(request, max_per_host=most)
-        return _fits(engine, _with(group, msgspec.structs.replace(pod_set, request=own)))
-
-    if high <= low or not fits(high):
-        return []
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            high = middle
-        else:
-            low = middle
-    return [Change(pod_set=pod_set.name, max_per_host=high)]
-
-
-def _leaving(engine: Engine, group: PlacementGroup) -> list[Change]:
-    """Return groups of lower priority whose leaving makes room."""
-    gone = victims(engine, group)
-    if not gone:
-        return []
-    return [Change(leaving=sorted(f"{each.namespace}/{each.name}" for each in gone))]

@@ -104,8 +104,8 @@ def search(  # noqa: PLR0913 - what is searched for, and where
     except Refusal as refusal:
         beside = None
         if has_leader and wanted.required:
-            domains = tree.shape.domains.of_level(refusal.level)
-            beside = max((counts.of(each)[3] for each in domains), default=0)
+            found = map(counts.of, tree.shape.domains.of_level(refusal.level))
+            beside = max((slices for *_, slices, leaders, _ in found if leaders), default=0)
         why = partial(
             not_fit,
             tree.shape.topology.name,

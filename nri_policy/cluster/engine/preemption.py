@@ -1,4 +1,4 @@
-"""Preemption: which groups would have to leave so that one of higher priority fits.
+"""Preemption: who would have to leave so that a group of higher priority fits.
 
 Groups leave as a whole, never a part of one. They are taken out in order of priority, lowest first,
 the youngest first among equals, until the waiting group fits; then all that it can do without are
@@ -8,11 +8,17 @@ cluster.md §9).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain, combinations, islice
+from typing import Generic, TypeVar
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
+
+MAX_TRIES = 500  # of sets that are smaller than the one that was found
+
+_T = TypeVar("_T")
 
 
 def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | None:
@@ -21,11 +27,17 @@ def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
     None if it does not fit even without all groups of lower priority. Nothing changes. Raises
     DocumentError for a request that breaks a rule.
     """
-    found = _Search(engine, group).find(_order(engine, group.priority))
+    trial = engine.fork()
+
+    def fits(gone: Sequence[Key]) -> bool:
+        trial.take_out(gone)
+        return trial.place(group, explain=False).state == "Placed"
+
+    found = _Search(fits).find(lower_groups(engine, group.priority))
     return None if found is None else [engine.groups[key] for key in found]
 
 
-def _order(engine: Engine, priority: int) -> list[Key]:
+def lower_groups(engine: Engine, priority: int) -> list[Key]:
     """Return the groups that have places and less than *priority*; who leaves first is first."""
     placed = [
         each
@@ -38,46 +50,52 @@ def _order(engine: Engine, priority: int) -> list[Key]:
     return [(each.namespace, each.name) for each in placed]
 
 
-class _Search:
-    """Takes groups out of a fork; a step touches only groups that it takes or puts back."""
+def find_fewest(order: Sequence[_T], fits: Callable[[Sequence[_T]], bool]) -> list[_T]:
+    """Return the fewest of *order* that have to leave, the first ones among equals.
 
-    def __init__(self, engine: Engine, group: PlacementGroup) -> None:
-        self._trial = engine.fork()
-        self._group = group
+    None has to if it *fits* without none or without all of them does not do. Where there are very
+    many choices, fewer than the search above finds are looked for in some of them only.
+    """
+    found = _Search(fits).find(order) or []
+    smaller = chain.from_iterable(combinations(order, size) for size in range(1, len(found)))
+    return next(([*some] for some in islice(smaller, MAX_TRIES) if fits(some)), found)
 
-    def find(self, order: Sequence[Key]) -> list[Key] | None:
-        if self._fits_without():
+
+class _Search(Generic[_T]):
+    """Takes out what may leave, and puts back what need not; *fits* says whether that is enough."""
+
+    def __init__(self, fits: Callable[[Sequence[_T]], bool]) -> None:
+        self._fits = fits
+
+    def find(self, order: Sequence[_T]) -> list[_T] | None:
+        if self._fits(()):
             return []
         enough = 1
-        while not self._fits_without(*order[:enough]):
+        while not self._fits(order[:enough]):
             if enough >= len(order):
                 return None
             enough *= 2
         order = order[:enough]
-        needed: list[Key] = []
+        needed: list[_T] = []
         while most := self._fewest(order, needed):
             # The last of them is needed: it did not fit without those before it.
             needed.insert(0, order[most - 1])
             order = order[: most - 1]
         return needed
 
-    def _fewest(self, order: Sequence[Key], needed: list[Key]) -> int:
+    def _fewest(self, order: Sequence[_T], needed: list[_T]) -> int:
         """Return how many of *order*, from its start, have to leave beside *needed*.
 
         All are enough. Fewer are tried in steps that double, the last step is halved.
         """
         high, step = len(order), 1
-        while high and self._fits_without(*order[: max(0, high - step)], *needed):
+        while high and self._fits([*order[: max(0, high - step)], *needed]):
             high, step = max(0, high - step), 2 * step
         low = max(0, high - step) + 1  # one less is not enough
         while low < high:
             middle = (low + high) // 2
-            if self._fits_without(*order[:middle], *needed):
+            if self._fits([*order[:middle], *needed]):
                 high = middle
             else:
                 low = middle + 1
         return high
-
-    def _fits_without(self, *groups: Key) -> bool:
-        self._trial.take_out(groups)
-        return self._trial.place(self._group, explain=False).state == "Placed"

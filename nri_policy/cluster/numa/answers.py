@@ -18,6 +18,7 @@ from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import named_levels, requested
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
@@ -52,13 +53,17 @@ def try_groups(
 
 
 def explain_group(
-    engine: AlignedEngine, group: PlacementGroup, *, live: bool = False
+    engine: AlignedEngine,
+    group: PlacementGroup,
+    pods: Iterable[Pod] = (),
+    *,
+    live: bool = False,
 ) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
-    *live*: the running service says it.
+    *pods* are those of the cluster, where they are known. *live*: the running service says it.
     """
-    found = explain(engine, group)
+    found = explain(engine, group, pods)
     if found.standing is not None:
         trial = without_reserved(engine, found.standing)
         found = replace(found, status=trial.count_by_zones(group, found.status))

@@ -231,10 +231,35 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
     assert code == 1
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert f"{RACK} 4 0 8 32" in rows
-    assert rows[-2:] == [
+    assert rows[-3:] == [
         "if pod set main had only 8 pods",
         "if pod set main required only one topology.kubernetes.io/zone",
+        "with 1 more host like host-1-1-1",
     ]
+
+
+def test_overbooked_hosts_and_the_hosts_that_would_help_are_said_as_they_are(
+    tmp_path: Path,
+) -> None:
+    """A new host has what its DaemonSets put there, which is why one is not enough."""
+    bound = [pod("a", "n1", cpu=6), pod("b", "n2", cpu=5)]
+    bound[1]["metadata"]["ownerReferences"] = [{"kind": "DaemonSet", "name": "d"}]
+    nodes = [node("n1", RACK="r", cpu=4), node("n2", RACK="s", cpu=8)]
+    settings = {"topologies": [{"name": "default", "levels": [RACK, HOST]}]}
+    items = [*(named("Node", each) for each in nodes), *(named("Pod", each) for each in bound)]
+    where = write(
+        tmp_path / "c.json",
+        {"kind": "List", "items": [*items, {"kind": "ClusterPlacement", "spec": settings}]},
+    )
+    file = write(tmp_path / "job.yaml", job("j", 4, cpu=3, required=RACK))
+    text = run("explain", "-f", file, "--cluster", where)[1]
+    assert "  with 3 more hosts like n2" in text.splitlines()
+    bound.append(pod("c", "n2", cpu=4))
+    items = [*(named("Node", each) for each in nodes), *(named("Pod", each) for each in bound)]
+    items.append({"kind": "ClusterPlacement", "spec": settings})
+    text = run("explain", "-f", file, "--cluster", write(tmp_path / "d.json", *items))[1]
+    line = 'no room for one pod: 2 of 2 hosts: resource "cpu": all are overbooked, by 1 at least'
+    assert f"{line}, on n2" in text.splitlines()
 
 
 @pytest.mark.parametrize("form", ["table", "html"])
@@ -469,7 +494,7 @@ def test_explain_and_simulate_draw_where_pods_would_go(tmp_path: Path) -> None:
     code, text = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "svg")
     assert (code, numbers(text)) == (0, ["4", "2"])
     code, text = run("explain", "-f", asked, "--synthetic", SPEC, "-o", "html")
-    assert "main: 6 pods; example.com/rack: 4 of 4 domains fit the whole group, at most 8" in text
+    assert "main: 6 pods; example.com/rack: 4 of 4 domains fit the whole pod set, at most 8" in text
     steps = [{"apply": [job("j", 3)]}, {"expect": {"j": {"state": "Waiting"}}}]
     (tmp_path / "steps.yaml").write_text(json.dumps(steps))
     code, text = run("simulate", str(tmp_path / "steps.yaml"), "--synthetic", SPEC, "-o", "svg")

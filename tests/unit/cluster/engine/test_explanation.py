@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
+from nri_policy.cluster.engine.changes import MAX_TRIES, _largest
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.explanation import Excluded, explain
 from nri_policy.cluster.objects.group import read_group
@@ -20,13 +22,18 @@ NODES = [node(f"{rack}{n}", ZONE=rack[0], RACK=rack) for rack in ("xa", "xb", "y
 USING = settings("zone", "rack", HOSTNAME)
 
 
-def explained(given: Object, *others: Object) -> Any:
-    engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in NODES]).view)
+def explained(
+    given: Object, *others: Object, pods: Sequence[Object] = (), nodes: Sequence[Object] = NODES
+) -> Any:
+    engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in nodes]).view)
+    bound = [read_pod(each, "") for each in pods]
+    for one in bound:
+        engine.set_pod(one)
     for each in others:
         status = msgspec.to_builtins(engine.place(read_group(each)))
         engine.set_group(read_group(each | {"status": status}))
     before = engine.tree("default").rows.dump()
-    answer = msgspec.to_builtins(explain(engine, read_group(given)))
+    answer = msgspec.to_builtins(explain(engine, read_group(given), bound))
     assert engine.tree("default").rows.dump() == before
     return answer
 
@@ -96,8 +103,9 @@ def test_workers_are_counted_with_one_leader(
             pod_set(workers, asked, name="workers", cpu=2),
         )
     )
-    [only] = answer["podSets"]
+    only, alone = answer["podSets"]
     assert (only["podSet"], only["leader"], only["wanted"]) == ("workers", "leader", workers)
+    assert (alone["podSet"], alone["leader"], alone["wanted"]) == ("leader", "", 1)
     assert [tuple(each.values())[1:] for each in only["levels"]] == levels
     assert answer["status"]["message"] == f'topology "default" allows to fit only {message}'
 
@@ -105,8 +113,8 @@ def test_workers_are_counted_with_one_leader(
 def test_fewer_pods_or_a_coarser_level_would_do() -> None:
     answer = explained(group(pod_set(9, {"required": "example.com/rack"})))
     assert answer["changes"] == [
-        {"podSet": "main", "count": 8},
-        {"podSet": "main", "level": "example.com/zone"},
+        {"counts": {"main": 8}},
+        {"podSets": ["main"], "level": "example.com/zone"},
     ]
 
 
@@ -119,6 +127,76 @@ def test_only_groups_of_lower_priority_would_have_to_leave_and_none_in_vain() ->
     answer = explained(group(pod_set(8, racks), priority=5), *others)
     assert answer["status"]["state"] == "Unplaceable"
     assert answer["changes"] == [{"leaving": ["default/lower"]}]
+
+
+def test_a_group_leaves_alone_if_that_is_enough() -> None:
+    """In order of priority, the small ones would be out before the one whose place is needed."""
+    others = [
+        group(pod_set(4, {"required": HOSTNAME}), name=f"small{at}", priority=0) for at in range(4)
+    ] + [group(pod_set(8, {"required": RACK}), name="large", priority=1)]
+    answer = explained(group(pod_set(8, {"required": RACK}), priority=5), *others)
+    assert answer["changes"] == [{"leaving": ["default/large"]}]
+
+
+def owned(name: str, at: str, kind: str, priority: int) -> Object:
+    made = pod(name, at, cpu=2)
+    made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "w", "controller": True}]
+    made["spec"]["priority"] = priority
+    return made
+
+
+def test_pods_of_lower_priority_and_of_no_group_would_have_to_leave() -> None:
+    """Those of DaemonSets, and those of no lower priority, stay."""
+    pods = [
+        owned("daemon", "xa1", "DaemonSet", 0),
+        owned("equal", "xb1", "ReplicaSet", 5),
+        owned("high", "yc1", "ReplicaSet", 2),
+        owned("low", "yc2", "ReplicaSet", 1),
+    ]
+    answer = explained(group(pod_set(8, {"required": RACK}), priority=5), pods=pods)
+    assert answer["changes"][-1] == {"leavingPods": ["default/high", "default/low"]}
+    answer = explained(group(pod_set(8, {"required": RACK}), priority=2), pods=pods)
+    assert answer["changes"] == [{"counts": {"main": 6}}, {"podSets": ["main"], "level": ZONE}]
+
+
+def test_fewer_pods_of_two_pod_sets_at_once_would_do() -> None:
+    asked = [pod_set(6, {"required": HOSTNAME}, name=name) for name in ("a", "b")]
+    answer = explained(group(*asked))
+    assert answer["changes"] == [{"counts": {"a": 4, "b": 4}}]
+
+
+def test_the_largest_number_is_found_where_fewer_pods_do_not_fit() -> None:
+    """9 of the first pod set leave room for the second, 7 and 8 go where that has to be."""
+    tried: list[int] = []
+
+    def fits(number: int) -> bool:
+        tried.append(number)
+        return number in {1, 2, 3, 9}
+
+    assert _largest(fits, 11) == (9, True)
+    assert tried == [11, 10, 9]
+
+
+def test_a_number_that_was_found_by_halving_is_not_said_to_be_the_largest() -> None:
+    assert _largest(lambda number: number <= 40, MAX_TRIES + 100) == (40, False)
+
+
+def test_a_leader_that_no_node_takes_is_named() -> None:
+    """It does not tolerate the taint of all nodes; its workers do."""
+    taint = {"key": "x/gpu", "effect": "NoSchedule"}
+    tolerates = {"tolerations": [{"key": "x/gpu", "operator": "Exists"}]}
+    asked = {"required": HOSTNAME, "leaderGroup": "lead"}
+    nodes = [node(f"n{at}", ZONE="x", RACK="xa", taints=[taint]) for at in range(3)]
+    answer = explained(
+        group(pod_set(1, asked, name="leader"), pod_set(2, asked, name="w", spec=tolerates)),
+        nodes=nodes,
+    )
+    workers, leader = answer["podSets"]
+    assert [each["holdingAll"] for each in workers["levels"]] == [0, 0, 0]
+    assert (leader["podSet"], leader["leads"], leader["wanted"]) == ("leader", "w", 1)
+    assert leader["excluded"] == {'taint "x/gpu:NoSchedule"': 3}
+    assert "only 4 out of 2 pod(s), none beside the leader" in answer["status"]["message"]
+    assert answer["changes"] == []
 
 
 def test_what_fits_needs_no_change() -> None:
@@ -140,12 +218,12 @@ def test_room_that_is_in_no_whole_slice_is_said_and_a_coarser_slice_would_do() -
     [only] = answer["podSets"]
     assert (only["unit"], only["wanted"], only["inNoSlice"]) == ("slices", 5, 6)
     assert answer["changes"] == [
-        {"podSet": "main", "count": 12, "slices": 4},
-        {"podSet": "main", "sliceLevel": "example.com/zone"},
+        {"counts": {"main": 12}, "slices": {"main": 4}},
+        {"podSets": ["main"], "sliceLevel": "example.com/zone"},
     ]
     answer = explained(group(pod_set(3, {"required": "example.com/rack", "slices": slices}, cpu=2)))
     assert answer["podSets"][0]["inNoSlice"] == 12
-    assert answer["changes"] == [{"podSet": "main", "sliceLevel": "example.com/rack"}]
+    assert answer["changes"] == [{"podSets": ["main"], "sliceLevel": "example.com/rack"}]
 
 
 def test_nothing_of_a_resource_that_no_node_has_excludes_no_host() -> None:
@@ -160,8 +238,8 @@ def test_more_pods_on_a_host_would_do() -> None:
     message = "spreading allows to fit only 6 out of 15 pod(s), at most 1 on each host"
     assert answer["status"]["message"] == message
     assert answer["changes"] == [
-        {"podSet": "main", "count": 6},
-        {"podSet": "main", "maxPerHost": 3},
+        {"counts": {"main": 6}},
+        {"podSets": ["main"], "maxPerHost": 3},
     ]
 
 
@@ -186,8 +264,8 @@ def test_it_says_where_a_group_stands_in_the_queue_and_what_is_set_aside() -> No
     assert explain(engine, urgent).status.state == "Placed"
 
 
-def test_examples_are_of_hosts_that_take_part_and_lack_no_more_than_all() -> None:
-    """A host that is closed is no example; one with more pods than room has nothing left."""
+def test_examples_are_of_hosts_that_take_part_with_what_they_are_short_of() -> None:
+    """A host that is closed is no example; one with more pods than room has less than nothing."""
     nodes = [node("closed", ZONE="x", RACK="xa"), node("full", ZONE="x", RACK="xa")]
     engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in nodes]).view)
     for name in ("closed", "full"):
@@ -195,4 +273,4 @@ def test_examples_are_of_hosts_that_take_part_and_lack_no_more_than_all() -> Non
     others = engine.without_nodes({"closed"})
     (found,) = explain(others, read_group(group(pod_set(1)))).pod_sets
     assert found.excluded == {'resource "cpu"': 1}
-    assert found.examples == {'resource "cpu"': Excluded(["full"], "cpu", 0)}
+    assert found.examples == {'resource "cpu"': Excluded(["full"], "cpu", -3000)}

@@ -187,7 +187,7 @@ def test_it_is_said_how_many_pods_zones_leave_room_for() -> None:
     ]
     assert pod_set.excluded == {"NUMA zones": 1}
     assert pod_set.examples["NUMA zones"].leaves == ["a"]
-    assert [each.count for each in found.changes] == [2]
+    assert [each.counts for each in found.changes] == [{"main": 2}]
 
 
 def test_zones_count_where_hosts_have_too_little_in_all() -> None:

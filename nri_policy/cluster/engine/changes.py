@@ -1,0 +1,292 @@
+"""The smallest changes, each by itself, that would make a group fit. Each was tried in a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.preemption import find_fewest, lower_groups
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.request import Unit
+
+MAX_TRIES = 200  # of smaller numbers of pods, one by one; then by halving
+_SHARES = 64  # of pod sets that become smaller together, where there are more combinations
+COMES_BACK = ("DaemonSet", "Node")  # owners of pods that return to their node at once
+
+
+class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A change that would make a group fit."""
+
+    counts: dict[str, int] = {}  # pods of these pod sets
+    slices: dict[str, int] = {}  # the same in slices of several pods
+    most: bool = True  # whether it would fit with no larger *counts*, as far as these were tried
+    pod_sets: list[str] = []  # whose request would be another
+    level: str | None = None  # this level in place of the one that was asked for
+    slice_level: str | None = None  # the same for its slices
+    max_per_host: int | None = None  # so many pods on a host
+    leaving: list[str] = []  # groups that would have to leave, as namespace/name
+    leaving_pods: list[str] = []  # pods of no group that would have to leave, in the same way
+    hosts: int = 0  # so many more that are empty
+    like: str = ""  # but for this host's DaemonSets, with all else that it has
+
+
+def find_changes(
+    engine: Engine,
+    group: PlacementGroup,
+    steps: Sequence[Unit],
+    room: Mapping[str, int],
+    pods: Iterable[Pod],
+) -> list[Change]:
+    """Return what would make *group*, placed in *steps*, fit into *engine*.
+
+    By pod set, *room* is how many slices there is room for at most. *pods* are those of the
+    cluster, as far as they may be asked to leave.
+    """
+    changes: list[Change] = []
+    if not group.status.assignments:  # else only those on failed nodes are placed
+        changes += _fewer(engine, group, [unit.workers for unit in steps], room)
+    for unit in steps:
+        changes += _coarser(engine, group, unit)
+        changes += _coarser_slices(engine, group, unit)
+        changes += _more_per_host(engine, group, unit.workers)
+    return [*changes, *_leaving(engine, group, pods)]
+
+
+def _with(group: PlacementGroup, *changed: PodSet) -> PlacementGroup:
+    new = {each.name: each for each in changed}
+    return replace(group, pod_sets=tuple(new.get(each.name, each) for each in group.pod_sets))
+
+
+def _fits(engine: Engine, group: PlacementGroup) -> bool:
+    return engine.place(group, explain=False).state == "Placed"
+
+
+def _fewer(
+    engine: Engine, group: PlacementGroup, pod_sets: Sequence[PodSet], room: Mapping[str, int]
+) -> Iterator[Change]:
+    """Yield the most pods of each pod set with which the group fits; else of several at once."""
+    wanted = [each.count // _size(each) for each in pod_sets]
+    most = [min(room[each.name], number) for each, number in zip(pod_sets, wanted, strict=True)]
+    if not all(most):
+        return
+
+    def fits(numbers: Sequence[int]) -> bool:
+        changed = (
+            replace(each, count=number * _size(each))
+            for each, number in zip(pod_sets, numbers, strict=True)
+        )
+        return _fits(engine, _with(group, *changed))
+
+    found = False
+    for at, number in enumerate(wanted):
+        others = zip(most[:at] + most[at + 1 :], wanted[:at] + wanted[at + 1 :], strict=True)
+        if any(one < all_ for one, all_ in others):
+            continue  # another one has no room, whatever becomes of this one
+        less, exact = _largest_at(fits, wanted, at, min(most[at], number - 1))
+        if less:
+            found = True
+            yield _smaller({at: less}, pod_sets, exact=exact)
+    if not found and len(pod_sets) > 1:
+        numbers, exact = _largest_together(fits, most)
+        less_of = {at: each for at, each in enumerate(numbers) if each < wanted[at]}
+        if less_of:
+            yield _smaller(less_of, pod_sets, exact=exact)
+
+
+def _size(pod_set: PodSet) -> int:
+    """Return how many pods of a pod set come and go together."""
+    return pod_set.request.slices[0].size if pod_set.request and pod_set.request.slices else 1
+
+
+def _smaller(numbers: Mapping[int, int], pod_sets: Sequence[PodSet], *, exact: bool) -> Change:
+    sizes = {pod_sets[at].name: (number, _size(pod_sets[at])) for at, number in numbers.items()}
+    return Change(
+        counts={name: number * size for name, (number, size) in sizes.items()},
+        slices={name: number for name, (number, size) in sizes.items() if size > 1},
+        most=exact,
+    )
+
+
+def _largest_at(
+    fits: Callable[[Sequence[int]], bool], numbers: Sequence[int], at: int, high: int
+) -> tuple[int, bool]:
+    """Return what `_largest` does of one of *numbers*, while the others stay."""
+    return _largest(lambda number: fits([*numbers[:at], number, *numbers[at + 1 :]]), high)
+
+
+def _largest(fits: Callable[[int], bool], high: int) -> tuple[int, bool]:
+    """Return the largest number up to *high* that *fits*, 0 for none; and whether it is sure.
+
+    That fewer pods fit where more do is usual, but not certain: so they are tried one by one.
+    """
+    low = max(0, high - MAX_TRIES)
+    for number in range(high, low, -1):
+        if fits(number):
+            return number, True
+    found, above = 0, low + 1
+    while above - found > 1:
+        middle = (found + above) // 2
+        if fits(middle):
+            found = middle
+        else:
+            above = middle
+    return found, not low
+
+
+def _largest_together(
+    fits: Callable[[Sequence[int]], bool], most: Sequence[int]
+) -> tuple[list[int], bool]:
+    """Return numbers up to *most* that fit together, with most in sum; nothing if none are found.
+
+    Where there are too many, only equal shares of all, of which each is then made as large as it
+    can be. Also returns whether all were tried.
+    """
+    if prod(most) <= MAX_TRIES:
+        every = sorted(product(*(range(1, each + 1) for each in most)), key=sum, reverse=True)
+        return [*next((each for each in every if fits(each)), ())], True
+    for share in range(_SHARES, 0, -1):
+        numbers = [max(1, each * share // _SHARES) for each in most]
+        if fits(numbers):
+            for at, each in enumerate(most):
+                numbers[at] = max(numbers[at], _largest_at(fits, numbers, at, each)[0])
+            return numbers, False
+    return [], False
+
+
+def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+    """Return the finest level above a required one at which the group fits."""
+    request = unit.workers.request
+    if request is None or request.required is None:
+        return []
+    levels = engine.tree_of(unit).shape.levels
+    asking = [each for each in unit.pod_sets if each.request and each.request.required is not None]
+    for level in reversed(levels[: levels.index(request.required)]):
+        changed = [_requesting(each, required=level) for each in asking]
+        if _fits(engine, _with(group, *changed)):
+            return [Change(pod_sets=[each.name for each in asking], level=level)]
+    return []
+
+
+def _requesting(pod_set: PodSet, **asked: object) -> PodSet:
+    """Return a pod set whose request asks for something else."""
+    own = replace(pod_set.request or PlacementRequest(), **asked)
+    return replace(pod_set, request=own)
+
+
+def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+    """Return the finest level above that of the outer slices at which the group fits."""
+    pod_set, request = unit.workers, unit.workers.request
+    if request is None or not request.slices:
+        return []
+    levels = engine.tree_of(unit).shape.levels
+    top = request.required or request.preferred or levels[0]
+    outer, *inner = request.slices
+    for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):
+        slices = [replace(outer, level=level), *inner]
+        if _fits(engine, _with(group, _requesting(pod_set, slices=slices))):
+            return [Change(pod_sets=[pod_set.name], slice_level=level)]
+    return []
+
+
+def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
+    """Return the fewest pods on a host, over those allowed, with which the group fits."""
+    request = pod_set.request
+    if request is None or request.max_per_host is None:
+        return []
+    low, high = request.max_per_host, pod_set.count  # low does not fit, high does or none
+
+    def fits(most: int) -> bool:
+        return _fits(engine, _with(group, _requesting(pod_set, max_per_host=most)))
+
+    if high <= low or not fits(high):
+        return []
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
+    return [Change(pod_sets=[pod_set.name], max_per_host=high)]
+
+
+def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list[Change]:
+    """Return the groups, and the pods of none, of lower priority whose leaving makes room.
+
+    Both at once only where neither is enough.
+    """
+    known = engine.pods()
+    lower = [
+        each
+        for each in pods
+        if each.priority < group.priority
+        and (each.namespace, each.name) in known
+        and not any(owner.kind in COMES_BACK for owner in each.owners)
+    ]
+    lower.sort(key=lambda each: (each.namespace, each.name))
+    lower.sort(key=lambda each: each.created, reverse=True)
+    lower.sort(key=lambda each: each.priority)
+    search = _Leaving(engine, group)
+    groups = lower_groups(engine, group.priority)
+    found = [*search.find(groups, ()), *search.find((), lower)]
+    return found or search.find(groups, lower)
+
+
+class _Leaving:
+    """Looks for who would have to leave so that a group fits."""
+
+    def __init__(self, engine: Engine, group: PlacementGroup) -> None:
+        self._engine = engine
+        self._group = group
+        self._without_groups = engine.fork()  # of which groups are taken out, and put back
+
+    def find(self, groups: Sequence[Key], pods: Sequence[Pod]) -> list[Change]:
+        """Return the fewest of *groups* and *pods* whose leaving makes the group fit."""
+        if not groups and not pods:
+            return []
+        order: list[Key | Pod] = [*self._in_the_way(groups, pods), *groups]
+        gone = find_fewest(order, self._fits_without)
+        pods_gone = sorted(f"{each.namespace}/{each.name}" for each in _pods_of(gone))
+        groups_gone = sorted("/".join(each) for each in _groups_of(gone))
+        return [Change(leaving=groups_gone, leaving_pods=pods_gone)] if gone else []
+
+    def _in_the_way(self, groups: Sequence[Key], pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Return those of *pods* at the places that the group gets without all of them."""
+        status = self._without([*groups, *pods]).place(self._group)
+        hosts = {
+            value for each in status.assignments for one in each.domains for value in one.values
+        }
+        some = [each for each in pods if self._host(each) in hosts]
+        return some if self._fits_without([*groups, *some]) else pods
+
+    def _host(self, pod: Pod) -> str:
+        node = self._engine.nodes.get(pod.node)
+        return pod.node if node is None else node.labels.get(HOSTNAME, pod.node)
+
+    def _fits_without(self, gone: Sequence[Key | Pod]) -> bool:
+        return _fits(self._without(gone), self._group)
+
+    def _without(self, gone: Sequence[Key | Pod]) -> Engine:
+        """Return a fork without these."""
+        trial = self._without_groups
+        trial.take_out(_groups_of(gone))
+        if pods := _pods_of(gone):
+            trial = trial.fork()
+            for pod in pods:
+                trial.end(pod)
+        return trial
+
+
+def _groups_of(gone: Iterable[Key | Pod]) -> list[Key]:
+    return [each for each in gone if not isinstance(each, Pod)]
+
+
+def _pods_of(gone: Iterable[Key | Pod]) -> list[Pod]:
+    return [each for each in gone if isinstance(each, Pod)]
