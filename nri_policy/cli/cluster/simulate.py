@@ -136,7 +136,7 @@ def _play(
     """Add to *played* the steps of a file; return what is wrong with the one that ends it."""
     for number, step in enumerate(_steps(path), start=1):
         try:
-            played.append(simulation.play(step, every=every))
+            played.append(simulation.play(step, every=every or frames is not None))
             if frames is not None:
                 frames.take()
         except DocumentError as error:

@@ -69,15 +69,19 @@ def find_group(
 ) -> PlacementGroup:
     """Return the one NAME or NAMESPACE/NAME of the *groups* that are there; raises DocumentError.
 
-    Without a namespace, it is in the one called default.
+    Without a namespace, it is in the one called default, else the only one of that name.
     """
     namespace, _, own = name.rpartition("/")
     group = groups.get((namespace or "default", own))
     if group is None:
+        same = [] if namespace else [key for key in groups if key[1] == own]
+        if len(same) == 1:
+            return groups[same[0]]
         known = [f"{space}/{each}" for space, each in groups]
-        same = [] if namespace else [each for each in known if each.endswith(f"/{own}")]
         names = known if namespace else [each.removeprefix("default/") for each in known]
-        hint = f"; did you mean {min(same)!r}?" if same else did_you_mean(name, names)
+        hint = did_you_mean(name, names)
+        if same:
+            hint = f"; did you mean {' or '.join(repr('/'.join(key)) for key in sorted(same)[:2])}?"
         hint = hint or (f"; there are: {some(known)}" if known else ", which has none")
         raise DocumentError("", f"there is no group {quoted(name)} in {where}{hint}")
     return group

@@ -11,13 +11,14 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable
 from math import inf
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.engine.trial import fold
+from nri_policy.cluster.engine.trial import find_group, fold
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
@@ -45,10 +46,10 @@ _GROUP = "group"  # the kind of one that names none
 
 
 class GroupState(Struct, frozen=True):
-    """A group after a step; pods by the domains above hosts."""
+    """A group after a step, or one that ended in it; pods by the domains above hosts."""
 
     name: str
-    state: State
+    state: State | Literal["Ended"]
     message: str
     domains: dict[str, int]
     change: str = ""  # in the step: what it was before, and which pods moved; or nothing
@@ -97,6 +98,7 @@ class Simulation:
         self._peak: tuple[float, list[PlacementGroup]] | None = None  # when, and by whom
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
         self._preempted: dict[Key, Key] = {}  # in the step, by whom
+        self._ended: dict[Key, State] = {}  # in the step, and what they were
         topology = engine.settings.topologies[0]
         self._recorder = Recorder(engine.nodes.values(), topology.levels)
         for key, group in self._groups.items():
@@ -141,8 +143,14 @@ class Simulation:
             for key in shown
             if key in self._groups
         ]
+        states += [
+            GroupState(_name(key), "Ended", "", {}, change=f"was {before}")
+            for key, before in self._ended.items()
+            if key not in self._groups
+        ]
         self._changed.clear()
         self._preempted.clear()
+        self._ended.clear()
         return Played(step=step, groups=states, problems=problems, at=self._now, notes=notes)
 
     def submit(self, group: PlacementGroup, seconds: float | None, kind: str) -> None:
@@ -165,6 +173,7 @@ class Simulation:
             self._advance(job.at)
             self.submit(job.group, job.seconds, job.kind)
             self._settle()
+            self._ended.clear()  # there are no steps
         self.end()
 
     def end(self) -> None:
@@ -245,6 +254,8 @@ class Simulation:
         self._ending.pop(key, None)
         self._changed.pop(key, None)
         self._waiting.queue.remove(key)
+        if group is not None:
+            self._ended[key] = group.status.state
         if group is not None and group.status.assignments:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
             self._engine.remove_group(*key)
@@ -293,12 +304,8 @@ class Simulation:
         return bool(self._groups[key].status.unhealthy_nodes or self._missing_pods(key))
 
     def _key(self, name: str) -> Key:
-        namespace, _, own = name.rpartition("/")
-        key = (namespace or "default", own)
-        if key not in self._groups:
-            hint = did_you_mean(own, [each for _, each in self._groups])
-            raise DocumentError("", f"there is no group {quoted(name)}{hint}")
-        return key
+        group = find_group(self._groups, name)
+        return group.namespace, group.name
 
     def _set_ready(self, name: str, *, ready: bool) -> None:
         node = self._engine.nodes.get(name)

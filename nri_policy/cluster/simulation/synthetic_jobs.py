@@ -8,7 +8,9 @@ Parts are divided by semicolons. The first is of all jobs: `for` is how long the
 or `jobs` how many come. Each other part is a kind: its name, then NAME:VALUE words. `share` is how
 many of its jobs come for each of the others', `pods` a number or a range (powers of two are as
 likely as each other), `runs` the mean duration. `required`, `preferred`, `slices:LEVEL/SIZE` and
-`spread` name levels as `--synthetic` does; `priority` is one. All else are quantities for a pod.
+`spread` name levels as `--synthetic` does; `priority` is one; `tolerates:KEY,KEY` are taints. All
+else are quantities for a pod. Pods tolerate taints that are named like a resource that they ask
+for, as Kubernetes' admission plugin ExtendedResourceToleration has it.
 
 Jobs come independently of each other (a Poisson process); durations are exponential, but not over
 five times their mean.
@@ -25,6 +27,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import Amounts, DocumentError, parse_amounts
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
+from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.foundation.units import parse_duration
@@ -55,6 +58,7 @@ class _Kind(Struct):
     mean: float = 3600.0  # seconds
     priority: int = 0
     step: int = 1  # pods are a multiple of it
+    tolerations: tuple[Toleration, ...] = ()
 
 
 def make_jobs(
@@ -90,7 +94,10 @@ def make_jobs(
 
 def _job(kind: _Kind, at: float, number: int, draw: random.Random) -> Job:
     name = f"{kind.name}-{number:06}"
-    spec = PodSpec(containers=(Container(name="c", requests=kind.amounts, limits={}),))
+    spec = PodSpec(
+        containers=(Container(name="c", requests=kind.amounts, limits={}),),
+        tolerations=kind.tolerations,
+    )
     count = _pods(kind, draw)
     pod_set = PodSet(name="main", count=count, template=Template(spec=spec), request=kind.request)
     group = PlacementGroup("default", name, (pod_set,), priority=kind.priority)
@@ -141,6 +148,7 @@ def _kind(words: Sequence[str], levels: Sequence[str]) -> _Kind:
         slices=[Slice(_level(level, levels), _count(size))] if slices else [],
         spread_over=[_level(spread, levels)] if spread else [],
     )
+    tolerated = given.pop("tolerates", "")
     fewest, _, most = given.pop("pods", "1").partition("-")
     kind = _Kind(
         name=name,
@@ -156,6 +164,8 @@ def _kind(words: Sequence[str], levels: Sequence[str]) -> _Kind:
     if kind.most < kind.fewest:
         raise _wrong(f"{fewest}-{most}", "is no range of pods")
     kind.amounts = parse_amounts(given, _OPTION)
+    keys = [*filter(None, tolerated.split(",")), *kind.amounts]
+    kind.tolerations = tuple(Toleration(key=each, operator="Exists") for each in keys)
     return kind
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from nri_policy.cluster.objects.group import PlacementGroup, hosts_of
 from tests.unit.cli.test_cluster_questions import RACK, job, run, write
-from tests.unit.cluster.written import group, pod_set
+from tests.unit.cluster.written import group, node, pod_set
 
 SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
 
@@ -61,7 +61,7 @@ def test_a_group_waits_until_there_is_room(tmp_path: Path) -> None:
     one = {"rack-1": 8}
     assert states(played) == [
         [("Placed", both), ("Waiting", {})],
-        [("Placed", one)],
+        [("Placed", one), ("Ended", {})],
         [("Placed", one)],
     ]
 
@@ -104,7 +104,7 @@ def test_a_group_leaves_for_one_of_higher_priority_if_the_settings_say_so(tmp_pa
     assert found == [
         {"c": "Placed", "b": "Placed"},
         {"c": "Placed", "b": "Waiting", "same": "Waiting", "urgent": "Placed"},
-        {"b": "Waiting", "same": "Placed", "urgent": "Placed"},
+        {"b": "Waiting", "same": "Placed", "urgent": "Placed", "c": "Ended"},
     ]
     changes = [{each["name"][8:]: each["change"] for each in step["groups"]} for step in played]
     assert changes[1]["b"] == "preempted by default/urgent"
@@ -464,3 +464,51 @@ def test_it_is_said_by_zones_why_a_group_waits(tmp_path: Path) -> None:
 def test_a_group_without_pods_has_its_places(tmp_path: Path) -> None:
     none = {"kind": "PlacementGroup"} | group(pod_set(0, {"required": RACK}))
     assert states(play(tmp_path, {"apply": [none]})[1]) == [[("Placed", {})]]
+
+
+def test_a_group_of_a_namespace_is_named_with_or_without_it(tmp_path: Path) -> None:
+    urgent = job("urgent", 4)
+    urgent["metadata"]["namespace"] = "team"
+    code, played = play(
+        tmp_path,
+        {"apply": [urgent]},
+        {"scale": {"urgent": 2}},
+        {"expect": {"urgent": {"state": "Placed"}, "team/urgent": {"state": "Placed"}}},
+        {"delete": ["urgent"]},
+    )
+    assert code == 0
+    assert [[each["name"] for each in step["groups"]] for step in played] == [["team/urgent"]] * 4
+    [ended] = played[-1]["groups"]
+    assert (ended["state"], ended["change"]) == ("Ended", "was Placed")
+
+
+def test_a_page_shows_all_groups_after_each_step(tmp_path: Path) -> None:
+    """Also those that did not change, and those that ended in the step."""
+    scenario = tmp_path / "s.json"
+    steps = [{"apply": [job("one", 2), job("two", 2)]}, {"delete": ["two"]}]
+    scenario.write_text(json.dumps(steps))
+    page = run("simulate", str(scenario), "--synthetic", SPEC, "-o", "html")[1]
+    second = page[page.index("Step 2") :]
+    assert "default/one" in second
+    assert "was Placed" in second
+
+
+@pytest.mark.parametrize(
+    ("words", "placed"),
+    [
+        ("x/gpu:1", True),
+        ("cpu:1", False),
+        ("cpu:1 tolerates:x/gpu", True),
+        ("cpu:1 tolerates:y,x/gpu", True),
+    ],
+)
+def test_jobs_tolerate_taints_that_are_named_like_what_they_ask_for(
+    tmp_path: Path, words: str, placed: bool
+) -> None:
+    taint = {"key": "x/gpu", "value": "present", "effect": "NoSchedule"}
+    where = write(tmp_path / "n.json", {"kind": "Node", **node("n", taints=[taint], gpu=8)})
+    jobs = f"jobs:5 for:1h; small pods:1 runs:1m {words}"
+    levels = ("--levels", "kubernetes.io/hostname")
+    text = run("simulate", "--synthetic-jobs", jobs, "--cluster", where, *levels, "-o", "json")[1]
+    [kind] = json.loads(text)["figures"]["kinds"]
+    assert kind["placed"] == (kind["jobs"] if placed else 0)
