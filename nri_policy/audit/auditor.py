@@ -28,7 +28,8 @@ from nri_policy.audit.comparison import (
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import PopulationSource, Presence, ProcessReader
 from nri_policy.audit.report import Drift, Report, document
-from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.node import Company
 from nri_policy.report import AuditReport
 from nri_policy.settings import Audit
 
@@ -53,6 +54,10 @@ class Source(PopulationSource, Protocol):
         """Return where every running container is to be."""
         ...
 
+    async def company(self) -> Sequence[Company]:
+        """Return the exclusive CPUs of running containers, and who else may run there."""
+        ...
+
     async def resend(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be."""
 
@@ -72,6 +77,10 @@ class Reader(ProcessReader, Protocol):
 
     def first_process(self, cgroup: str) -> FirstProcess | None:
         """Return what the oldest process of a cgroup runs with, None if none can be seen."""
+        ...
+
+    def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the top cgroups that have no pod of these *folders*, and their CPUs."""
         ...
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
@@ -99,13 +108,13 @@ class Auditor:
         source: Source,
         reader: Reader,
         *,
-        drifted: Callable[[str], None] = lambda _: None,
+        drifted: Callable[[Drift], None] = lambda _: None,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Take a clock in seconds since the epoch, and a sleep.
 
-        *drifted* is called with the kind of each new drift.
+        *drifted* is called with each new drift.
         """
         self._source = source
         self._reader = reader
@@ -216,7 +225,12 @@ class Auditor:
 
     async def document(self) -> AuditReport:
         """Return how things are now, as `audit` shows it."""
-        return document(await self.look(), self._source.audit)
+        report, company = await self.look(), await self._source.company()
+        outside: Mapping[str, CPUSet] = {}
+        if company:
+            folders = (await self._source.books()).folders
+            outside = await asyncio.to_thread(self._reader.outside, folders)
+        return document(report, self._source.audit, company, outside)
 
     async def observe(self, some: Iterable[Target]) -> dict[str, Observed]:
         """Return what the kernel says of containers, by id, as far as they run here."""
@@ -342,7 +356,6 @@ class Auditor:
     ) -> Drift:
         if before is None:
             self.found += 1
-            self._drifted(deviation.kind)
             log.warning(
                 "drift",
                 extra={
@@ -353,12 +366,14 @@ class Auditor:
                     "reason": deviation.reason,
                 },
             )
-            return Drift(
+            drift = Drift(
                 container_id=decided.container_id,
                 name=decided.name,
                 deviation=deviation,
                 since=now,
             )
+            self._drifted(drift)
+            return drift
         if before.tries == MOST_TRIES and not before.given_up:
             log.warning(
                 "drift-not-repaired",

@@ -297,6 +297,27 @@ class Cgroups:
                             found[name] = threads
         return found
 
+    def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the top cgroups that have no pod of these *folders*, and their CPUs.
+
+        Those that have processes, as far as the kernel says so (cgroup v2).
+        """
+        pods = {path.partition("/")[0] for each in folders if (path := _path_of_pod(each))}
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with tree.folder(hierarchy.mount) as top:
+                whole = _cpuset(top, hierarchy, "cpus")
+                for name in top.names():
+                    with top.folder(name) as each:
+                        # a file, a cgroup without processes, or one of pods
+                        if name in pods or "populated 0" in (each.text("cgroup.events") or ""):
+                            continue
+                        cpus = _cpuset(each, hierarchy, "cpus") or whole
+                        if each.text(hierarchy.threads) is not None and cpus is not None:
+                            found[name] = cpus.effective
+        return found
+
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget all other containers."""
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}

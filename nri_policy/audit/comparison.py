@@ -7,6 +7,7 @@
 | a thread runs on fewer CPUs than the cgroup | none: threads may pin themselves |
 | the first process had another scheduling class soon after its start | drift; nothing helps |
 | the cgroup has other limits of I/O than decided | drift; telling again helps |
+| another may run on its exclusive CPUs, because that one is not pinned | drift; nothing helps |
 | a thread runs on CPUs that neither the decision nor the cgroup allows | drift: it is elsewhere |
 """
 
@@ -20,6 +21,7 @@ from msgspec import Struct, field
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Scheduling, parse_limits
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.node import Company
 
 _MOST_NAMED = 8  # threads
 
@@ -32,6 +34,7 @@ class DeviationKind(StrEnum):
     THREADS = "threads"
     CLASS = "class"
     IO = "io"
+    COMPANY = "company"
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -45,6 +48,7 @@ class Target(Struct, frozen=True, kw_only=True):
     sent: bool = True  # whether the runtime has heard of it
     scheduling: Scheduling | None = None  # that it was created with
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, and what they hold
+    company: Company | None = None  # of one with exclusive CPUs that is pinned
 
 
 class CpusetState(Struct, frozen=True, kw_only=True):
@@ -118,6 +122,14 @@ def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
                 reason="its cgroup was changed, or never updated",
                 curable=True,
             )
+    if decided.company is not None and (others := decided.company.others):
+        yield Deviation(
+            kind=DeviationKind.COMPANY,
+            decided=decided.company.cpus,
+            found=CPUSet.union(each.cpus for each in others),
+            reason=f"not alone: {decided.company.beside}",
+            curable=False,
+        )
     allowed = decided.cpus, observed.cpus.effective
     astray = {
         thread: cpus

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from nri_policy.audit.comparison import Target
 from nri_policy.audit.presence import Population, Present
-from nri_policy.node import NodeView
+from nri_policy.node import NodeView, list_company
 from nri_policy.workload.pod import ContainerState
 
 
@@ -67,6 +67,8 @@ def books(
 
 
 def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Target]:
+    pinned = view.layout.settings.pin_cpu
+    company = {each.container_id: each for each in list_company(view)} if pinned else {}
     return (
         Target(
             container_id=container_id,
@@ -77,6 +79,7 @@ def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Target]:
             sent=container_id not in unsent,
             scheduling=None if classes is None else classes.scheduling,
             limits=() if classes is None else tuple(classes.limits.items()),
+            company=company.get(container_id),
         )
         for container_id, placed in view.placed.items()
         for cpus, mems in [view.sent[container_id]]

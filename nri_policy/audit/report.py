@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from msgspec import Struct
 
 from nri_policy.audit.comparison import Deviation
-from nri_policy.report import AuditReport, DriftReport
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.node import Company
+from nri_policy.report import AuditReport, CompanyReport, DriftReport
 
 
 class Drift(Struct, frozen=True, kw_only=True):
@@ -40,8 +44,14 @@ class Report(Struct, frozen=True, kw_only=True):
         return len({drift.container_id for drift in self.drifts})
 
 
-def document(report: Report, mode: str) -> AuditReport:
-    """Return what is shown of an audit; *mode* is the setting."""
+def document(
+    report: Report, mode: str, company: Sequence[Company], outside: Mapping[str, CPUSet]
+) -> AuditReport:
+    """Return what is shown of an audit; *mode* is the setting.
+
+    And who may run on exclusive CPUs: containers, and cgroups *outside* of pods with their CPUs.
+    """
+    exclusive = CPUSet.union(each.cpus for each in company)
     return AuditReport(
         mode=mode,
         time=report.time,
@@ -63,4 +73,11 @@ def document(report: Report, mode: str) -> AuditReport:
             )
             for drift in report.drifts
         ),
+        company=tuple(
+            CompanyReport(
+                container=each.name, cpus=str(each.cpus), others=tuple(map(str, each.others))
+            )
+            for each in company
+        ),
+        outside=tuple(sorted(name for name, cpus in outside.items() if cpus & exclusive)),
     )

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from nri_policy.audit.comparison import Target
 from nri_policy.audit.decisions import books, decisions
 from nri_policy.audit.presence import Population
+from nri_policy.node import Company, list_company
 from nri_policy.nri.session import Session
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.findings import Findings
@@ -45,6 +46,10 @@ class NodeSource:
     async def targets(self) -> Sequence[Target]:
         """Return where every running container is to be."""
         return decisions(self._node.view, self._unsent)
+
+    async def company(self) -> Sequence[Company]:
+        """Return the exclusive CPUs of running containers, and who else may run there."""
+        return [*list_company(self._node.view)]
 
     async def resend(self, container_ids: Collection[str]) -> None:
         """Tell the runtime again where these containers are to be, whatever it believes."""

@@ -22,6 +22,8 @@ from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor, Reader
 from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.comparison import DeviationKind
+from nri_policy.audit.report import Drift
 from nri_policy.audit.source import NodeSource
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import listening
@@ -186,7 +188,10 @@ class Daemon:
             self.parts, self.events, self._session, self._findings, self._update_queue.unsent
         )
         self.auditor = Auditor(
-            source, self._cgroups, now=self._now, drifted=self.metrics.count_drift
+            source,
+            self._cgroups,
+            now=self._now,
+            drifted=self._note_drift,
         )
         self.topology = Topology(
             Feed(
@@ -275,6 +280,13 @@ class Daemon:
     def _start(self, container_id: str) -> None:
         self.auditor.note_start(container_id)
         self._overlaps.hasten()
+
+    def _note_drift(self, drift: Drift) -> None:
+        """Count a new drift; tell the owner of exclusive CPUs that it is not alone there."""
+        self.metrics.count_drift(drift.deviation.kind)
+        placed = self.node.view.placed.get(drift.container_id)
+        if drift.deviation.kind is DeviationKind.COMPANY and placed is not None:
+            self._findings.accompanied(placed.container, drift.deviation.reason)
 
     def _topology_changed(self) -> None:
         self.topology.feed.changed()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
 from nri_policy.node.alignment import misfit
+from nri_policy.node.company import Companion, Company, list_company
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
@@ -25,6 +26,8 @@ from nri_policy.node.what_if import (
 __all__ = [
     "CPUsAndMems",
     "ClaimedParts",
+    "Companion",
+    "Company",
     "Fate",
     "Fit",
     "HeldResources",
@@ -44,6 +47,7 @@ __all__ = [
     "Wanted",
     "WhatIf",
     "WhatIfResult",
+    "list_company",
     "misfit",
     "view_of",
 ]

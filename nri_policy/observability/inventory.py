@@ -17,7 +17,7 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement_notes import confinement, may_be_confined
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.node import NodeView, Placed
+from nri_policy.node import NodeView, Placed, list_company
 from nri_policy.observability import families
 from nri_policy.pools.memory_offer import Booking
 from nri_policy.workload.annotation_table import LATER
@@ -45,6 +45,7 @@ class Picture(Struct, frozen=True, kw_only=True):
     layout: Layout
     placed: tuple[Placed, ...]
     exclusive: CPUSet  # of containers and rooms
+    accompanied: CPUSet  # those of running containers on which others may run
     bookings: Mapping[str, Booking]  # of memory, by container id
     lacking: frozenset[str]  # ids of containers that do without a part of their classes
     free: CPUSet  # sharable CPUs that are nobody's own
@@ -60,6 +61,9 @@ def picture_of(view: NodeView) -> Picture:
         layout=layout,
         placed=tuple(view.placed.values()),
         exclusive=view.exclusive,
+        accompanied=CPUSet.union(
+            other.cpus for each in list_company(view) for other in each.others
+        ),
         bookings=view.bookings,
         lacking=frozenset(each for each, classes in view.classes.items() if classes.lacking),
         free=view.free,
@@ -97,6 +101,13 @@ def metrics_of(picture: Picture) -> Iterator[GaugeMetricFamily]:
     """Yield the metrics of a picture."""
     yield _cpus(picture)
     yield _memory(picture)
+    yield _add_counts(
+        families.gauge(
+            "nri_policy_accompanied_exclusive_cpus",
+            "Exclusive CPUs on which containers may run that are not pinned.",
+        ),
+        {(): len(picture.accompanied)},
+    )
     pools = picture.layout.tree.pools
     yield _add_counts(
         families.gauge(

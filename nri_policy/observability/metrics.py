@@ -109,7 +109,7 @@ class Metrics:
         self._drift = Counter(
             "nri_policy_drift",
             "Running containers found to run differently from what was decided.",
-            what=("cpus", "mems", "threads", "class", "io"),
+            what=("cpus", "mems", "threads", "class", "io", "company"),
         )
         self._enforced = Counter(
             "nri_policy_enforced",
@@ -127,7 +127,7 @@ class Metrics:
         self._findings = Counter(
             "nri_policy_findings",
             "Containers found on another one's exclusive CPUs, without a process, or unknown.",
-            what=("overlap", "ended-without-event", "unknown-container"),
+            what=("overlap", "company", "ended-without-event", "unknown-container"),
         )
         self._store_errors = Counter(
             "nri_policy_store_errors", "Decisions that could not be stored at once."
@@ -208,7 +208,7 @@ class Metrics:
         self._slice_writes.add(result)
 
     def count_drift(self, what: str) -> None:
-        """Count a container found to run differently: its cpus, mems, threads, class or io."""
+        """Count a container found to run differently, by the kind of difference."""
         self._drift.add(what)
 
     def count_enforcement(self) -> None:

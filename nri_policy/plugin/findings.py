@@ -1,7 +1,7 @@
 """Findings: what a look at the cgroups showed that should not be, for all who are to know.
 
 They are in the metrics, in the cluster as events of the pod or the Node, and in `status` for an
-hour. Each was acted on already, as far as that was possible.
+hour. Each was acted on already, as far as that was possible and wanted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class Finding(StrEnum):
     """What was found, as metrics name it."""
 
     OVERLAP = "overlap"  # a container on a CPU that is somebody else's own
+    COMPANY = "company"  # one that is not pinned, on CPUs that are somebody else's own
     ENDED = "ended-without-event"  # one that has ended, and no runtime said so
     UNKNOWN = "unknown-container"  # one that runs, and no runtime said so
 
@@ -55,6 +56,11 @@ class Findings:
         ran = f"was on CPUs {found.cpus}, which only {owners} may use"
         done = f"it is still there: {found.error}" if found.error else "it was moved off them"
         self._found(Finding.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
+
+    def accompanied(self, container: Container, reason: str) -> None:
+        """Take note that a container is not alone on its exclusive CPUs, which nobody ends."""
+        text = f"shares its exclusive CPUs: {reason}"
+        self._found(Finding.COMPANY, container, "ExclusiveCPUsNotAlone", text)
 
     def report_end(self, container: Container) -> None:
         """Take note of a container that was released, though the runtime has not said so."""

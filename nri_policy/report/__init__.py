@@ -11,7 +11,7 @@ from __future__ import annotations
 from nri_policy.node import Fit, HeldResources, Misfit
 from nri_policy.report.amount import cpu_amount, format_cpus
 from nri_policy.report.answer import AnswerReport, answer_report
-from nri_policy.report.audit import AuditReport, DriftReport
+from nri_policy.report.audit import AuditReport, CompanyReport, DriftReport
 from nri_policy.report.classes import (
     ClassesReport,
     ClassItemReport,
@@ -76,6 +76,7 @@ __all__ = [
     "CheckReport",
     "ClassItemReport",
     "ClassesReport",
+    "CompanyReport",
     "ContainerReport",
     "Containers",
     "Cost",

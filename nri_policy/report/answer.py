@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
@@ -18,7 +18,7 @@ from nri_policy.engine.topology_hints import per_place
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted
-from nri_policy.node import NodeView, Placed, misfit
+from nri_policy.node import NodeView, Placed, list_company, misfit
 from nri_policy.pools.tree import Pool
 from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
@@ -39,6 +39,7 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     got: str
     better: tuple[str, ...]  # what would make it better, or would have
     quota: str | None = None  # of its CPU time, where we have set it
+    alone: str | UnsetType = UNSET  # who else may run on its exclusive CPUs
     room: str | None = None  # who has which part of the CPUs that its pod has as one
 
 
@@ -57,8 +58,20 @@ def answer_report(
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
+        alone=_not_alone(view, placed),
         better=tuple(_better(view, placed, devices)),
     )
+
+
+def _not_alone(view: NodeView, placed: Placed) -> str | UnsetType:
+    """Return who else may run on a container's exclusive CPUs, UNSET if nobody may.
+
+    Where pinCPU is false, its CPUs are decided only, which is said already.
+    """
+    if not (placed.grant.own and view.layout.settings.pin_cpu):
+        return UNSET
+    found = [each for each in list_company(view) if each.container_id == placed.container.id]
+    return next((f"not alone: {each.beside}" for each in found if each.others), UNSET)
 
 
 def describe_room(view: NodeView, pod_id: str) -> str:

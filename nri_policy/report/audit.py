@@ -9,7 +9,7 @@ class DriftReport(Struct, frozen=True, kw_only=True):
     """One thing about a container that is not as decided."""
 
     container: str  # namespace/pod/name
-    what: str  # cpus, mems, threads, class, io
+    what: str  # cpus, mems, threads, class, io, company
     decided: str  # of the first three a list of CPUs or nodes
     found: str
     threads: tuple[int, ...]  # some of those concerned
@@ -19,7 +19,15 @@ class DriftReport(Struct, frozen=True, kw_only=True):
     repairable: bool
 
 
-class AuditReport(Struct, frozen=True, kw_only=True):
+class CompanyReport(Struct, frozen=True, kw_only=True):
+    """The exclusive CPUs of a container, and who else may run there."""
+
+    container: str  # namespace/pod/name
+    cpus: str
+    others: tuple[str, ...]  # in words; empty: it is alone
+
+
+class AuditReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One audit of all containers."""
 
     mode: str  # the setting
@@ -29,3 +37,5 @@ class AuditReport(Struct, frozen=True, kw_only=True):
     changing: tuple[str, ...]  # those that are being changed, about which nothing can be said yet
     threads_hidden: tuple[str, ...]  # those whose threads cannot be seen from here
     drifts: tuple[DriftReport, ...]
+    company: tuple[CompanyReport, ...] = ()  # of all that run with exclusive CPUs
+    outside: tuple[str, ...] = ()  # cgroups outside of pods that may use exclusive CPUs

@@ -132,6 +132,10 @@ class SimulatedCgroups:
                 return each
         return None
 
+    def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:  # noqa: ARG002
+        """Return nothing: only pods are simulated."""
+        return {}
+
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget nothing: nothing is kept."""
 

@@ -17,6 +17,7 @@ from nri_policy.cli.node.pinning import left_alone
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.breakable_text import path
+from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.report import AuditReport, DriftReport
 
 
@@ -41,6 +42,11 @@ def command(context: click.Context, control_socket: Path, form: str) -> None:
 
 
 def _draw(report: AuditReport) -> Iterator[RenderableType]:
+    yield from _draw_drifts(report)
+    yield from _draw_company(report)
+
+
+def _draw_drifts(report: AuditReport) -> Iterator[RenderableType]:
     drifts = report.drifts
     astray = len({drift.container for drift in drifts})
     if drifts:
@@ -57,6 +63,26 @@ def _draw(report: AuditReport) -> Iterator[RenderableType]:
     if report.threads_hidden:
         names = ", ".join(map(short, report.threads_hidden))
         yield Text(f"Threads not checked, because the host's process ids cannot be seen: {names}")
+
+
+def _draw_company(report: AuditReport) -> Iterator[RenderableType]:
+    """Yield who may run on exclusive CPUs beside their owners."""
+    accompanied = [each for each in report.company if each.others]
+    if not report.company:
+        return
+    yield Text()
+    if not accompanied:
+        yield Text("No container may run on exclusive CPUs of another.")
+    else:
+        yield Text("Who may run on exclusive CPUs beside their owner:")
+        table = Columns("owner", "CPUs", "beside it")
+        for each in accompanied:
+            others = Text(", ".join(each.others))
+            table.add_row(path(short(each.container)), Text(each.cpus), others)
+        yield table
+    if report.outside:
+        names = ", ".join(report.outside)
+        yield Text(f"Processes outside of pods may use exclusive CPUs, too: those of {names}")
 
 
 def _table(drifts: Sequence[DriftReport]) -> Table:

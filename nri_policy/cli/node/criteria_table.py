@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec import UNSET
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -142,6 +143,8 @@ def _lines(explanation: ExplanationReport, *, why: bool) -> Iterator[tuple[str, 
 def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple[str, str]]:
     """Yield the lines on what it has."""
     yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
+    if answer.alone is not UNSET:
+        yield "", answer.alone
     nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
     yield "memory", f"{nodes}{answer.memory_is}"
     if explanation.devices:

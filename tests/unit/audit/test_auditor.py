@@ -14,6 +14,7 @@ from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.presence import Population
 from nri_policy.classes import Origin, Scheduler, Scheduling
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.node import Company
 from nri_policy.settings import Audit, SchedulingPolicy
 from tests.support.patience import HANGS
 
@@ -69,6 +70,9 @@ class Node:
     async def targets(self) -> list[Target]:
         return [*self.containers.values()]
 
+    async def company(self) -> list[Company]:
+        return []
+
     async def resend(self, container_ids: Collection[str]) -> None:
         self.resent.append([*container_ids])
 
@@ -95,6 +99,9 @@ class Node:
 
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
         raise AssertionError(folder)
+
+    def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
+        raise AssertionError(folders)
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()

@@ -317,3 +317,23 @@ def test_why_a_pod_s_quota_cannot_be_written_is_said(root: Root) -> None:
     quota_file(root, "kubepods/pod1").mkdir()
     (done,) = Cgroups(root.path).limit({"/kubepods/pod1": NO_QUOTA}).values()
     assert done.error == "Is a directory"
+
+
+def test_cgroups_outside_of_pods_are_those_at_the_top_with_their_cpus(root: Root) -> None:
+    root.cgroup(f"{POD}/1", "4")
+    root.cgroup("kubepods.slice", "4")
+    service = root.cgroup("system.slice", "0-7")
+    empty = root.cgroup("empty.slice", "0-7")
+    if root.version == 2:
+        (empty.folder / "cgroup.events").write_text("populated 0\n")
+    pods = [f"/{POD}", "kubepods-burstable-pod1.slice"]
+    found = Cgroups(root.path).outside(pods)
+    assert found["system.slice"] == CPUSet(range(8))
+    unknown = {"empty.slice"} if root.version == 1 else set()
+    assert found.keys() == {"system.slice", *unknown}
+    for file in service.folder.glob("cpuset.*"):
+        file.unlink()  # the controller is not enabled for it: it may use what the root may
+    top = service.folder.parent
+    for name in ("cpuset.cpus", "cpuset.effective_cpus", "cpuset.cpus.effective"):
+        (top / name).write_text("0-15\n")
+    assert Cgroups(root.path).outside(pods)["system.slice"] == CPUSet(range(16))

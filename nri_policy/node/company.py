@@ -1,0 +1,82 @@
+"""Company: who may run on exclusive CPUs beside their owner, by what was decided.
+
+A container that is pinned is kept off them. One that is left alone runs on what it came with: the
+kubelet's cpuset, or all online CPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from nri_policy.engine.listing import parse_cpus
+from nri_policy.engine.state import Placed
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.node.view import NodeView
+from nri_policy.workload.pod import ContainerState
+from nri_policy.workload.request import Sort
+
+_MOST_NAMED = 3
+
+
+class Companion(Struct, frozen=True, kw_only=True):
+    """What may run on exclusive CPUs of another."""
+
+    name: str  # namespace/pod/container; empty for all containers
+    cpus: CPUSet  # those of the owner that it may use
+
+    def __str__(self) -> str:
+        return f"{self.name} is not pinned" if self.name else "all containers: pinCPU is false"
+
+
+class Company(Struct, frozen=True, kw_only=True):
+    """The exclusive CPUs of a running container, and who else may run there."""
+
+    container_id: str
+    name: str  # namespace/pod/container
+    cpus: CPUSet
+    others: tuple[Companion, ...]
+
+    @property
+    def beside(self) -> str:
+        """Who else may run there, in words."""
+        named = [str(each) for each in self.others[:_MOST_NAMED]]
+        more = len(self.others) - len(named)
+        return ", ".join([*named, *([f"and {more} more"] if more else [])])
+
+
+def list_company(view: NodeView) -> Iterator[Company]:
+    """Yield each running container with exclusive CPUs, and who else may run there."""
+    unpinned = [] if not view.layout.settings.pin_cpu else [*_list_unpinned(view)]
+    for container_id, placed in view.placed.items():
+        own = placed.grant.own
+        if own and placed.container.state is ContainerState.RUNNING:
+            yield Company(
+                container_id=container_id,
+                name=placed.container.full_name,
+                cpus=own,
+                others=_beside(view, own, unpinned),
+            )
+
+
+def _beside(
+    view: NodeView, own: CPUSet, unpinned: list[tuple[str, CPUSet]]
+) -> tuple[Companion, ...]:
+    if not view.layout.settings.pin_cpu:
+        return (Companion(name="", cpus=own),)
+    return tuple(Companion(name=name, cpus=cpus & own) for name, cpus in unpinned if cpus & own)
+
+
+def _list_unpinned(view: NodeView) -> Iterator[tuple[str, CPUSet]]:
+    """Yield the running containers that the runtime is told no CPUs of, and where they may run."""
+    for container_id, placed in view.placed.items():
+        if placed.container.state is ContainerState.RUNNING and not view.sent[container_id][0]:
+            yield placed.container.full_name, _came_with(view, placed)
+
+
+def _came_with(view: NodeView, placed: Placed) -> CPUSet:
+    had = placed.grant.preserved
+    if placed.grant.sort is not Sort.PRESERVE:
+        had = parse_cpus(placed.container.resources.cpus)
+    return had or view.layout.machine.online
