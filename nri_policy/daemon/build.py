@@ -30,6 +30,7 @@ from nri_policy.control.listener import listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
 from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
+from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
 from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.dra.registration import KUBELET
@@ -104,6 +105,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     # whether the kubelet's CPU manager is on; None: it does not answer
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
     cdi_dir: Path = FOLDER  # where the runtime looks for CDI devices
+    rivals: Rivals | None = None  # other daemons of the runtime; None: there are none
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
@@ -179,6 +181,7 @@ class Daemon:
             turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.count_request,
+            keep_out=None if host.rivals is None else host.rivals.keep_out,
         )
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.count_request)
 
@@ -240,7 +243,12 @@ class Daemon:
             not_taken=self._update_queue.refused,
             latest=lambda: self._decision_log.latest,
             notes=host.notes,
-            more=lambda: (*self.readiness.problems(), *self.claim_driver.problems()),
+            more=lambda: (
+                *self.readiness.problems(),
+                *self.claim_driver.problems(),
+                *(host.rivals.problems() if host.rivals else ()),
+            ),
+            rival=lambda: host.rivals.holder if host.rivals else "",
         )
 
     @asynccontextmanager

@@ -327,7 +327,9 @@ class Control:
         """Return what an audit finds now, as `audit -o json` prints it."""
         del request
         if not self._status.synchronized.is_set():
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
+            rival = self._status.rival()
+            text = f"{_UNKNOWN}: it has another daemon, {rival}" if rival else _UNKNOWN
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
         return _document(await self._auditor.document())
 
     async def topology(self, request: pb.TopologyRequest, context: _Context) -> pb.Document:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.rivals import Rivals
 from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.foundation.clock import Clock
@@ -108,8 +109,16 @@ async def run(file: SettingsFile, options: Options) -> None:
         async with _report_first_settings(source):
             settings = settings or source.load()
             equipment = await asyncio.to_thread(HostEquipment, options.host_root)
+            rivals = Rivals(options.host_root)
+            stack.callback(rivals.release)
             parts = _daemon(
-                options, settings, source, client=client, events=events, equipment=equipment
+                options,
+                settings,
+                source,
+                client=client,
+                events=events,
+                equipment=equipment,
+                rivals=rivals,
             )
             daemon = await stack.enter_async_context(parts)
         await stack.enter_async_context(_follow(daemon, settings, options.probe_endpoint))
@@ -127,6 +136,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "disks": partial(equipment.run, daemon.events.equip),
             "readiness": daemon.readiness.run,
             "claim driver": daemon.claim_driver.run,
+            "rivals": rivals.watch,
         }
         if events is not None:
             beside["events"] = events.run
@@ -197,6 +207,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
     client: Client | None,
     events: Events | None,
     equipment: HostEquipment,
+    rivals: Rivals,
 ) -> AsyncIterator[Daemon]:
     """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
     machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
@@ -227,6 +238,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             notes=tuple(notes),
             node_name=options.node_name,
             client=client,
+            rivals=rivals,
             devices=stock.left,
             unused=stock.unused,
             manages_cpus=assignments.manages_cpus,

@@ -20,6 +20,8 @@ from nri_policy.plugin.parts import Parts
 
 log = logging.getLogger(__name__)
 
+FAILED = 3  # pods in a row without a container that was created
+
 
 class Usage(Struct, frozen=True):
     """What a process uses of its node."""
@@ -54,12 +56,14 @@ class Status:
         latest: Callable[[], Explanation | None],
         notes: Iterable[str],
         more: Callable[[], Iterable[str]] = tuple,
+        rival: Callable[[], str] = str,
     ) -> None:
         """Take whom to ask; *called* serves a runtime over gRPC.
 
         *notes* say what is known of the node for good, *not_taken* are the placements that the
         runtime does not take, by container id; *latest* returns the latest decision about a
-        container, *more* what others say, as `doubts` does.
+        container, *more* what others say, as `doubts` does, *rival* which other daemon the runtime
+        has.
         """
         self._node = node
         self._parts = parts
@@ -69,6 +73,7 @@ class Status:
         self._findings = findings
         self._notes = notes
         self._more = more
+        self.rival = rival
         self.synchronized = synchronized
         self.not_taken = not_taken
         self._latest = latest
@@ -81,12 +86,18 @@ class Status:
     def missing(self) -> str:
         """Return what keeps the daemon from placing containers; for any thread."""
         synchronized = self._called.synchronized or self._session.synchronized
-        return "" if synchronized else "none is connected and synchronized"
+        if synchronized:
+            return ""
+        rival = self.rival()
+        return f"it has another daemon: {rival}" if rival else "none is connected and synchronized"
 
     def line(self) -> str:
         """Return in one line how the daemon is."""
         if not self.synchronized.is_set():
-            return "waiting for the runtime"
+            rival = self.rival()
+            return (
+                f"another daemon has the runtime: {rival}" if rival else "waiting for the runtime"
+            )
         self._node.catch_up()
         view, latest = self._node.view, self._latest()
         shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
@@ -109,6 +120,12 @@ class Status:
             yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
         if lasting.trouble:
             yield f"systemd may undo cpusets that were written: {lasting.trouble}"
+        if (count := len(self._parts.failed_pods)) >= FAILED:
+            some = ", ".join(sorted(self._parts.failed_pods)[:FAILED])
+            yield (
+                f"the runtime created no container of the last {count} pods ({some}): does another"
+                " plugin set the same? Its log says why"
+            )
         for cgroup in sorted(self._auditor.presence.strangers):
             yield f"{cgroup} has processes, but belongs to no known container"
         yield from self._findings.recent()

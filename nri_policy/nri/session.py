@@ -12,7 +12,8 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from google.protobuf.message import DecodeError
@@ -58,7 +59,8 @@ class Session:
 
     *turn* is shared with whatever else serves the same plugin; *delay* is how many seconds to wait
     before registering again after so many failures in a row; *observe* is told of each request;
-    *pauses* say since when a request may have been here that is read now.
+    *pauses* say since when a request may have been here that is read now; *keep_out* returns once
+    no other daemon is registered at a socket.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a test or the daemon replaces
@@ -71,6 +73,7 @@ class Session:
         delay: Callable[[int], float] = registration_delay,
         observe: Observe = unobserved,
         pauses: Pauses | None = None,
+        keep_out: Callable[[Path], Awaitable[None]] | None = None,
     ) -> None:
         self._plugin = plugin
         self._observe = observe
@@ -78,6 +81,7 @@ class Session:
         self._turn = turn or asyncio.Lock()
         self._clock = clock or Clock()
         self._pauses = pauses or Pauses(self._clock)
+        self._keep_out = keep_out
         self._delay = delay
         self._inherited = False
         self.missing = asyncio.Event()  # set while nobody listens where a runtime should
@@ -110,6 +114,8 @@ class Session:
         failures = 0
         while True:
             failures += 1
+            if self._keep_out is not None:
+                await self._keep_out(Path(path))
             try:
                 connected = await self._connect(path=path)
             except OSError as error:  # normal while the runtime restarts

@@ -222,6 +222,24 @@ async def test_a_container_in_no_book_that_starts_shows_a_process_where_its_pod_
     assert ("missed" in stage.node.view.placed) is booked
 
 
+async def test_creations_that_fail_after_the_answer_are_counted_until_one_does_not(
+    tmp_path: Path,
+) -> None:
+    """As where two plugins set the same: the runtime refuses what both have answered."""
+    stage = Stage(tmp_path)
+    failed = stage.plugin._parts.failed_pods
+    for name, end in (("a", "StopContainer"), ("b", "RemoveContainer"), ("a", "StopContainer")):
+        pod, container = made(name, 1000)
+        await stage.create((pod, container))
+        await stage.answer(end, _about(end, pod, container))
+    assert failed == {"default/a", "default/b"}
+    pod, container = made("good", 1000)
+    await stage.create((pod, container))
+    for method in ("PostCreateContainer", "StartContainer", "PostStartContainer", "StopContainer"):
+        await stage.answer(method, _about(method, pod, container))
+    assert failed == set()
+
+
 async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nobodys_own(
     tmp_path: Path,
 ) -> None:

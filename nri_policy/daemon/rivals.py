@@ -1,0 +1,157 @@
+"""Rivals: other daemons of the same runtime, whatever folders they have; spec nri.md §3.5.
+
+Two that answer the same runtime contradict each other, and it refuses every container. So the one
+that registers holds a lock, and another one waits for it: by the folder of the runtime's socket,
+which is the same on the host and in every pod that mounts it, and needs no file that could be
+written. The kernel lets go of it when its holder ends, however that ends, and the next one goes on.
+
+The lock is waited for in a thread, so that the kernel's list of locks (/proc/locks) shows its
+holder who waits. A daemon that the runtime has started itself has no path, and takes no lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import threading
+from pathlib import Path
+
+from nri_policy.foundation.wording import problem_of
+
+log = logging.getLogger(__name__)
+
+PERIOD = 30.0  # seconds between two looks at who waits
+_LONGEST = 100  # characters of a command line
+
+
+class Rivals:
+    """The lock of one daemon on its runtime, and who else wants it, or has it."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the folder that holds the host's /proc."""
+        self._proc = root / "proc"
+        self._folder: int | None = None  # a descriptor: holding it open is holding the lock
+        self.holder = ""  # who else has the lock, while this daemon waits for it
+        self._waiting = ""  # who was found to wait for it
+
+    async def keep_out(self, socket: Path) -> None:
+        """Return once no other daemon is registered at *socket*.
+
+        At once where that cannot be known, or there is no folder yet.
+        """
+        try:
+            folder = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return
+        if self._folder is not None and _same(self._folder, folder):
+            os.close(folder)
+            return
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.holder = self._describe(folder, waiting=False) or "an unknown process"
+            text = "it answers this runtime already; this daemon goes on when that one has ended"
+            extra = {"path": socket, "holder": self.holder, "text": text}
+            log.error("another-daemon", extra=extra)  # noqa: TRY400 - its place says nothing
+            await _wait(folder)
+            self.holder = ""
+            log.info("other-daemon-ended", extra={"path": socket})
+        except OSError as error:  # not every file system has locks
+            log.info("not-locked", extra={"path": socket.parent, "error": problem_of(error)})
+        self.release()
+        self._folder = folder
+
+    def release(self) -> None:
+        """Let the next daemon have the runtime."""
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+    def waiting(self) -> str:
+        """Return who waits for the runtime that this daemon has, nothing if nobody does."""
+        return "" if self._folder is None else self._describe(self._folder, waiting=True)
+
+    def problems(self) -> list[str]:
+        """Return what `status` says of other daemons."""
+        if self.holder:
+            return [f"{self.holder} answers this runtime already; stop one of the two"]
+        if waiting := self.waiting():
+            return [f"another daemon waits to answer this runtime: {waiting}; stop one of the two"]
+        return []
+
+    async def watch(self) -> None:
+        """Log who waits, once, until cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            waiting = await asyncio.to_thread(self.waiting)
+            if waiting and waiting != self._waiting:
+                log.warning("another-daemon-waits", extra={"waiting": waiting})
+            self._waiting = waiting
+
+    def _describe(self, folder: int, *, waiting: bool) -> str:
+        """Return which process has the lock on *folder*, or waits for it, as far as it is seen.
+
+        A line of /proc/locks (proc(5)): `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`, with an
+        arrow behind the number if it waits.
+        """
+        status = os.fstat(folder)
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        try:
+            lines = (self._proc / "locks").read_text(encoding="ascii").splitlines()
+        except (OSError, ValueError):
+            return ""
+        for line in lines:
+            fields = line.split()[1:]
+            arrow = fields[:1] == ["->"]
+            kind, *_, pid, where = (fields[arrow:] + [""] * 5)[:5]
+            if (kind, where, arrow) == ("FLOCK", device, waiting):
+                return self._process(pid)
+        return ""
+
+    def _process(self, pid: str) -> str:
+        """Return what a process is: its id, command and cgroup."""
+
+        def read(name: str) -> str:
+            try:
+                return (self._proc / pid / name).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return ""
+
+        command = read("cmdline").replace("\0", " ").strip()[:_LONGEST]
+        cgroup = read("cgroup").strip().rpartition(":")[2]
+        known = ", ".join(filter(None, (command, cgroup and f"in {cgroup}")))
+        return f"process {pid} ({known})" if known else f"process {pid}"
+
+
+async def _wait(folder: int) -> None:
+    """Wait until the lock on *folder* is ours; when cancelled, close it as soon as it is."""
+    loop, locked, guard = asyncio.get_running_loop(), asyncio.Event(), threading.Lock()
+    wanted, ours = True, False
+
+    def lock() -> None:
+        nonlocal ours
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        with guard:
+            ours = True
+            if wanted:
+                loop.call_soon_threadsafe(locked.set)
+            else:
+                os.close(folder)
+
+    # the end of the process does not wait for this thread
+    threading.Thread(target=lock, name="another daemon", daemon=True).start()
+    try:
+        await locked.wait()
+    except BaseException:
+        with guard:
+            wanted = False
+            if ours:
+                os.close(folder)
+        raise
+
+
+def _same(one: int, other: int) -> bool:
+    first, second = os.fstat(one), os.fstat(other)
+    return (first.st_dev, first.st_ino) == (second.st_dev, second.st_ino)
