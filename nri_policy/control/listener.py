@@ -22,8 +22,10 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from nri_policy.control.declining import decline
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.on_demand import OnDemand
+from nri_policy.foundation.program import REPLACED
 from nri_policy.foundation.wording import problem_of
 
 log = logging.getLogger(__name__)
@@ -37,13 +39,17 @@ _LONGEST = 106  # bytes; unix(7) allows 107, and the server's own socket has a l
 _CHUNK = 64 << 10  # bytes
 
 
+class ProgramReplacedError(Exception):
+    """What the server needs cannot be imported any more: another version is installed."""
+
+
 class Serve(Protocol):
     """Has a server listen."""
 
     def __call__(self, path: Path, *, owner_only: bool) -> AbstractAsyncContextManager[None]:
         """Serve at *path* for the time of a `with`; *owner_only*: nobody but the owner calls.
 
-        Raises OSError where there can be no socket.
+        Raises OSError where there can be no socket, ProgramReplacedError.
         """
 
 
@@ -102,9 +108,13 @@ class _Forwarding:
                 await _forward((reader, writer), theirs)
         except OSError as error:
             log.warning("caller-turned-away", extra={"reason": problem_of(error)})
+            await decline(reader, writer, f"the daemon cannot answer: {problem_of(error)}")
+        except ProgramReplacedError:
+            log.warning("caller-turned-away", extra={"reason": REPLACED})
+            await decline(reader, writer, f"the daemon cannot answer: {REPLACED}")
         except Exception:
-            # what the server needs is imported now: another version may be installed meanwhile
             log.exception("caller-turned-away")
+            await decline(reader, writer, "the daemon cannot answer: its log says why")
         finally:
             writer.close()
 

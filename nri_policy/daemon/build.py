@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -26,7 +27,7 @@ from nri_policy.audit.comparison import DeviationKind
 from nri_policy.audit.report import Drift
 from nri_policy.audit.source import NodeSource
 from nri_policy.control.decision_log import DecisionLog
-from nri_policy.control.listener import listening
+from nri_policy.control.listener import ProgramReplacedError, listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
 from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
@@ -37,6 +38,7 @@ from nri_policy.dra.registration import KUBELET
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.program import REPLACED, Program
 from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import Event as ClusterEvent
@@ -109,6 +111,9 @@ class Environment(Struct, frozen=True, kw_only=True):
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
+_SERVICES = "nri_policy.daemon.services"
+
+
 class Daemon:
     """An engine and its session with the runtime."""
 
@@ -121,6 +126,7 @@ class Daemon:
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
         self._deadlines = asyncio.Event()  # set while there may be any
+        self._program = Program()
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
         self.metrics = Metrics(self._version, self._now(), elsewhere=self._count_elsewhere)
         self.node = Node(
@@ -247,6 +253,8 @@ class Daemon:
                 *self.readiness.problems(),
                 *self.claim_driver.problems(),
                 *(host.rivals.problems() if host.rivals else ()),
+                *self._overlaps.problems(),
+                *((f"the daemon cannot import more: {REPLACED}",) * self._program.replaced),
             ),
             rival=lambda: host.rivals.holder if host.rivals else "",
         )
@@ -372,7 +380,9 @@ class Daemon:
 
     @asynccontextmanager
     async def _serve_callers(self, path: Path, *, owner_only: bool) -> AsyncIterator[None]:
-        await asyncio.to_thread(import_module, "nri_policy.daemon.services")  # it takes a while
+        if _SERVICES not in sys.modules and self._program.replaced:
+            raise ProgramReplacedError
+        await asyncio.to_thread(import_module, _SERVICES)  # it takes a while
         from nri_policy.daemon.services import serving_all  # noqa: PLC0415 - for callers only
 
         async with serving_all(

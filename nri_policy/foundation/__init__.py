@@ -13,6 +13,7 @@ Others import from these modules:
 | `mismatch` | what is wrong with a document that does not fit its type, in plain words |
 | `mounts` | which file system a path is on, and whether the host of a container has it too |
 | `on_demand` | what is opened for its first user, and closed when nobody has used it for a while |
+| `program` | whether the program that runs is still the one that is installed |
 | `refusal` | the base of the errors that the engine answers an event with |
 | `singleton` | one instance of the plugin a node: two would fail every creation of a container |
 | `units` | amounts as Kubernetes writes them: CPU and memory quantities, durations, moments |

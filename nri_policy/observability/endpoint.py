@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from nri_policy.foundation.program import REPLACED
 from nri_policy.observability.exporter import Exporter, ScrapeError
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
@@ -119,6 +120,9 @@ class Endpoint:
         if path.partition("?")[0] == "/metrics" and self._settings.prometheus_export:
             try:
                 return HTTPStatus.OK, *self._exporter.text(accepted)
+            except ImportError:  # what a first scrape needs is imported then
+                text = f"the daemon cannot answer: {REPLACED}\n"
+                return HTTPStatus.SERVICE_UNAVAILABLE, text.encode(), _TEXT
             except ScrapeError as error:
                 return HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode(), _TEXT
         return self._answer_probe(path, accepted)

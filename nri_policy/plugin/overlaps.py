@@ -13,8 +13,9 @@ of that moment, and puts an end to it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NoReturn, Protocol
 
@@ -33,6 +34,10 @@ PERIOD = 1.5  # seconds between two looks, at most: an overlap ends within two
 RARELY = 30.0  # the same while the kernel tells of writes
 SETTLE = 0.1  # seconds from the first news to the look: a change is many writes
 REST = PERIOD - SETTLE  # seconds from a look to the next news that count
+_REMEDIES = {
+    errno.EMFILE: "; raise fs.inotify.max_user_instances",
+    errno.ENOSPC: "; raise fs.inotify.max_user_watches",
+}
 
 
 class Cpusets(Protocol):
@@ -68,7 +73,16 @@ class Overlaps:
         self._news = asyncio.Event()
         self._inotify: Inotify | None = None
         self._trouble = ""  # why the kernel does not tell of writes
+        self._errno = 0  # of that
         node.observe(self._note_decision)
+
+    def problems(self) -> Iterator[str]:
+        """Yield why the kernel does not tell of writes to cpusets, and what helps."""
+        if self._trouble:
+            yield (
+                f"cpusets are checked every {PERIOD:g} s, because the kernel cannot tell of writes:"
+                f" {self._trouble}{_REMEDIES.get(self._errno, '')}"
+            )
 
     def hasten(self) -> None:
         """Have all looked at soon: there may be another cpuset."""
@@ -80,7 +94,7 @@ class Overlaps:
             try:
                 self._inotify = stack.enter_context(Inotify(self.hasten))
             except OSError as error:
-                self._note_trouble(problem_of(error))
+                self._note_trouble(error)
             calm = False
             while True:
                 seconds = self._clock.until_tick(RARELY if calm else PERIOD)
@@ -135,11 +149,13 @@ class Overlaps:
         try:
             self._inotify.watch(files)
         except OSError as error:
-            self._note_trouble(problem_of(error))
+            self._note_trouble(error)
             return False
+        self._trouble = ""
         return True
 
-    def _note_trouble(self, reason: str) -> None:
+    def _note_trouble(self, error: OSError) -> None:
+        reason, self._errno = problem_of(error), error.errno or 0
         if reason != self._trouble:
             self._trouble = reason
             text = f"checking every {PERIOD:g} s instead"

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
+from nri_policy.foundation.program import REPLACED
 from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, Written
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
@@ -88,6 +89,18 @@ async def test_a_scrape_can_be_had_as_openmetrics(tmp_path: Path) -> None:
         content_type, text = await asyncio.to_thread(get, port)
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith("# EOF\n")
+
+
+async def test_a_scrape_that_cannot_import_what_it_needs_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced(*_: object) -> tuple[bytes, str]:
+        raise ModuleNotFoundError("prometheus_client")
+
+    monkeypatch.setattr(Exporter, "text", replaced)
+    async with scraped(tmp_path) as (_, port):
+        status, text = await ask(port, "/metrics")
+    assert (status, text) == (503, f"the daemon cannot answer: {REPLACED}\n")
 
 
 async def test_what_the_pools_hold_is_read_once_in_a_period_and_what_is_counted_always(

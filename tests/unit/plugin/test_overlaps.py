@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +13,9 @@ import pytest
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.inotify import Inotify
 from nri_policy.kube.events import Event
+from nri_policy.plugin import overlaps
 from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support.daemon import Served, pod, served
@@ -153,3 +157,21 @@ async def test_who_cannot_be_made_to_leave_is_looked_at_every_period(tmp_path: P
         for _ in range(2):
             await time.next_sleep()
         assert await time.next_sleep() > 1.5
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EMFILE, "max_user_instances"), (errno.ENOSPC, "max_user_watches")],
+)
+async def test_status_says_that_inotify_is_exhausted_and_what_helps(
+    number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object) -> Inotify:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(overlaps, "Inotify", exhausted)
+    async with served(tmp_path, cgroups=SimulatedCgroups) as it:
+        await asyncio.sleep(0)
+        (said,) = [each for each in it.daemon.status.doubts() if "cpusets are checked" in each]
+    assert os.strerror(number) in said
+    assert said.endswith(f"; raise fs.inotify.{remedy}")
