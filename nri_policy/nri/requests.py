@@ -20,17 +20,26 @@ from nri_policy.nri.ttrpc import Request
 
 log = logging.getLogger(__name__)
 
+_HANDSHAKE = frozenset({"Configure", "Synchronize"})
+
 
 class Requests:
     """Those that *service* has not answered.
 
     `finished` is done when no more are to be answered: after `finish`, or once the service is in
-    trouble and a new connection may be better. *came* returns since when a request may have been
+    trouble and a new connection may be better. Where the runtime may not call us, it is done unless
+    a request comes within *patience*, in seconds. *came* returns since when a request may have been
     here that is read now.
     """
 
     def __init__(
-        self, service: Service, *, last_connection: bool, came: Callable[[float], float]
+        self,
+        service: Service,
+        *,
+        last_connection: bool,
+        came: Callable[[float], float],
+        call_later: Callable[[float, Callable[[], None]], Callable[[], None]],
+        patience: Callable[[], float],
     ) -> None:
         self.service = service
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -38,6 +47,9 @@ class Requests:
         self._last_connection = last_connection
         self._came = came
         self._finishing = False
+        self._call_later = call_later
+        self._patience = patience
+        self._stop_doubting: Callable[[], None] | None = None
 
     def take(self, request: Request, received: float, answer: Hear) -> None:
         """Begin to handle a request; *answer* is called with what comes of it."""
@@ -47,6 +59,8 @@ class Requests:
             text = f"no service {request.service[:64]!r}"
             answer(CallRefused(text, code=Code.UNIMPLEMENTED))
             return
+        if request.method not in _HANDSHAKE:
+            self.end_doubt()  # it does call us
         serving = self.service.serve(
             request.method,
             request.payload,
@@ -66,9 +80,22 @@ class Requests:
     def _answered(self, stream: int, answer: Hear, outcome: bytes | CallRefused) -> None:
         del self.unanswered[stream]
         answer(outcome)
-        trouble = self.service.trouble
-        if trouble is not None and not self._last_connection and not self.finished.done():
-            log.warning("giving-up", extra={"reason": trouble})
-            self.finished.set_result(None)
-        elif self._finishing:
+        trouble, doubt = self.service.trouble, self.service.doubt
+        if trouble is not None and not self._last_connection:
+            self._give_up(trouble)
+        elif doubt is not None and not self._last_connection and self._stop_doubting is None:
+            self._stop_doubting = self._call_later(self._patience(), partial(self._give_up, doubt))
+        if self._finishing:
             self.finish()
+
+    def end_doubt(self) -> None:
+        """Keep the connection, or forget about one that has ended."""
+        self.service.doubt = None
+        if self._stop_doubting is not None:
+            self._stop_doubting()
+            self._stop_doubting = None
+
+    def _give_up(self, reason: str) -> None:
+        if not self.finished.done():
+            log.warning("giving-up", extra={"reason": reason})
+            self.finished.set_result(None)

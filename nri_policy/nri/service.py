@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -105,8 +105,22 @@ def unobserved(method: str, result: RequestResult, seconds: float) -> None:
     """Take no note."""
 
 
+def _ignore_list(*, late: bool) -> None:
+    """Take no note."""
+
+
+class ListObserver(Protocol):
+    """What is told of each Synchronize."""
+
+    def __call__(self, *, late: bool) -> None:
+        """Take note that it was answered, and whether too late to be sure of the connection."""
+
+
 class Service:
-    """The service towards one connection; *observe* is told of each request."""
+    """The service towards one connection.
+
+    *observe* is told of each request, *listed* of the Synchronize.
+    """
 
     def __init__(
         self,
@@ -114,8 +128,10 @@ class Service:
         turn: Turn,
         clock: Clock,
         observe: Observe = unobserved,
+        listed: ListObserver = _ignore_list,
     ) -> None:
         self._observe = observe
+        self._listed = listed
         self._plugin = plugin
         self._turn = turn
         self._clock = clock
@@ -124,6 +140,9 @@ class Service:
         self.runtime: Runtime | None = None  # until it has configured us
         self.synchronized = False
         self.trouble: str | None = None  # why this connection should be given up
+        # why the runtime may not call us, though the connection is open (nri.md §3.3)
+        self.doubt: str | None = None
+        self._late_list = False
 
     async def answer(self, method: str, payload: bytes, *, received: float, budget: float) -> bytes:
         """Return the response to a request that came at *received* with *budget* seconds.
@@ -242,9 +261,16 @@ class Service:
         )
         if instead is None:
             return
-        if call.method == "Synchronize" and not self._closes_unsynchronized():
-            self.trouble = "Synchronize was late: the runtime may not call us"
+        if call.method == "Synchronize":
+            self._note_late_list("Synchronize was late: the runtime may not call us")
         answer(instead)
+
+    def _note_late_list(self, doubt: str) -> None:
+        if not self._closes_unsynchronized():
+            self.doubt = doubt
+        if not self._late_list:
+            self._late_list = True
+            self._listed(late=True)
 
     async def _run(self, call: Call, request: Message) -> Message | None:
         async with self._turn:
@@ -285,20 +311,20 @@ class Service:
             self.trouble = "synchronization failed"
             raise
         if not call.answered:
-            self.trouble = self._deaf(call)
+            self._check_time(call)
         self.synchronized = True
         return SynchronizeResponse(update=updates)
 
-    def _deaf(self, call: Call) -> str | None:
-        """Tell whether the runtime may have given up on us without closing the connection."""
-        if self._closes_unsynchronized():
-            return None
+    def _check_time(self, call: Call) -> None:
+        """Tell whether the runtime may have given up on us while it waited for the answer."""
         # Its one timeout covers all parts; the last part's budget is only what was left of it.
         allowed = call.came + (call.deadline - call.received) - self._synchronize_began
         used = self._clock.now() - self._synchronize_began
-        if used <= LATE * allowed:
-            return None
-        return f"Synchronize took {used:.3f} of {allowed:.3f} seconds: the runtime may not call us"
+        if used > LATE * allowed:
+            text = f"Synchronize took {used:.3f} of {allowed:.3f} seconds"
+            self._note_late_list(f"{text}: the runtime may not call us")
+        elif not self._late_list:
+            self._listed(late=False)
 
     def _closes_unsynchronized(self) -> bool:
         return self.runtime is not None and self.runtime.closes_unsynchronized

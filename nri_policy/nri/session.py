@@ -4,12 +4,19 @@ Order of a connection: we call RegisterPlugin; the runtime calls Configure and S
 before it has answered that; then events. Each request has a task of its own, and they take their
 turns in the order in which they came. Whatever ends a connection ends in `disconnected` and a new
 attempt; only a socket inherited from the runtime cannot be opened again.
+
+A registration costs: from the end of the old connection to the answer to Synchronize the node has
+no plugin. On a node without CPU time to spare that answer is late, and a further registration only
+makes it worse. So after a late one there is none that can be done without, for a pause of twice
+what the last one cost, which doubles with each further one. Meanwhile the connection stays, even
+where the runtime may not call us any more: its next request shows that it does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -47,6 +54,7 @@ log = logging.getLogger(__name__)
 REGISTRATION_TIMEOUT = 30.0  # seconds
 UPDATE_TIMEOUT = 30.0  # seconds
 MIN_DELAY, MAX_DELAY = 1.0, 30.0  # seconds before registering again; NRI 0.7 needs about one
+MAX_PAUSE = 300.0  # seconds without a registration that can be done without
 
 
 def registration_delay(failures: int, chance: Callable[[], float] = random.random) -> float:
@@ -87,6 +95,9 @@ class Session:
         self.missing = asyncio.Event()  # set while nobody listens where a runtime should
         self._channel: Channel | None = None
         self._requests: Requests | None = None
+        self._connected_at = 0.0
+        self._late_lists = 0  # one after the other
+        self._pause_ends = -math.inf
 
     @property
     def runtime(self) -> Runtime | None:
@@ -108,6 +119,11 @@ class Session:
     def can_register(self) -> bool:
         """Whether `reconnect` is possible."""
         return not self._inherited
+
+    @property
+    def may_register(self) -> bool:
+        """Whether to `reconnect` where that can be done without."""
+        return self.can_register and self._clock.now() >= self._pause_ends
 
     async def run(self, path: str) -> NoReturn:
         """Serve the runtime that listens at *path*, whenever there is one, until cancelled."""
@@ -197,8 +213,17 @@ class Session:
         self, path: str | None = None, sock: socket.socket | None = None
     ) -> tuple[Channel, Requests]:
         """Connect to a socket's path, or to one that is open; raises OSError."""
-        service = Service(self._plugin, self._turn, self._clock, self._observe)
-        requests = Requests(service, last_connection=self._inherited, came=self._pauses.came)
+        self._connected_at = self._clock.now()
+        service = Service(
+            self._plugin, self._turn, self._clock, self._observe, listed=self._note_list
+        )
+        requests = Requests(
+            service,
+            last_connection=self._inherited,
+            came=self._pauses.came,
+            call_later=self._clock.call_later,
+            patience=lambda: self._pause_ends - self._clock.now(),
+        )
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(Conn.PLUGIN, self._clock, requests.take), path, sock=sock
         )
@@ -218,6 +243,7 @@ class Session:
             )
         finally:
             self._channel = self._requests = None
+            requests.end_doubt()
             channel.close()
             tasks = [registering, watching, *requests.unanswered.values()]
             for task in tasks:
@@ -232,6 +258,18 @@ class Session:
             elif isinstance(error, Exception):
                 raise error
         return service.synchronized and service.trouble is None
+
+    def _note_list(self, *, late: bool) -> None:
+        """Take note of a Synchronize, which has used what a registration costs."""
+        if not late:
+            self._late_lists, self._pause_ends = 0, -math.inf
+            return
+        self._late_lists += 1
+        now = self._clock.now()
+        cost = MIN_DELAY + now - self._connected_at
+        pause = min(cost * 2.0**self._late_lists, MAX_PAUSE)
+        self._pause_ends = now + pause
+        log.warning("registration-late", extra={"cost": f"{cost:.1f}s", "pause": f"{pause:.1f}s"})
 
     async def _register(self, channel: Channel) -> None:
         request = RegisterPluginRequest(

@@ -295,7 +295,7 @@ class UpdateQueue:
             if runtime.unsolicited_updates_safe:
                 while await self._call(session):
                     pass
-            elif session.can_register:
+            elif session.can_register if self.leaving else session.may_register:
                 log.info("sending", extra={"way": "register", "containers": len(waiting)})
                 session.reconnect()
 
@@ -311,7 +311,7 @@ class UpdateQueue:
             return False
         except (CallRefused, TimeoutError) as error:
             log.warning("not-sent", extra={"containers": len(sent), "reason": str(error)})
-            if session.can_register:  # nobody knows what came of it, but the runtime
+            if session.may_register:  # nobody knows what came of it, but the runtime
                 session.reconnect()
                 return False
             failed = {*sent}

@@ -228,11 +228,11 @@ async def test_a_failed_synchronize_is_trouble() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nri", "took", "trouble"),
+    ("nri", "took", "doubt"),
     [("v0.11.0", 1.5, False), ("v0.11.0", 1.7, True), ("", 1.7, True), ("v0.12.0", 1.7, False)],
 )
 async def test_a_synchronize_that_took_long_may_leave_us_deaf_on_old_runtimes(
-    nri: str, took: float, *, trouble: bool
+    nri: str, took: float, *, doubt: bool
 ) -> None:
     time, plugin = FakeTime(), RecordingPlugin()
     service = make(plugin, time)
@@ -241,7 +241,7 @@ async def test_a_synchronize_that_took_long_may_leave_us_deaf_on_old_runtimes(
     time.advance(took)  # all parts share one timeout
     await ask(service, "Synchronize", part(more=False), budget=2 - took, received=time.reading)
     assert service.synchronized
-    assert (service.trouble is not None) is trouble
+    assert (service.doubt is not None) is doubt
 
 
 async def start_late(plugin: RecordingPlugin, time: FakeTime) -> asyncio.Task[bytes]:
@@ -296,9 +296,9 @@ async def test_a_state_change_falls_back_like_the_rpc_it_stands_for() -> None:
     assert plugin.calls[-1] == ("late", ("RunPodSandbox", "RunPodSandboxRequest"))
 
 
-@pytest.mark.parametrize(("nri", "trouble"), [("v0.11.0", True), ("v0.12.0", False)])
+@pytest.mark.parametrize(("nri", "doubt"), [("v0.11.0", True), ("v0.12.0", False)])
 async def test_a_late_synchronize_may_leave_us_deaf_on_old_runtimes(
-    nri: str, *, trouble: bool
+    nri: str, *, doubt: bool
 ) -> None:
     time, plugin = FakeTime(), RecordingPlugin()
     service = make(plugin, time)
@@ -310,7 +310,7 @@ async def test_a_late_synchronize_may_leave_us_deaf_on_old_runtimes(
     await plugin.called.wait()
     time.advance(1.7)
     assert await answer == b""
-    assert (service.trouble is not None) is trouble
+    assert (service.doubt is not None) is doubt
 
 
 async def test_methods_run_one_at_a_time_across_services() -> None:

@@ -114,24 +114,76 @@ async def test_configure_and_synchronize_are_served_while_registration_is_pendin
         assert scene.plugin.names == ["configure", "synchronize", "run_pod_sandbox"]
 
 
-@pytest.mark.parametrize(("stopped", "again"), [(1.5, False), (1.7, True)])
-async def test_who_was_stopped_too_long_to_be_called_registers_again(
-    tmp_path: Path, stopped: float, *, again: bool
-) -> None:
-    nri = "v0.8.0"  # it keeps the connection
+OLD = "v0.8.0"  # it keeps the connection of a plugin that it does not call
+
+
+async def synchronize_late(scene: Stage, nri: str = OLD) -> Peer:
+    """Connect, with an answer to Synchronize that took 1.7 seconds of 2."""
+    peer = await scene.peers.get()
+    scene.stopped = 1.7
+    await peer.handshake(nri)
+    scene.stopped = 0.0
+    return peer
+
+
+async def test_a_connection_whose_synchronize_was_in_time_is_kept(tmp_path: Path) -> None:
     async with stage(tmp_path) as scene:
         peer = await scene.peers.get()
-        scene.stopped = stopped
-        await peer.handshake(nri)
+        scene.stopped = 1.5
+        await peer.handshake(OLD)
+        assert scene.session.may_register
+        scene.time.advance(1000)
+        assert (await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))).code == 0
+        assert scene.plugin.names.count("synchronize") == 1
+
+
+async def test_a_runtime_that_calls_us_after_a_late_synchronize_is_not_left(tmp_path: Path) -> None:
+    async with stage(tmp_path) as scene:
+        peer = await synchronize_late(scene)
+        assert (await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))).code == 0
+        scene.time.advance(1000)
+        assert (await peer.call("StopPodSandbox", pb.StopPodSandboxRequest(pod=POD))).code == 0
+        assert scene.plugin.names.count("synchronize") == 1
+
+
+async def test_a_runtime_that_may_not_call_us_is_left_after_pauses_that_grow_with_the_cost(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as scene:
+        for pause in (2.0, 4.0, 8.0):  # a registration took no time here but the one second before
+            peer = await synchronize_late(scene)
+            reading = asyncio.create_task(peer.closed_by_plugin())
+            scene.time.advance(pause - 0.01)
+            await asyncio.sleep(0)
+            assert not scene.session._requests.finished.done()  # type: ignore[union-attr]
+            scene.time.advance(0.01)
+            await reading
+            assert await scene.next_delay() == 1.0, "the pause was had already"
+            scene.time.advance(1.0)
+        await (await scene.peers.get()).handshake(OLD)  # in time
+        assert scene.session.may_register
+
+
+@pytest.mark.parametrize("nri", [OLD, "v0.12.2"])
+async def test_after_a_late_synchronize_there_is_a_pause_without_registrations_of_our_own(
+    tmp_path: Path, nri: str
+) -> None:
+    async with stage(tmp_path) as scene:
+        peer = await scene.peers.get()
+        peer.respond(await peer.request("RegisterPlugin"))
+        scene.time.advance(3.0)  # so long it waited for a CPU
+        await peer.configure(nri)
+        scene.stopped = 1.7
+        await peer.call("Synchronize", pb.SynchronizeRequest())
         scene.stopped = 0.0
-        if again:
-            await peer.closed_by_plugin()
-            scene.time.advance(await scene.next_delay())
-            peer = await scene.peers.get()
-            await peer.handshake(nri)
-        run = await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))
-        assert run.code == 0
-        assert scene.plugin.names.count("synchronize") == 1 + again
+        await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))
+        cost = 1.0 + 3.0
+        assert not scene.session.may_register
+        assert scene.session.can_register, "where nothing else helps it does"
+        scene.time.advance(2 * cost - 0.01)
+        assert not scene.session.may_register
+        scene.time.advance(0.01)
+        assert scene.session.may_register
 
 
 async def test_a_life_cycle(tmp_path: Path) -> None:

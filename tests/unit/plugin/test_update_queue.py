@@ -213,6 +213,20 @@ async def test_a_runtime_that_could_hang_is_told_by_registering_again(
         assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
 
 
+async def test_a_runtime_whose_list_was_answered_late_is_not_registered_with_only_to_tell(
+    tmp_path: Path,
+) -> None:
+    async with scene(tmp_path, "v0.8.0") as it:
+        for _ in range(3):
+            it.session._note_list(late=True)
+        it.note(0)
+        await it.wait(PATIENCE_TO_REGISTER)
+        await idle()
+        assert it.session.synchronized
+        await it.wait(PATIENCE_TO_REGISTER)  # the pause of 8 seconds is over
+        await it.peer.closed_by_plugin()
+
+
 async def test_each_change_is_given_the_time_to_go_along(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0)
