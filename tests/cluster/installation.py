@@ -15,6 +15,7 @@ from tests.support.exchanges import MERGE, NRT, SETTINGS
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 KINDS = [str(CONFIGS / "kubernetes" / name) for name in ("crd.yaml", "settings-crd.yaml")]
 PODS = "/api/v1/namespaces/kube-system/pods"
+EVENTS = "/api/v1/namespaces/kube-system/events"
 
 
 def install(cluster: ControlPlane, node: str) -> None:
@@ -97,11 +98,13 @@ def _enforced(cluster: ControlPlane, node: str) -> None:
         "metadata": {"name": "node.nobody"},
         "spec": {"reservedResources": {"cpu": 1}},
     }
+    event = {"metadata": {"generateName": "e."}, "involvedObject": {"kind": "Secret"}}
     cluster.asked("POST", SETTINGS, policy)
     status = {"status": {"nodes": {"nobody": {"status": "Success"}}}}
     writes = (
         ("POST", NRT, topology, "application/json"),
         ("PATCH", f"{SETTINGS}/node.nobody/status", status, MERGE),
+        ("POST", EVENTS, event, "application/json"),
     )
 
     def refused(method: str, path: str, body: object, content: str) -> bool:

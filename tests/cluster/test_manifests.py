@@ -76,12 +76,41 @@ def test_a_daemon_writes_the_status_of_its_own_node_alone(cluster: ControlPlane)
     assert {*left} == {"node-b"}
 
 
+def test_a_daemon_writes_events_in_its_own_name_from_its_own_node_alone(
+    cluster: ControlPlane,
+) -> None:
+    token = daemon_token(cluster, "node-a")
+    ours = {"component": "nri-policy", "host": "node-a"}
+
+    def write(kind: str = "Pod", name: str = "p", source: Any = ours, **more: str) -> Any:
+        namespace = "default" if kind == "Node" else "kube-system"
+        about = {"kind": kind, "name": name} | ({"namespace": namespace} if kind != "Node" else {})
+        event = {"metadata": {"generateName": "e."}, "involvedObject": about, "source": source}
+        path = f"/api/v1/namespaces/{namespace}/events"
+        answer = cluster.ask("POST", path, event | more, token=token)
+        assert answer.status == 201 or answer.body["reason"] == "Forbidden", answer
+        return answer.status
+
+    assert write() == 201
+    assert write("ResourceClaim") == 201
+    assert write("Node", "node-a") == 201
+    assert write(reportingComponent="nri-policy", reportingInstance="node-a") == 201
+    assert write("Node", "node-b") == 403
+    assert write("Secret") == 403
+    assert write(source={**ours, "host": "node-b"}) == 403
+    assert write(source={**ours, "component": "kubelet"}) == 403
+    assert write(source=None) == 403
+    assert write(reportingComponent="kubelet", reportingInstance="node-a") == 403
+    assert write(reportingComponent="nri-policy", reportingInstance="node-b") == 403
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
         ("GET", "/api/v1/nodes", None),
         ("GET", NRT, None),
         ("GET", "/api/v1/pods", None),
+        ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-a", None),
         ("GET", "/api/v1/namespaces/kube-system/secrets", None),
         ("GET", "/apis/config.nri/v1alpha1/topologyawarepolicies", None),
         ("GET", SETTINGS.replace("kube-system", "default"), None),

@@ -257,6 +257,8 @@ def test_it_writes_events_of_its_own_and_no_others(service: Service) -> None:
     assert write().status == 201
     assert denied(write(source={"component": "kubelet"}), "no Events but its own")
     assert denied(write(source=None), "no Events but its own")
+    assert write(reportingComponent="nri-policy-cluster", reportingInstance="a").status == 201
+    assert denied(write(reportingComponent="kubelet"), "no Events but its own")
     node = {"kind": "Node", "name": "n"}
     assert denied(write("default", involvedObject=node), "no Events but its own")
 

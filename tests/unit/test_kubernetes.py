@@ -239,6 +239,35 @@ def test_the_chart_has_what_a_dra_driver_needs_where_it_is_asked_to(tmp_path: Pa
     assert documents(rendered(dra={"enabled": True})) == documents(given)
 
 
+def rules(objects: dict[str, Any]) -> list[Any]:
+    return [rule["resources"] for rule in objects["ClusterRole nri-policy"]["rules"]]
+
+
+def test_without_pods_the_daemon_may_read_none_and_all_else_stays(tmp_path: Path) -> None:
+    base = documents(built("kubernetes"))
+    without = documents(with_components(tmp_path, "kubernetes", "kustomize/without-pods"))
+    assert rules(without) == [each for each in rules(base) if each != ["pods"]]
+    assert len(rules(without)) == len(rules(base)) - 1
+    role = {"ClusterRole nri-policy": base["ClusterRole nri-policy"]}
+    assert {**without, **role} == base
+
+
+@pytest.mark.parametrize(
+    ("agent", "reads"),
+    [
+        ({}, True),
+        ({"podSpecs": "auto"}, True),
+        ({"podSpecs": "off"}, False),
+        ({"podSpecs": False}, False),
+        ({"podSpecs": "off", "podResourceAPI": True}, True),
+    ],
+)
+def test_the_chart_grants_reading_pods_only_where_the_settings_have_pods_read(
+    agent: dict[str, Any], *, reads: bool
+) -> None:
+    assert (["pods"] in rules(documents(rendered(config={"agent": agent})))) is reads
+
+
 def test_the_chart_can_say_who_may_scrape() -> None:
     peers = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
     policy = documents(rendered(metricsFrom=peers))["NetworkPolicy nri-policy"]
