@@ -10,6 +10,8 @@ changed, and nothing is left. Builds what is missing (see `tools.control_plane`)
 from __future__ import annotations
 
 import argparse
+import ctypes
+import logging
 import os
 import shutil
 import subprocess
@@ -29,6 +31,7 @@ SCHEDULER = {
     "kind": "KubeSchedulerConfiguration",
 }
 HARDWARE = "package:2 numa:2 core:2 pu:2"
+INSTANCES = 16  # of inotify, that kubelet, containerd and daemon make: without, the kubelet waits
 
 
 def main() -> None:
@@ -41,6 +44,8 @@ def main() -> None:
         help="what the node's CPUs and memory are to look like; empty: this machine's",
     )
     hardware = parser.parse_args().hardware
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    check_inotify()
     folder = Path(tempfile.mkdtemp(prefix="nri-cluster-"))
     archive = folder / "busybox.tar"
     image.write(packages.busybox(), archive)
@@ -72,6 +77,25 @@ def main() -> None:
                 daemon.close()
     finally:
         shutil.rmtree(folder)
+
+
+def check_inotify(instances: int = INSTANCES) -> None:
+    """End where root has no inotify instances left: no node would become ready."""
+    made: list[int] = []
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        while len(made) < instances:
+            descriptor = libc.inotify_init1(os.O_CLOEXEC)
+            if descriptor < 0:
+                raise SystemExit(
+                    f"a node makes {instances} inotify instances, and only {len(made)} are left"
+                    f" ({os.strerror(ctypes.get_errno())}): end what uses them, or raise the limit"
+                    " with sysctl fs.inotify.max_user_instances=512"
+                )
+            made.append(descriptor)
+    finally:
+        for each in made:
+            os.close(each)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -30,7 +31,10 @@ from tests.support.patience import HANGS
 from tests.support.ports import free_port
 from tools.control_plane import KUBERNETES, is_at_hand, program
 
+log = logging.getLogger(__name__)
+
 ADMIN = "the-admin"  # tokens
+TOLD_AGAIN = 10.0  # seconds between two lines that say what is waited for
 STORED_AT_ONCE = 64  # objects, of which etcd takes 128 and 1.5 MiB
 
 
@@ -211,11 +215,16 @@ class ControlPlane:
         found: Callable[[], object] = str,
     ) -> None:
         """Wait until *condition* is true; where it never is, say what was *found* instead."""
-        deadline = time.monotonic() + seconds
+        began = time.monotonic()
+        deadline, said = began + seconds, began
         while not condition():
             for name, process in self._programs.items():
                 assert process.poll() is None, f"{name} ended:\n{self.log(name)[-4000:]}"
-            assert time.monotonic() < deadline, f"not within {seconds:g} s: {what} {found()}"
+            now = time.monotonic()
+            assert now < deadline, f"not within {seconds:g} s: {what} {found()}"
+            if now - said >= TOLD_AGAIN:
+                said = now
+                log.info("waiting for %.0f s until %s %s", now - began, what, found())
             time.sleep(0.05)
 
     def apply(self, *arguments: str) -> str:
