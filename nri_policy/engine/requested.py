@@ -43,6 +43,7 @@ def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[s
         or container.hints
         or container.stands_for_pod
         or container.part is not None
+        or container.joins_pod
         or settings.colocate_pods
         or settings.colocate_namespaces
     ):

@@ -32,7 +32,7 @@ from nri_policy.workload.expression import (
 from nri_policy.workload.pod import Container
 
 MAX_WEIGHT = 1000
-COLOCATION = 10  # the weight that colocatePods and colocateNamespaces imply
+COLOCATION = 10  # the weight that colocatePods and colocateNamespaces imply, and a later container
 MAX_AFFINITIES = 100  # of one container in one annotation
 MAX_SEARCHES = 64  # globs and joint keys in all of these: each costs a look at every container
 _FIELDS = ("match", "scope", "weight")
@@ -78,7 +78,7 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
             found += _parse_annotations(annotation, text, container, sign, notices)
     if not found:
         pod = container.pod
-        if settings.colocate_pods:
+        if settings.colocate_pods or container.joins_pod:
             found.append(Affinity(scope=_own_pod(container), match=ALWAYS, weight=COLOCATION))
         if settings.colocate_namespaces:
             scope = _among("namespace", [pod.namespace])

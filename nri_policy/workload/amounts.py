@@ -73,7 +73,8 @@ def described(container: Container, said: PodRequirements) -> Container:
 
     The object can be newer than the container: of a resize that has not begun.
     """
-    container = replace(container, pod_level=said.pod_level)
+    ephemeral = container.name not in said.containers  # an older object: it was added since
+    container = replace(container, pod_level=said.pod_level, ephemeral=ephemeral)
     requirements = said.containers.get(container.name)
     if requirements is None or container.resized:
         return container

@@ -92,6 +92,23 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stands_for_pod: bool = False  # it is none, and holds the room of its pod (§3.3)
     part: ClaimPart | None = None  # it is none, and holds this part of a claim (dra.md §2.3)
     claims: tuple[str, ...] = ()  # ids of the parts of claims that it uses
+    ephemeral: bool = False  # its pod's object does not list it: it was added to the running pod
+
+    @property
+    def joins_pod(self) -> bool:
+        """Whether it came to its pod later, as with `kubectl debug`, and is there to look at it.
+
+        NRI does not say so. Without its pod's object it shows only where the pod is Guaranteed: all
+        containers of such a pod have limits, but those of a pod with resources as a whole.
+        """
+        has = self.resources
+        return self.ephemeral or (
+            self.pod.qos is QoS.GUARANTEED
+            and not self.stands_in
+            and has.cpu_request == 0
+            and has.cpu_limit is None
+            and not has.memory_limit
+        )
 
     @property
     def stands_in(self) -> bool:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.workload.amounts import described
+from nri_policy.workload.pod import Container, Pod
+from nri_policy.workload.requirements import PodRequirements, Requirements
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
@@ -104,3 +112,49 @@ def test_one_cpu_left_is_enough_for_all_who_request_none() -> None:
     driver.stop(exclusive)
     assert set(driver.changed().values()) == {left}
     assert len(driver.changed()) == 3
+
+
+def debug(pod: Pod, **more: Any) -> Container:
+    """Return a container as `kubectl debug` adds it to a running pod: it can ask for nothing."""
+    plain = replace(nodes.best_effort(), pod=pod, name="debugger")
+    return replace(plain, **more)
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_debug_container_is_on_its_guaranteed_pods_numa_node(number: int) -> None:
+    driver = EngineDriver()
+    four = [nodes.container(1000) for _ in range(4)]
+    for each in four:
+        driver.create(each)
+    container = debug(four[number].pod)
+    driver.create(container)
+    assert driver.pool(container) == driver.pool(four[number])
+    assert driver.mems(container) == driver.mems(four[number])
+    assert driver.grant(container).exclusive == CPUSet()
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_container_that_its_pods_object_does_not_list_is_on_its_pods_numa_node(
+    number: int,
+) -> None:
+    driver = EngineDriver()
+    four = [nodes.container(100, 200) for _ in range(4)]
+    for each in four:
+        driver.create(each)
+    pod = four[number].pod
+    said = PodRequirements(containers={"c0": Requirements(cpu_request=100)}, pod_level=False)
+    added = described(debug(pod), said)
+    assert added.ephemeral
+    assert not described(four[number], said).ephemeral
+    driver.create(added)
+    assert driver.pool(added) == driver.pool(four[number])
+
+
+def test_a_container_without_requests_that_came_with_its_pod_is_where_it_was() -> None:
+    """It is where fewest are, as without any debug container."""
+    driver = EngineDriver()
+    main = nodes.container(1000, 2000)
+    driver.create(main)
+    beside = debug(main.pod)
+    driver.create(beside)
+    assert driver.pool(beside) != driver.pool(main)
