@@ -229,7 +229,7 @@ def _choice(case: _Case, found: Found, pool: int) -> Choice:
         findings=Findings(
             table=found.table,
             pulls=case.pulls,
-            notes=(*case.notes, *shortcomings(state.layout, request, grant, offer, found.table)),
+            notes=(*case.notes, *shortcomings(state, request, grant, offer, found.table)),
         ),
         room=not cut.beside,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.layout import Layout
-from nri_policy.foundation.units import format_cpu
+from nri_policy.engine.state import State
+from nri_policy.foundation.units import format_cpu, format_pages
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import Offer
 from nri_policy.pools.supply import Column, Table, width_cost
@@ -26,13 +27,19 @@ def lacks_cpus(explanation: Explanation, grant: Grant) -> bool:
 
 
 def shortcomings(
-    layout: Layout, request: Request, grant: Grant, offer: Offer | None, table: Table
+    state: State, request: Request, grant: Grant, offer: Offer | None, table: Table
 ) -> list[str]:
     """Return what a container gets less of than it asked for in the pool of *grant*.
 
     That was chosen from *table*, with the *offer* of memory.
     """
+    layout = state.layout
     notes: list[str] = []
+    if offer is not None and not state.memory.has_pages(offer.zone, request.hugepages):
+        pages = ", ".join(format_pages(size, amount) for size, amount in request.hugepages)
+        notes.append(
+            f"{pages} huge pages are not free by the books: it may use all nodes that have any"
+        )
     if may_be_confined(request):
         notes += _confinement_notes(layout, request, table, grant.pool)
     if offer is not None and (refused := offer.booking.home.cold_refused):

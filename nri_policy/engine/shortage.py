@@ -10,7 +10,7 @@ from nri_policy.engine.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.refusal import Refused
-from nri_policy.foundation.units import count_cpus, format_bytes
+from nri_policy.foundation.units import count_cpus, format_bytes, format_pages
 from nri_policy.foundation.wording import counted, some
 from nri_policy.pools.memory_offer import Offers, Shortage
 from nri_policy.pools.supply import Table
@@ -27,6 +27,7 @@ class Lack(StrEnum):
     ISOLATED_CPU = "isolated-cpu"
     ALIGNED_CPU = "aligned-cpu"  # within a NUMA node
     MEMORY = "memory"
+    HUGE_PAGES = "huge-pages"
     FULL_CORES = "full-cores"  # whole idle cores
     ALIGNED_MEMORY = "aligned-memory"  # beside its CPUs
     CLAIM = "claim"  # what a resource claim was allocated, or the claim itself
@@ -37,7 +38,8 @@ class PlacementError(Refused):
     """A request that cannot be met. Its text is for the container's owner.
 
     It carries what is short (`lack`), who asked for it (`requested`), the name of the `pool` that
-    comes closest, and what is `available` there: milli-CPU, or bytes of memory where that is short.
+    comes closest, and what is `available` there: milli-CPU, or bytes of memory or of huge pages
+    where these are short.
     """
 
     def __init__(  # noqa: PLR0913 - what there is to know of a refusal
@@ -78,10 +80,14 @@ class PlacementError(Refused):
                 return f"no pool{within} has enough whole idle cores for {asked}"
             case Lack.CLAIM:
                 return f"no room for {asked} of its claim"
-            case Lack.MEMORY | Lack.ALIGNED_MEMORY:
+            case Lack.MEMORY | Lack.HUGE_PAGES | Lack.ALIGNED_MEMORY:
+                pages = "".join(
+                    f" and {format_pages(size, amount)} huge pages"
+                    for size, amount in request.hugepages
+                )
                 return (
                     f"no pool within a NUMA node has room for {format_bytes(request.memory)} of"
-                    " memory beside the CPUs that it has left"
+                    f" memory{pages} beside the CPUs that it has left"
                 )
             case Lack.CPU | Lack.ISOLATED_CPU | Lack.ALIGNED_CPU:
                 missing = request.milli - self.available
@@ -118,11 +124,12 @@ def _shared(milli: int) -> str:
 
 def memory_shortage(request: Request, pool: Pool, short: Shortage) -> PlacementError:
     """Return the error for a request whose memory *pool* is *short* of."""
+    asked = sum(amount for _, amount in request.hugepages) if short.pages else request.memory
     return PlacementError(
-        Lack.MEMORY,
+        Lack.HUGE_PAGES if short.pages else Lack.MEMORY,
         request,
         pool=pool.name,
-        available=request.memory - short.missing,
+        available=asked - short.missing,
         detail=short.text,
     )
 
@@ -134,7 +141,8 @@ def shortage(
 
     The cases, in this order:
 
-    1. A pool has the CPUs, but no memory: `MEMORY`, of the widest such pool.
+    1. A pool has the CPUs, but no memory, or huge pages: `MEMORY` or `HUGE_PAGES`, of the widest
+       such pool.
     2. A pool has both, but not within a NUMA node, as `alignment` asks: `ALIGNED_MEMORY`.
     3. Strict hints leave no pool: `HINTS`.
     4. A pool that `alignment` permits has the CPUs, but not as whole idle cores: `FULL_CORES`.

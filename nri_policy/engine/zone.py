@@ -42,8 +42,10 @@ def memory_request(
         rank=_RANKS[request.qos],
         created=container.created,
         strict=strict,
-        movable=request.movable and not stays,
+        movable=request.movable and not stays and not request.hugepages,  # these do not move
         cold=cold and request.cold_start is not None,
+        hugepages=request.hugepages,
+        needs_pages=stays,
     )
 
 
@@ -86,5 +88,7 @@ def _narrow(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer
     """
     zone = state.layout.memory.startable(zone, offer.zone)
     if state.memory.free(zone) < request.memory:
+        return offer
+    if not state.memory.has_pages(zone, request.hugepages):
         return offer
     return replace(offer, booking=replace(offer.booking, zone=zone), moves=())

@@ -168,3 +168,17 @@ def _ratio(value: object, wanted: str) -> tuple[int, int, int]:
     else:
         denominator *= 10**-power
     return -1 if sign == "-" else 1, numerator, denominator
+
+
+def format_page_size(size: int) -> str:
+    """Return the bytes of a huge page as resource names have them: `2Mi`, `1Gi`."""
+    step = 0
+    while step < 4 and size % 1024 == 0:
+        size //= 1024
+        step += 1
+    return f"{size}{('', 'Ki', 'Mi', 'Gi', 'Ti')[step]}"
+
+
+def format_pages(size: int, amount: int) -> str:
+    """Return how many huge pages of *size* an *amount* of bytes is: `8 × 1Gi`."""
+    return f"{-(-amount // size)} × {format_page_size(size)}"

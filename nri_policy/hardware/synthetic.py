@@ -187,6 +187,8 @@ def _write_node(writer: _Writer, layout: Layout, node: NodeLayout) -> None:
     writer.put(
         f"{folder}/meminfo", f"Node {node.id} MemTotal: {kib} kB\nNode {node.id} MemFree: {kib} kB"
     )
+    for size, pages in node.hugepages.items():
+        writer.put(f"{folder}/hugepages/hugepages-{size >> 10}kB/nr_hugepages", pages)
     for cpu in node.cpus - layout.online:
         writer.link(f"{folder}/cpu{cpu}", f"../../cpu/cpu{cpu}")
 

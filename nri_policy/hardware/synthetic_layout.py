@@ -34,6 +34,7 @@ class NodeLayout(Struct, frozen=True, kw_only=True):
     packages: frozenset[int]  # of its CPUs
     near: CPUSet  # ids of the nodes with CPUs that it is near to
     memory: int  # bytes
+    hugepages: dict[int, int] = {}  # pages, by the bytes of one
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -107,7 +108,8 @@ def _nodes(
             cpus=members["numa", number],
             packages=frozenset(packages[number]),
             near=CPUSet((number,)),
-            memory=spec.memory[number % len(spec.memory)],
+            memory=spec.memory_of(number),
+            hugepages=spec.pages_of(number),
         )
         for number in range(spec.units("numa"))
     )

@@ -12,7 +12,10 @@ all; one L3 for each innermost of package, die and NUMA node; an L2 a core; one 
 
 LEVEL:COUNT(attribute=value …), the attributes of a level:
 
-    memory=16GiB            of each NUMA node (default 4GiB); `memory=16GiB,0` takes turns
+    memory=16GiB            of each NUMA node (default 4GiB, besides huge pages, which are a part of
+                            it); `memory=16GiB,0` takes turns
+    hugepages-1Gi=16        so many huge pages of this size on each NUMA node; `hugepages-2Mi=0,512`
+                            takes turns
     hbm=8GiB                on package, die or numa: each has a memory-only node of this kind near
     pmem=64GiB  cxl=64GiB   to it; repeat an attribute for several. Their ids follow the others'
     efficiency=8            on core: the last so many of each are efficiency cores of one thread
@@ -39,8 +42,10 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
 LEVELS = ("package", "die", "numa", "l3", "cluster", "l2", "core", "pu")
+MEMORY = 4 << 30  # bytes of a NUMA node
 MOST_CPUS = 8192
 MOST_NODES = 1024
+MOST_PAGES = 1 << 30
 _ALIASES = {
     "pack": "package",
     "socket": "package",
@@ -56,7 +61,7 @@ MEMORY_ONLY = ("hbm", "pmem", "cxl")
 _LEVEL_ATTRIBUTES = {
     "package": MEMORY_ONLY,
     "die": MEMORY_ONLY,
-    "numa": ("memory", *MEMORY_ONLY),
+    "numa": ("memory", "hugepages-SIZE", *MEMORY_ONLY),
     "core": ("efficiency",),
 }
 _FREQUENCIES = ("base", "min", "max")
@@ -69,7 +74,8 @@ _WORD = re.compile(
     r"(?P<level>[A-Za-z]\w*):(?P<count>\w*)(?:\((?P<inner>[^()]*)\))?(?=\s|$)"
     r"|(?P<name>[A-Za-z]\w*)(?:@(?P<cpus>[\d,-]+))?=(?P<value>[^\s()]*)(?=\s|$)"
 )
-_INNER = re.compile(r"(?P<name>[A-Za-z]\w*)=(?P<value>[^\s=()]+)")
+_HUGEPAGES = re.compile(r"hugepages-([0-9]{1,4})([KMG])i")
+_INNER = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<value>[^\s=()]+)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _HERTZ = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(khz|mhz|ghz)", re.IGNORECASE)
@@ -101,7 +107,8 @@ class Spec:
     """A machine as specified; `counts` has every level, outermost first."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    memory: tuple[int, ...] = (4 << 30,)  # bytes, of the nodes in turn
+    memory: tuple[int, ...] = ()  # bytes, of the nodes in turn; none: MEMORY besides huge pages
+    hugepages: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by bytes of a page
     memory_only: list[MemoryOnly] = field(default_factory=list)
     efficiency: int = 0  # cores in each unit above the core
     apart: bool = False
@@ -111,6 +118,16 @@ class Spec:
     distances: tuple[tuple[int, ...], ...] = ()
     # file name of cpufreq -> its text for sets of CPUs (None: all), later ones first
     frequencies: dict[str, list[tuple[CPUSet | None, str]]] = field(default_factory=dict)
+
+    def pages_of(self, node: int) -> dict[int, int]:
+        """Return how many huge pages a NUMA node has, by the bytes of a page."""
+        return {size: counts[node % len(counts)] for size, counts in self.hugepages.items()}
+
+    def memory_of(self, node: int) -> int:
+        """Return the bytes of a NUMA node."""
+        if self.memory:
+            return self.memory[node % len(self.memory)]
+        return MEMORY + sum(size * count for size, count in self.pages_of(node).items())
 
     def units(self, level: str) -> int:
         """Return how many units of *level* the machine has."""
@@ -179,12 +196,18 @@ class _Parser:
         for part in re.finditer(r"\S+", inner):
             where = position + part.start()
             match = _INNER.fullmatch(part[0])
-            if match is None or match["name"] not in allowed:
+            pages = match and level == "numa" and _HUGEPAGES.fullmatch(match["name"])
+            if match is None or not (pages or match["name"] in allowed):
                 known = ", ".join(f"{name}=…" for name in allowed) or "none"
                 self._fail(where, f"attributes of {level} are: {known}")
             name, value = match["name"], match["value"]
             where += match.start("value")
-            if name == "memory":
+            if pages:
+                size = int(pages[1]) << {"K": 10, "M": 20, "G": 30}[pages[2]]
+                self.spec.hugepages[size] = tuple(
+                    self._number(each, where, MOST_PAGES) for each in value.split(",")
+                )
+            elif name == "memory":
                 self.spec.memory = tuple(self._size(each, where) for each in value.split(","))
             elif name == "efficiency":
                 self.spec.efficiency = self._number(value, where, self.spec.counts["core"])
@@ -278,6 +301,10 @@ class _Parser:
         nodes = spec.units("numa") + sum(spec.units(each.level) for each in spec.memory_only)
         if nodes > MOST_NODES:
             self._fail(end, f"{nodes} NUMA nodes; the most is {MOST_NODES}")
+        for node in range(spec.units("numa")):
+            pages = sum(size * count for size, count in spec.pages_of(node).items())
+            if pages > spec.memory_of(node):
+                self._fail(end, f"NUMA node {node} has less memory than huge pages")
         rows = spec.distances
         if rows and {len(rows), *map(len, rows)} != {nodes}:
             self._fail(end, f"distances need {nodes} rows of {nodes} numbers")

@@ -20,8 +20,8 @@ sharing: a request for a fraction is shared, or has a shared part. It is less th
 request for whole CPUs is misled by it. Where only whole cores are given (`fullCores: require`),
 CPUs whose core is not idle are not available. Available memory is what fits without moving anyone
 else's. CPUs of a node without memory count where the engine counts them: with the nearest node that
-has memory. Hugepages are not booked by the engine: all that exist are shown as available. Devices
-are those that the kubelet tells of; the engine does not book them either.
+has memory; huge pages of each size are as memory. Devices are those that the kubelet tells of; the
+engine does not book them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from msgspec import Struct
 
 from nri_policy.engine.layout import Layout
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.units import format_cpu, format_page_size
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView
 from nri_policy.pools.supply import cuttable
@@ -63,6 +63,7 @@ class ZoneAmounts(Struct, frozen=True, kw_only=True):
 
     numa_milli: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id
     numa_memory: tuple[int, ...]  # bytes left, by NUMA id
+    numa_pages: tuple[Mapping[int, int], ...]  # bytes left of each size of huge pages, by NUMA id
     pool_milli: tuple[int, ...]  # left for a new shared grant, by pool
     pool_memory: tuple[int, ...]  # bytes left, by pool
     free: CPUSet
@@ -101,6 +102,10 @@ def measure(view: NodeView) -> ZoneAmounts:
     return ZoneAmounts(
         numa_milli=tuple(numa_milli),
         numa_memory=tuple(booked.free(CPUSet([number])) for number in range(len(own))),
+        numa_pages=tuple(
+            {size: booked.free_pages(size, CPUSet([number])) for size in layout.memory.hugepages}
+            for number in range(len(own))
+        ),
         pool_milli=pool_milli,
         pool_memory=tuple(memory[each] for each in nodes),
         free=free,
@@ -156,10 +161,12 @@ def _numa_zones(
         pages = dict(node.hugepages) if node else {}
         for size in sizes:
             amount = size * pages.get(size, 0)
-            resources.append(_resource(f"hugepages-{_binary(size)}", amount, amount, amount))
+            left = amounts.numa_pages[number].get(size, 0)
+            name = f"hugepages-{format_page_size(size)}"
+            resources.append(_resource(name, amount, amount, left))
         for sort in sorts:
-            every, left = devices.get(number, {}).get(sort, (0, 0))
-            resources.append(_resource(sort, every, every, left))
+            every, idle = devices.get(number, {}).get(sort, (0, 0))
+            resources.append(_resource(sort, every, every, idle))
         yield Zone(
             name=f"node-{number}",
             type="Node",
@@ -241,12 +248,3 @@ def _resource(name: str, capacity: int, allocatable: int, available: int | str) 
         allocatable=str(allocatable),
         available=str(available),
     )
-
-
-def _binary(size: int) -> str:
-    """Return bytes as resource names have them: `2Mi`, `1Gi`."""
-    step = 0
-    while step < 4 and size % 1024 == 0:
-        size //= 1024
-        step += 1
-    return f"{size}{('', 'Ki', 'Mi', 'Gi', 'Ti')[step]}"

@@ -17,6 +17,7 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement_notes import confinement, may_be_confined
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import format_page_size
 from nri_policy.node import NodeView, Placed, list_company
 from nri_policy.observability import families
 from nri_policy.pools.memory_offer import Booking
@@ -51,11 +52,14 @@ class Picture(Struct, frozen=True, kw_only=True):
     free: CPUSet  # sharable CPUs that are nobody's own
     milli: tuple[tuple[int, int], ...]  # by pool: granted to those who share, still to be granted
     memory: Mapping[CPUSet, tuple[int, int]]  # bytes of a set of nodes: capacity, free
+    # likewise of the huge pages of each size
+    hugepages: Mapping[int, Mapping[CPUSet, tuple[int, int]]]
 
 
 def picture_of(view: NodeView) -> Picture:
     """Return what metrics show of *view*."""
     layout, supply, memory = view.layout, view.supply(), view.memory()
+    map_ = layout.memory
     zones = {nodes for pool in layout.tree.pools for nodes in pool.memory.values() if nodes}
     return Picture(
         layout=layout,
@@ -71,7 +75,17 @@ def picture_of(view: NodeView) -> Picture:
             (supply.shared_milli_in(pool.id), max(0, supply.allocatable_shared(pool.id)))
             for pool in layout.tree.pools
         ),
-        memory={zone: (memory.map.capacity_of(zone), memory.free(zone)) for zone in zones},
+        memory={zone: (map_.capacity_of(zone), memory.free(zone)) for zone in zones},
+        hugepages={
+            size: {
+                zone: (
+                    sum(nodes[node] for node in zone & map_.nodes),
+                    memory.free_pages(size, zone),
+                )
+                for zone in {CPUSet.union(pool.memory.values()) for pool in layout.tree.pools}
+            }
+            for size, nodes in map_.hugepages.items()
+        },
     )
 
 
@@ -178,6 +192,11 @@ def _memory(picture: Picture) -> GaugeMetricFamily:
                 capacity, free = picture.memory[nodes]
                 family.add_metric((pool.name, kind.value, "capacity"), capacity)
                 family.add_metric((pool.name, kind.value, "free"), free)
+        for size, zones in picture.hugepages.items():
+            capacity, free = zones[CPUSet.union(pool.memory.values())]
+            sort = f"hugepages-{format_page_size(size)}"
+            family.add_metric((pool.name, sort, "capacity"), capacity)
+            family.add_metric((pool.name, sort, "free"), free)
     return family
 
 

@@ -6,6 +6,7 @@ directions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from nri_policy.classes import Classes, Scheduler
@@ -29,6 +30,8 @@ _POLICIES = {each: getattr(nri_pb2, f"SCHED_{each.name}") for each in Scheduling
 _FLAGS = {each: getattr(nri_pb2, f"SCHED_FLAG_{each.name}") for each in SchedulingFlag}
 _IO_CLASSES = {each: getattr(nri_pb2, f"IOPRIO_CLASS_{each.name}") for each in IOClass}
 _RUNTIMES_OWN = "io.kubernetes."  # containerd and CRI-O annotate each sandbox with a dozen of these
+_PAGE_SIZE = re.compile(r"([0-9]{1,6})([KMG])B")
+_SHIFTS = {"K": 10, "M": 20, "G": 30}
 _DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
 
 
@@ -81,9 +84,22 @@ def resources_of(resources: nri_pb2.LinuxResources, oom_score_adj: int = 0) -> R
         cpu_period=cpu.period.value,
         memory_limit=resources.memory.limit.value,
         oom_score_adj=oom_score_adj,
+        hugepages=_hugepages(resources.hugepage_limits),
         cpus=cpu.cpus,
         mems=cpu.mems,
     )
+
+
+def _hugepages(limits: Iterable[nri_pb2.HugepageLimit]) -> tuple[tuple[int, int], ...]:
+    """Return the limits that are not 0: the kubelet sends one for each size that the node has."""
+    sizes = ((_page_size(each.page_size), each.limit) for each in limits if each.limit)
+    return tuple(sorted((size, limit) for size, limit in sizes if size))
+
+
+def _page_size(name: str) -> int:
+    """Return the bytes of a huge page by its name in the hugetlb controller, 0 if it is none."""
+    match = _PAGE_SIZE.fullmatch(name)
+    return 0 if match is None else int(match[1]) << _SHIFTS[match[2]]
 
 
 def mounts_of(container: nri_pb2.Container) -> tuple[Mount, ...]:

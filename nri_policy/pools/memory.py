@@ -5,7 +5,8 @@ committed; an offer of an earlier generation is refused. Knows no container beyo
 
 Invariant (I6): for every set S of nodes, what is booked on zones inside S is no more than S holds.
 Only what is adopted, because a container runs there already, can be more: the bytes that do not fit
-are the `missing` ones of its booking. They count nowhere until there is room for them.
+are the `missing` ones of its booking. They count nowhere until there is room for them. The same
+holds for the huge pages of each size.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from nri_policy.pools.memory_offer import (
     Move,
     Offer,
     Offers,
+    Pages,
     Shortage,
     StaleOfferError,
 )
@@ -35,9 +37,14 @@ class MemorySupply:
 
     def __init__(self, map_: MemoryMap) -> None:
         self.map = map_
-        self._books = Books(bookings={}, movable={}, flow=Flow.empty(map_.capacity))
+        self._books = Books(
+            bookings={},
+            movable={},
+            flow=Flow.empty(map_.capacity),
+            pages={size: Flow.empty(nodes) for size, nodes in map_.hugepages.items()},
+        )
         self._books.flow.lay(map_.nodes, map_.withheld)
-        self._short: dict[str, None] = {}  # ids of those with missing bytes
+        self._short: dict[str, None] = {}  # ids of those with missing bytes, of huge pages as well
 
     @property
     def bookings(self) -> Mapping[str, Booking]:
@@ -65,13 +72,25 @@ class MemorySupply:
         generation = self._books.generation
         self._books = snapshot.copy()
         self._books.generation = generation + 1
-        self._short = {each: None for each, b in snapshot.bookings.items() if b.missing}
+        self._short = {
+            each: None for each, b in snapshot.bookings.items() if b.missing or b.missing_pages
+        }
 
     def free(self, zone: CPUSet) -> int:
         """Return the bytes that a new booking on *zone* could have without any move."""
         zone &= self.map.nodes
         most = self.map.capacity_of(zone)
         return most - self._books.flow.copy().lay(zone, most)
+
+    def free_pages(self, size: int, zone: CPUSet) -> int:
+        """Return the bytes of huge pages of *size* that a new booking on *zone* could have."""
+        zone &= self.map.nodes
+        most = sum(self.map.hugepages[size][node] for node in zone)
+        return most - self._books.pages[size].copy().lay(zone, most)
+
+    def has_pages(self, zone: CPUSet, pages: Pages) -> bool:
+        """Return whether a new booking on *zone* could have these huge *pages*."""
+        return self._books.has_pages(zone & self.map.nodes, pages)
 
     def offers(self, request: MemoryRequest, held: CPUSet = EMPTY, *, booked: int = -1) -> Offers:
         """Return what the pools offer *request*; nothing changes.
@@ -220,6 +239,9 @@ class MemorySupply:
         booking = self._books.bookings.pop(booking_id)
         self._short.pop(booking_id, None)
         self._books.flow.take(booking.zone, booking.laid)
+        for size, amount in booking.laid_pages:
+            if amount:
+                self._books.pages[size].take(booking.zone, amount)
         self._count(booking, -booking.laid)
         return booking
 
@@ -230,10 +252,21 @@ class MemorySupply:
         short = books.flow.lay(booking.zone, laid)
         if short:
             booking = replace(booking, missing=booking.missing + short)
+        if pages := booking.request.hugepages:
+            booking = replace(booking, missing_pages=self._lay_pages(booking.zone, pages))
         books.bookings[booking_id] = booking
-        if booking.missing:
+        if booking.missing or booking.missing_pages:
             self._short[booking_id] = None
         self._count(booking, laid - short)
+
+    def _lay_pages(self, zone: CPUSet, pages: Pages) -> Pages:
+        """Lay huge *pages* onto *zone*, as far as they fit; return those that do not."""
+        flows = self._books.pages
+        short = [
+            (size, flows[size].lay(zone, amount) if size in flows else amount)
+            for size, amount in pages
+        ]
+        return tuple((size, amount) for size, amount in short if amount)
 
     def _count(self, booking: Booking, amount: int) -> None:
         request = booking.request
@@ -252,8 +285,11 @@ class MemorySupply:
         for booking in sorted((self._books.bookings[each] for each in self._short), key=_age):
             short = self._books.flow.lay(booking.zone, booking.missing)
             self._count(booking, booking.missing - short)
-            self._books.bookings[booking.request.id] = replace(booking, missing=short)
-            if not short:
+            pages = self._lay_pages(booking.zone, booking.missing_pages)
+            self._books.bookings[booking.request.id] = replace(
+                booking, missing=short, missing_pages=pages
+            )
+            if not (short or pages):
                 del self._short[booking.request.id]
 
 

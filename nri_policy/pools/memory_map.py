@@ -4,12 +4,13 @@ Owns what follows from the machine, the tree and the settings alone: capacities,
 zones before anything is booked and the order in which they grow; spec placement.md §7. Knows no
 booking. Nodes of kind `device` and nodes without ordinary memory are not on the map.
 
-Capacity of a node: its MemTotal, less its hugepages, less its share of `reservedResources.memory`.
+Capacity of a node: its MemTotal, less its huge pages, less its share of `reservedResources.memory`.
 The reservation is what the system's own processes use, which start on normal dram: it is spread
 over those nodes in proportion to what they hold, then over other normal nodes, then over the rest.
 `availableResources.memory` bounds the sum over the node only, reservation included (as with CPUs):
 the amount beyond it is `withheld` from all nodes together, so that a single node can still be
-filled. Containers on the reserved CPUs book like all others: the reservation is not for them.
+filled. Containers on the reserved CPUs book like all others: the reservation is not for them. The
+huge pages of each size are a capacity of their own.
 """
 
 from __future__ import annotations
@@ -106,6 +107,12 @@ class MemoryMap:
                 f" {format_bytes(usable - self.withheld)}, which is all that containers may use"
             )
         self.capacity = self._less(whole, reserved)  # bytes, by node id
+        sizes = {size for node in nodes for size, pages in node.hugepages if pages}
+        # of each size of huge pages: bytes, by node id
+        self.hugepages = {
+            size: {node.id: size * dict(node.hugepages).get(size, 0) for node in nodes}
+            for size in sorted(sizes)
+        }
         self._pools = tree.pools
         self._seats = [
             CPUSet(node.id for node in machine.nodes if not node.cpus.isdisjoint(pool.cpus))
@@ -139,6 +146,10 @@ class MemoryMap:
         """Return the bytes that can be booked on *zone* while nothing is."""
         everything = sum(self.capacity.values()) - self.withheld
         return min(sum(self.capacity[node] for node in zone & self.nodes), everything)
+
+    def with_pages(self, size: int) -> CPUSet:
+        """Return the nodes that have huge pages of *size*."""
+        return CPUSet(node for node, amount in self.hugepages.get(size, {}).items() if amount)
 
     def beside(self, cpus: CPUSet) -> CPUSet:
         """Return the nodes whose memory is beside any of *cpus*."""

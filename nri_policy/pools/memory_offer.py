@@ -22,9 +22,11 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.foundation.units import format_bytes
+from nri_policy.foundation.units import format_bytes, format_pages
 from nri_policy.pools.memory_flow import Flow
 from nri_policy.pools.memory_map import Columns, Home, Kinds, MemoryMap
+
+Pages = tuple[tuple[int, int], ...]  # (bytes of a huge page, bytes), by size
 
 
 class Rank(IntEnum):
@@ -47,6 +49,9 @@ class MemoryRequest(Struct, frozen=True, kw_only=True):
     strict: bool = False  # never on memory of another kind
     movable: bool = True  # its zone may be changed once it is booked
     cold: bool = False  # starts on pmem only, if dram + pmem is what it would get
+    hugepages: Pages = ()
+    # whether it is refused where there are too few huge pages, instead of placed all the same
+    needs_pages: bool = False
 
 
 class Booking(Struct, frozen=True, kw_only=True):
@@ -57,11 +62,18 @@ class Booking(Struct, frozen=True, kw_only=True):
     zone: CPUSet
     home: Home
     missing: int = 0  # bytes beyond what the zone holds: adopted all the same, booked nowhere
+    missing_pages: Pages = ()  # likewise
 
     @property
     def laid(self) -> int:
         """The bytes that count as booked on the zone."""
         return self.request.amount - self.missing
+
+    @property
+    def laid_pages(self) -> Pages:
+        """The huge pages that count as booked on the zone."""
+        missing = dict(self.missing_pages)
+        return tuple((size, all_ - missing.get(size, 0)) for size, all_ in self.request.hugepages)
 
     @property
     def widest(self) -> CPUSet:
@@ -82,6 +94,7 @@ class Books(Struct, kw_only=True, eq=False):
     # What may make way in all: (rank, zone, widest zone) -> bytes laid.
     movable: dict[tuple[Rank, CPUSet, CPUSet], int]
     flow: Flow  # one of many ways to lay the same bookings
+    pages: dict[int, Flow] = {}  # the same of the huge pages of each size
     generation: int = 0  # counts the changes
 
     def copy(self) -> Books:
@@ -90,7 +103,14 @@ class Books(Struct, kw_only=True, eq=False):
             bookings=self.bookings.copy(),
             movable=self.movable.copy(),
             flow=self.flow.copy(),
+            pages={size: flow.copy() for size, flow in self.pages.items()},
             generation=self.generation,
+        )
+
+    def has_pages(self, zone: CPUSet, pages: Pages) -> bool:
+        """Return whether *zone* has *pages* free."""
+        return all(
+            size in self.pages and self.pages[size].holds(zone, amount) for size, amount in pages
         )
 
     def __eq__(self, other: object) -> bool:
@@ -128,6 +148,7 @@ class Shortage(Struct, frozen=True, kw_only=True):
     missing: int  # bytes; 0 where it is not a matter of amounts
     nodes: CPUSet  # where they are missing
     text: str  # for the container's owner
+    pages: bool = False  # whether it is huge pages that are missing
 
 
 class MemoryShortageError(Exception):
@@ -179,7 +200,7 @@ class Offers:
         self._homes = map_.homes(request.kinds, strict=request.strict, cold=request.cold)
         # Whether all pools offer what they start with, however the rest lies: mostly they do.
         least = min(self._homes.least, books.flow.least)
-        self._roomy = not held and request.amount <= least
+        self._roomy = not held and request.amount <= least and not request.hugepages
         self._wide: Flow | None = None
         # Start -> zone, where there is one, and whether it is of the kinds of the start.
         self._zones: dict[CPUSet, tuple[CPUSet | None, bool]] = {}
@@ -221,6 +242,8 @@ class Offers:
         """Return the homes that may not be offered as they are, with what is held."""
         if self._roomy:
             return []
+        if self._request.hugepages:
+            return [*self._homes.pools]
         amount = self._request.amount
         roomy = self._books.flow.roomy(amount)
         full = self._held.isdisjoint(roomy)
@@ -262,6 +285,8 @@ class Offers:
         request, home = self._request, self._homes[pool]
         if home.refused:
             return Shortage(missing=0, nodes=EMPTY, text=home.refused)
+        if request.hugepages and self._narrowest_of_memory(home) is not None:
+            return self._shortage_of_pages(home)
         widest = self._held | home.widest
         wide = self._widest_flow().copy()
         missing = wide.lay(widest, request.amount)
@@ -293,13 +318,59 @@ class Offers:
             return zone, self._map.kinds_of(zone) == home.kinds
         if home.refused:
             return None, False
+        if self._request.hugepages:
+            return self._narrowest_with_pages(home)
         if not self._held and amount <= min(home.holds, self._books.flow.room(home.zone)):
             self._free[home.zone] = True
             return home.zone, home.has == home.kinds
-        for zone in self._map.widths(home.zone | self._held, home.growth):
-            if self._can_fit(zone):
-                return zone, self._map.kinds_of(zone) == home.kinds
-        return None, False
+        narrowest = self._narrowest_of_memory(home)
+        exact = narrowest is not None and self._map.kinds_of(narrowest) == home.kinds
+        return narrowest, exact
+
+    def _narrowest_of_memory(self, home: Home) -> CPUSet | None:
+        """Return the narrowest zone whose memory can be made to fit, whatever its huge pages."""
+        widths = self._map.widths(home.zone | self._held, home.growth)
+        return next((zone for zone in widths if self._can_fit(zone)), None)
+
+    def _narrowest_with_pages(self, home: Home) -> tuple[CPUSet | None, bool]:
+        """Return the narrowest zone that has the huge pages as well: nodes with any come first.
+
+        Where the books have too few: all nodes with such pages, unless they are needed.
+        """
+        books, pages = self._books, self._request.hugepages
+        start, growth = home.zone | self._held, home.growth
+        if not books.has_pages(start, pages):
+            growth = (self._with_free_pages() & home.widest, *growth)
+        widths = self._map.widths(start, growth)
+        fitting = (each for each in widths if books.has_pages(each, pages) and self._can_fit(each))
+        zone = next(fitting, None)
+        if zone is None and not self._request.needs_pages:
+            zone = self._narrowest_of_memory(home)
+            if zone is not None:
+                every = CPUSet.union(self._map.with_pages(size) for size, _ in pages)
+                zone |= every & home.widest
+        return zone, zone is not None and self._map.kinds_of(zone) == home.kinds
+
+    def _with_free_pages(self) -> CPUSet:
+        """Return the nodes that have any huge pages of the requested sizes free."""
+        flows = (self._books.pages.get(size) for size, _ in self._request.hugepages)
+        return CPUSet.union(flow.roomy(1) for flow in flows if flow is not None)
+
+    def _shortage_of_pages(self, home: Home) -> Shortage:
+        """Return which huge pages a pool lacks that has the memory."""
+        widest, books = self._held | home.widest, self._books
+        size, amount = next(
+            each for each in self._request.hugepages if not books.has_pages(widest, (each,))
+        )
+        nodes = self._map.with_pages(size) & widest
+        left = books.pages[size].room(nodes) if nodes else 0
+        have = f"nodes {nodes} have {left // size} left" if nodes else "the node has none"
+        return Shortage(
+            missing=amount - left,
+            nodes=nodes,
+            text=f"{format_pages(size, amount)} huge pages do not fit: {have}",
+            pages=True,
+        )
 
     def _can_fit(self, zone: CPUSet) -> bool:
         """Return whether *zone* holds the request once all others have made way that may."""

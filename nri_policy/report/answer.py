@@ -15,8 +15,8 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement_notes import lacks_cpus
 from nri_policy.engine.shortage import describe_cpus
 from nri_policy.engine.topology_hints import per_place
-from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.foundation.units import count_cpus, format_cpu
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.units import count_cpus, format_cpu, format_pages
 from nri_policy.foundation.wording import counted
 from nri_policy.node import NodeView, Placed, list_company, misfit
 from nri_policy.pools.tree import Pool
@@ -38,6 +38,7 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     asked: str
     got: str
     better: tuple[str, ...]  # what would make it better, or would have
+    huge_pages: str | None = None  # those that it asked for, and where they are
     quota: str | None = None  # of its CPU time, where we have set it
     alone: str | UnsetType = UNSET  # who else may run on its exclusive CPUs
     room: str | None = None  # who has which part of the CPUs that its pod has as one
@@ -54,6 +55,7 @@ def answer_report(
         cpus_are=_cpus_are(view, placed) if cpus else _cpus_left(view, placed),
         mems=mems,
         memory_is=kinds or _memory_left(view.layout, placed),
+        huge_pages=_huge_pages(view, placed) or None,
         asked=f"{_amount(placed.asked)}{_source(placed)}",
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
@@ -164,6 +166,17 @@ def _narrowest(layout: Layout, cpus: CPUSet) -> Pool:
 def _memory_kinds(layout: Layout, mems: CPUSet) -> str:
     kinds = (str(kind) for kind, nodes in layout.tree.top.memory.items() if mems & nodes)
     return " and ".join(sorted(kinds))
+
+
+def _huge_pages(view: NodeView, placed: Placed) -> str:
+    """Return which huge pages are booked for it, and on which of its nodes: `8 × 1Gi on node 1`."""
+    booking, map_ = view.bookings.get(placed.container.id), view.layout.memory
+    parts = []
+    for size, amount in booking.request.hugepages if booking is not None else ():
+        nodes = booking.zone & map_.with_pages(size) if booking is not None else EMPTY
+        where = f"{'node' if len(nodes) == 1 else 'nodes'} {nodes}" if nodes else "no node"
+        parts.append(f"{format_pages(size, amount)} on {where}")
+    return ", ".join(parts)
 
 
 def _amount(request: Request) -> str:

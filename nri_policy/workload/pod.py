@@ -40,6 +40,9 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_period: int = 0  # µs
     memory_limit: int = 0  # bytes
     oom_score_adj: int = 0
+    hugepages: tuple[
+        tuple[int, int], ...
+    ] = ()  # (bytes of a page, bytes), of limits that are not 0
     cpus: str = ""  # kernel list
     mems: str = ""
 

@@ -72,6 +72,7 @@ class Entitlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_kinds: tuple[MemoryKind, ...]  # sorted: stored forms say the same in each process
     memory_preserve: bool
     cold_start: float | None  # seconds on pmem alone, from the start on
+    hugepages: tuple[tuple[int, int], ...] = ()  # (bytes of a page, bytes)
     pod_memory: int = 0  # bytes of its pod's limit: `memory` is what of these is booked with it
 
     @property
@@ -132,6 +133,7 @@ class Request(Entitlement, frozen=True, kw_only=True, omit_defaults=True):
             memory_kinds=self.memory_kinds,
             memory_preserve=self.memory_preserve,
             cold_start=self.cold_start,
+            hugepages=self.hugepages,
             pod_memory=self.pod_memory,
         )
 
@@ -171,6 +173,7 @@ def request_of(
         else tuple(sorted(preferences.memory_kinds)),
         memory_preserve=preferences.memory_preserve,
         cold_start=preferences.cold_start,
+        hugepages=container.resources.hugepages,
         steering=Steering(
             isolated=isolated,
             burst_level=preferences.unlimited_burstable or settings.unlimited_burstable,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
@@ -30,16 +31,18 @@ KINDS = [frozenset(kinds) for kinds in ({DRAM}, {PMEM}, {HBM}, {DRAM, PMEM}, {DR
 class Model:
     """Hall's condition by brute force."""
 
-    def __init__(self, supply: MemorySupply) -> None:
+    def __init__(self, supply: MemorySupply, size: int = 0) -> None:
+        """Of ordinary memory, or of huge pages of *size*."""
         self.map = supply.map
+        amounts = supply.map.hugepages[size] if size else supply.map.capacity
         self.bits = {node: 1 << place for place, node in enumerate(supply.map.nodes)}
         self.every = (1 << len(self.bits)) - 1
         self.capacity = [0] * (self.every + 1)
         for subset in range(1, self.every + 1):
             node = [*self.bits][subset.bit_length() - 1]
             rest = subset & ~self.bits[node]
-            self.capacity[subset] = self.capacity[rest] + supply.map.capacity[node]
-        self.capacity[self.every] -= supply.map.withheld
+            self.capacity[subset] = self.capacity[rest] + amounts[node]
+        self.capacity[self.every] -= 0 if size else supply.map.withheld
 
     def excess(self, demands: list[tuple[CPUSet, int]]) -> int:
         """Return by how much the worst set of nodes is overbooked, 0 if none is."""
@@ -206,3 +209,95 @@ def test_books_and_offers_agree_with_every_subset_of_nodes(spec: str, seed: int)
         supply.release(id_)
     assert supply.snapshot() == start
     assert supply.free(supply.map.nodes) == model.capacity[model.every]
+
+
+PAGE_SIZES = (2, 8)
+
+
+def check_pages(models: dict[int, Model], supply: MemorySupply) -> None:
+    """Assert I5 and I6 of the huge pages of each size."""
+    bookings = supply.bookings.values()
+    for size, model in models.items():
+        booked = [(b.zone, dict(b.laid_pages).get(size, 0)) for b in bookings]
+        assert model.excess(booked) == 0, "I6: a set of nodes has more pages booked than it has"
+        excess = model.excess([(b.zone, dict(b.request.hugepages).get(size, 0)) for b in bookings])
+        assert sum(dict(b.missing_pages).get(size, 0) for b in bookings) == excess
+    short = {each for each, b in supply.bookings.items() if b.missing or b.missing_pages}
+    assert supply._short.keys() == short, "who misses nothing is not looked at again"
+
+
+def check_pages_offered(
+    models: dict[int, Model], supply: MemorySupply, pool: int, request: MemoryRequest
+) -> None:
+    """Book what is offered: a zone with the pages, or all nodes with any, or rightly nothing."""
+    before = supply.snapshot()
+
+    def has(zone: CPUSet) -> bool:
+        return all(
+            not models[size].excess(
+                [(b.zone, dict(b.laid_pages).get(size, 0)) for b in supply.bookings.values()]
+                + [(zone, amount)]
+            )
+            for size, amount in request.hugepages
+        )
+
+    home = supply.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+    try:
+        offer = supply.offer(pool, request)
+    except MemoryShortageError as refused:
+        assert supply.snapshot() == before
+        if refused.shortage.pages:
+            assert request.needs_pages
+            assert not has(home.widest)
+        return
+    if not has(offer.zone):
+        assert not request.needs_pages
+        assert not has(home.widest)
+        every = CPUSet.union(supply.map.with_pages(size) for size, _ in request.hugepages)
+        assert every & home.widest <= offer.zone
+    assert not any(supply.bookings[move.id].request.hugepages for move in offer.moves)
+    supply.commit(offer)
+
+
+@pytest.mark.parametrize("spec", MACHINES)
+@seeds(2)
+def test_huge_pages_are_amounts_of_their_own(spec: str, seed: int) -> None:
+    random = Random(seed)
+    machine = nodes.machine(spec)
+    pages = [
+        tuple((size, random.choice((0, random.randrange(30)))) for size in PAGE_SIZES)
+        for _ in machine.nodes
+    ]
+    machine = replace(
+        machine,
+        nodes=tuple(
+            replace(node, memory=400 + random.randrange(400), hugepages=each)
+            for node, each in zip(machine.nodes, pages, strict=True)
+        ),
+    )
+    supply = memory_maps.supply(machine=machine)
+    models, start = {size: Model(supply, size) for size in supply.map.hugepages}, supply.snapshot()
+    pools = len(memory_maps.tree(machine).pools)
+    for number in range(OPERATIONS // 3):
+        request = random_request(random, number, 200)
+        asked = tuple((size, size * random.randrange(1, 20)) for size in models)
+        asked = tuple(each for each in asked if random.random() < 0.7)
+        request = replace(
+            request,
+            hugepages=asked,
+            movable=request.movable and not asked,
+            needs_pages=random.random() < 0.5,
+        )
+        pool, held = random.randrange(pools), [*supply.bookings]
+        if random.random() < 0.6:
+            check_pages_offered(models, supply, pool, request)
+        elif random.random() < 0.2:
+            supply.adopt(pool, request, random.choice([*supply.map.homes(request.kinds)]).zone)
+        elif held:
+            supply.release(random.choice(held))
+        check_pages(models, supply)
+    for id_ in [*supply.bookings]:
+        supply.release(id_)
+    assert supply.snapshot() == start
+    for size, model in models.items():
+        assert supply.free_pages(size, supply.map.nodes) == model.capacity[model.every]

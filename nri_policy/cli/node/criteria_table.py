@@ -147,6 +147,8 @@ def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple
         yield "", answer.alone
     nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
     yield "memory", f"{nodes}{answer.memory_is}"
+    if answer.huge_pages:
+        yield "huge pages", answer.huge_pages
     if explanation.devices:
         yield "devices", "; ".join(map(_near, explanation.devices))
     yield "asked", f"{answer.asked} → got {answer.got}"

@@ -71,6 +71,18 @@ def test_memory_takes_turns(read: Read) -> None:
     assert [node.memory for node in machine.nodes] == [16 * GIB, GIB // 2] * 2
 
 
+def test_huge_pages_take_turns_and_are_a_part_of_the_memory(read: Read) -> None:
+    machine = read("numa:4(memory=16GiB hugepages-1Gi=0,8 hugepages-2Mi=64) core:1")
+    assert [node.hugepages for node in machine.nodes] == [
+        ((2 << 20, 64), (GIB, count)) for count in (0, 8, 0, 8)
+    ]
+
+
+def test_huge_pages_come_on_top_of_memory_that_is_not_given(read: Read) -> None:
+    machine = read("numa:2(hugepages-1Gi=0,16) core:1")
+    assert [node.memory for node in machine.nodes] == [4 * GIB, 20 * GIB]
+
+
 def test_memory_only_nodes_are_of_their_kind_and_near_their_place(read: Read) -> None:
     machine = read("package:2(pmem=64GiB cxl=8GiB) numa:2(memory=16GiB hbm=2GiB) core:2")
     found = [(node.id, node.kind, node.memory, str(node.nearest)) for node in machine.nodes[4:]]
@@ -132,6 +144,10 @@ def test_frequencies_may_be_given_for_all_or_some(read: Read) -> None:
         ("l2:2 numa:2 core:1", 5, "numa cannot be inside l2"),
         ("numa:2(memroy=1GiB)", 7, "attributes of numa are: memory=…"),
         ("numa:2(memory)", 7, "attributes of numa are: memory=…"),
+        ("numa:2(hugepages=4)", 7, "attributes of numa are: memory=…, hugepages-SIZE=…"),
+        ("numa:1(hugepages-1Gi=4GiB)", 21, "expected a number from 0 to"),
+        ("numa:1(memory=1GiB hugepages-1Gi=2)", 35, "node 0 has less memory than huge pages"),
+        ("pu:2(hugepages-1Gi=4)", 5, "attributes of pu are: none"),
         ("pu:2(memory=1GiB)", 5, "attributes of pu are: none"),
         ("numa:2(memory=1GiB,much) core:1", 14, "expected a size such as 16GiB"),
         ("core:2(efficiency=3)", 18, "expected a number from 0 to 2"),

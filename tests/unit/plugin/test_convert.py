@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.plugin.convert import devices_of, mounts_of, pod_of
+from nri_policy.plugin.convert import devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.workload.hints import DeviceFile, Mount
 
@@ -87,3 +87,15 @@ def test_devices_count_that_a_rule_lets_the_container_write_to(
 def test_a_mount_is_writable_unless_an_option_says_no(options: list[str], writable: bool) -> None:
     given = pb.Container(mounts=[pb.Mount(destination="/d", source="/s", options=options)])
     assert mounts_of(given) == (Mount(destination="/d", source="/s", writable=writable),)
+
+
+def test_huge_pages_are_the_limits_that_are_not_0_by_the_bytes_of_a_page() -> None:
+    limits = {"1GB": 4 << 30, "2MB": 64 << 20, "64KB": 0, "32MB": 32 << 20, "odd": 1, "": 2}
+    resources = pb.LinuxResources(
+        hugepage_limits=[pb.HugepageLimit(page_size=name, limit=n) for name, n in limits.items()]
+    )
+    assert resources_of(resources).hugepages == (
+        (2 << 20, 64 << 20),
+        (32 << 20, 32 << 20),
+        (1 << 30, 4 << 30),
+    )
