@@ -6,7 +6,7 @@ HELM := $(VENV)/bin/helm
 ACTIONLINT := $(VENV)/bin/actionlint
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: help run demo test test-all faults fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
+.PHONY: help run demo test test-all faults simulate-node fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -37,6 +37,10 @@ test-all: $(BUILT) ## all tests on everything there is to build: an hour more th
 # kill, freeze, starve and confuse the daemon: make faults ROUNDS=5000 SEED=7
 faults: $(BUILT) ## kill, freeze and starve the daemon: ROUNDS=5000 SEED=7
 	$(PY) -m tests.faults --rounds $(or $(ROUNDS),1000) --seed $(or $(SEED),1)
+
+# the daemon, a runtime and kubelets in one deterministic loop: make simulate-node SEEDS=10000 FIRST=1
+simulate-node: $(BUILT) ## play the whole daemon in virtual time: SEEDS=1000 FIRST=1
+	$(PY) -m tests.loop --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1)
 
 # all property tests with new examples, and hostile input of every kind: make fuzz SECONDS=3600; a
 # failure again: SEED=7

@@ -32,7 +32,7 @@ LONGEST = (
     *("tests/e2e/test_upgrade.py", "tests/e2e/test_given_up.py", "tests/e2e/test_systemd.py"),
     *("tests/e2e/test_owners_storm.py", "tests/e2e/test_storm.py", "tests/e2e/test_rooms.py"),
     *("tests/property/test_engine.py", "tests/property/test_replay.py"),
-    "tests/property/test_updates.py",
+    *("tests/property/test_updates.py", "tests/loop/test_plays.py"),
 )
 
 # The same examples are tried in every run, new ones by `make fuzz`. How long an example takes

@@ -31,27 +31,46 @@ _WISHES = (
 class Kubelets:
     """Whoever starts, resizes and deletes pods on one runtime, at random."""
 
-    def __init__(self, runtime: EmbeddedRuntime, random: Random) -> None:
+    def __init__(self, runtime: EmbeddedRuntime, random: Random, *, prefix: str = "pod") -> None:
+        """Take the runtime; pods whose names do not begin with *prefix* are left to others."""
         self._runtime = runtime
         self._random = random
+        self._prefix = prefix
         self._number = 0
         self.resized: set[str] = set()  # ids of containers, since this was cleared
 
-    async def act(self) -> None:
-        """Do something; the runtime may refuse it."""
-        pods, random = self._runtime.pods, self._random
+    async def act(self) -> str:
+        """Do something; the runtime may refuse it. Return what was done."""
+        random = self._random
+        own = self._own()
+        full = len(self._runtime.pods) >= MOST_PODS
         what = random.choice(("start", "start", "resize", "resize", "delete", "again"))
+        starts = not own or (what == "start" and not full)
+        manifest = self._manifest() if starts else {}
+        pod = None if starts else random.choice(own)
+        done = f"starts {manifest['metadata']['name']}" if pod is None else f"{what} {pod.key}"
         try:
-            if (what == "start" and len(pods) < MOST_PODS) or not pods:
-                await self._runtime.start_pod(self._manifest())
+            if pod is None:
+                await self._runtime.start_pod(manifest)
             elif what == "resize":
-                await self._resize(random.choice(pods))
+                await self._resize(pod)
             elif what == "again":
-                await self._again(random.choice(pods))
+                await self._again(pod)
             else:
-                await self._runtime.delete_pod(random.choice(pods))
-        except (CRIError, ManifestError):
-            pass  # there is no room, or its limit is less
+                await self._runtime.delete_pod(pod)
+        except (CRIError, ManifestError) as error:
+            return f"{done}: {error}"  # no room, or less than its limit
+        return done
+
+    async def tidy(self) -> None:
+        """Remove the containers that do not run, as the kubelet does."""
+        for pod in self._own():
+            for each in [each for each in pod.containers if each.state is not RuntimeState.RUNNING]:
+                await self._runtime.delete_container(each)
+
+    def _own(self) -> list[Pod]:
+        pods = self._runtime.pods
+        return [each for each in pods if each.manifest.metadata.name.startswith(self._prefix)]
 
     def _manifest(self) -> dict[str, Any]:
         random = self._random
@@ -65,7 +84,7 @@ class Kubelets:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"pod{self._number}",
+                "name": f"{self._prefix}{self._number}",
                 "namespace": random.choice(("default", "default", "default", "kube-system")),
                 "annotations": random.choice(_WISHES) if random.random() < 0.4 else {},
             },

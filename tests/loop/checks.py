@@ -1,0 +1,181 @@
+"""What must hold in a play: at once, within a bound, when all is quiet, and long after.
+
+- When the answer to START is given: no other running container in the books has the owner's CPUs,
+  if cgroups can be written.
+- Once a new life has the runtime's list: containers that go on have the CPUs of their own that they
+  had.
+- Every 50 ms: no other container has them for longer than its bound, while the daemon can work.
+- After 45 quiet seconds: every running container is where it is to be; no CPU has two owners.
+- After 850 more: the books have what exists; store and replay agree; the runtime knows all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.node import NodeView
+from nri_policy.simulation.containers import Container, RuntimeState
+from nri_policy.workload.request import Sort
+from tests.loop.world import World
+from tests.support import stores
+
+PERIOD = 0.05  # seconds
+# Seconds that a running container may have CPUs of another's own, by what can be done about it: a
+# file is written, a call can be made, or it takes a registration (spec nri.md §3.7).
+BOUND_WRITABLE, BOUND_TOLD = 1.5, 20.0
+
+
+class BrokenError(AssertionError):
+    """Something did not hold."""
+
+
+class Checks:
+    """Looks at one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._since: dict[tuple[str, str], float] = {}  # owner and other → since when they overlap
+        self.broken: list[str] = []
+        self.starts = 0  # owners whose start was looked at
+        world.started = self.start
+
+    def start(self, container: Container) -> None:
+        """Look at the instant at which the answer to START is given (S1 of spec delivery.md §3)."""
+        world = self._world
+        if not world.works or not world.can_write:
+            return
+        assert world.daemon is not None
+        view = world.daemon.node.view
+        if container.id not in view.placed or world.loop.time() - world.disturbed < BOUND_WRITABLE:
+            return
+        self.starts += 1
+        for _, other, cpus in self._overlaps(view, [container]):
+            self._break(f"{container.key} starts, and {other.key} still has its CPUs {cpus}")
+
+    async def watch(self) -> None:
+        """Look every 50 ms, until cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            self._look()
+
+    def _look(self) -> None:
+        world, now = self._world, self._world.loop.time()
+        if not world.works or world.daemon is None or not world.daemon.synchronized.is_set():
+            self._since.clear()
+            return
+        view = world.daemon.node.view
+        if world.before is not None:
+            self._kept(world.before, view)
+            world.before = None
+        bound = BOUND_WRITABLE if world.can_write else BOUND_TOLD
+        overlaps = {
+            (owner.id, other.id): (owner, other, cpus)
+            for owner, other, cpus in self._overlaps(view, self._running())
+        }
+        self._since = {each: self._since.get(each, now) for each in overlaps}
+        for pair, since in self._since.items():
+            if now - max(since, world.disturbed) > bound:
+                owner, other, cpus = overlaps[pair]
+                self._break(
+                    f"{other.key} has had CPUs {cpus} of {owner.key} for {now - since:.2f}s"
+                )
+
+    def _kept(self, before: NodeView, now: NodeView) -> None:
+        """Look whether a new life left containers the CPUs of their own that the last one gave."""
+        for each in before.placed.keys() & now.placed.keys():
+            was, placed = before.placed[each], now.placed[each]
+            if was.request.entitlement != placed.request.entitlement:
+                continue  # it was resized meanwhile
+            if was.grant.exclusive and was.grant.exclusive != placed.grant.exclusive:
+                name, cpus = placed.container.full_name, placed.grant.exclusive
+                self._break(f"{name} had CPUs {was.grant.exclusive}, and a new life gave it {cpus}")
+
+    def in_force(self) -> None:
+        """Look whether each container that runs is where it is to be, after a quiet while."""
+        daemon = self._world.daemon
+        assert daemon is not None
+        view = daemon.node.view
+        taken: CPUSet = EMPTY
+        for each in self._running():
+            placement = view.placement(each.id)
+            if placement is None:
+                self._break(f"{each.key} runs, and is in no books")
+                continue
+            if not _has(self._world, each, placement):
+                self._break(
+                    f"{each.key} has CPUs {each.cpus} and memory nodes {each.mems}, and is due "
+                    f"{placement.cpus} and {placement.mems}"
+                )
+            grant = view.placed[each.id].grant
+            if not grant.tenant:
+                if taken & grant.exclusive:
+                    self._break(f"{each.key} is not the only owner of {taken & grant.exclusive}")
+                taken |= grant.exclusive
+
+    def books(self) -> None:
+        """Look whether books, store and runtime agree, long after."""
+        world = self._world
+        daemon = world.daemon
+        assert daemon is not None
+        view = daemon.node.view
+        living = {
+            each.id: each.key
+            for each in world.runtime.containers
+            if each.state in (RuntimeState.CREATED, RuntimeState.RUNNING)
+        }
+        blind = (
+            world.cgroups_are == "invisible" and not world.runtime.release.tells_failed_creations
+        )
+        gone = [view.placed[each].container.full_name for each in view.placed.keys() - living]
+        if gone and not blind:  # CRI-O says nothing, and no process can be missed
+            self._break(f"{gone} are in the books, and gone")
+        if strays := [living[each] for each in living.keys() - view.placed.keys()]:
+            self._break(f"{strays} exist, and are in no books")
+        path = world.state / "store" / "state.db"
+        held = stores.on_disk(path)
+        if held != {each: view.to_store(each) for each in (*view.placed, *view.rooms)}:
+            self._break("the store differs from the books")
+        if stores.grants(stores.replayed(path)) != held:
+            self._break("a replay of the journal differs from the store")
+        queue = daemon._update_queue
+        if queue.unsent:
+            self._break(f"not in force and not sent: {[*queue.unsent]}")
+        if queue.ledger.untold and world.runtime.release.updates_safely:  # others hear in answers
+            self._break(f"the runtime does not know of {[*queue.ledger.untold]}")
+
+    def _running(self) -> list[Container]:
+        return [
+            each for each in self._world.runtime.containers if each.state is RuntimeState.RUNNING
+        ]
+
+    def _overlaps(
+        self, view: NodeView, owners: Iterable[Container]
+    ) -> Iterator[tuple[Container, Container, CPUSet]]:
+        """Yield an owner, a running container that has CPUs of the owner's own, and these CPUs."""
+        others = [
+            (each, each.cpus - placed.grant.own - placed.grant.rest)
+            for each in self._running()
+            if (placed := view.placed.get(each.id)) and placed.grant.sort is not Sort.PRESERVE
+        ]
+        for owner in owners:
+            placed = view.placed.get(owner.id)
+            if placed is None or not placed.grant.own:
+                continue
+            for other, cpus in others:
+                if other is not owner and cpus & placed.grant.own:
+                    yield owner, other, cpus & placed.grant.own
+
+    def _break(self, what: str) -> None:
+        if what not in self.broken:
+            self.broken.append(what)
+            self._world.note(f"BROKEN: {what}")
+
+
+def _has(world: World, container: Container, due: Placement) -> bool:
+    """Return whether a container runs where it is due; a file that is empty stands for all."""
+    machine = world.runtime.machine
+    cpus, mems = container.cpus or machine.online_cpus, container.mems or machine.memory_nodes
+    return (not due.cpus or cpus == due.cpus) and (not due.mems or mems == due.mems)

@@ -1,0 +1,57 @@
+"""Faults that are put into the daemon, one at a time: a play must find each.
+
+Each takes away one rule by which decisions come into force (docs/runtime.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+from nri_policy.audit.presence import Presence
+from nri_policy.plugin.confirmation import Confirmations
+from nri_policy.plugin.enforcement import Enforcement
+from nri_policy.plugin.overlaps import Overlaps
+from nri_policy.plugin.update_queue import UpdateQueue
+from nri_policy.plugin.writing import Writing
+from nri_policy.store.store import Store
+
+
+async def _nothing(*_: object, **_options: object) -> None:
+    """Do nothing."""
+
+
+async def _no_cases(*_: object) -> tuple[()]:
+    return ()
+
+
+async def _no_survey(*_: object, **_options: object) -> dict[str, Any]:
+    return {}
+
+
+def _patch(owner: Any, name: str, instead: Callable[..., Any]) -> AbstractContextManager[Any]:
+    return mock.patch.object(owner, name, instead)
+
+
+MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "a start does not wait for those that leave its CPUs": lambda: _patch(
+        Writing, "wait_until_clear", _nothing
+    ),
+    "nothing that was sent counts as lost": lambda: _patch(
+        Confirmations, "may_be_lost", lambda _self, _id: False
+    ),
+    "what was sent is not looked at": lambda: _patch(Enforcement, "look", _no_cases),
+    "containers grow onto CPUs that another still has": lambda: _patch(
+        Writing, "_may_grow", lambda self, each, _: each in self._queue.claimed
+    ),
+    "overlaps are not watched": lambda: _patch(Overlaps, "run", _nothing),
+    "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
+    "a call that failed is forgotten": lambda: _patch(UpdateQueue, "doubt", lambda *_: None),
+    "changes that were noted are not sent": lambda: _patch(
+        UpdateQueue, "take", lambda *_a, **_k: []
+    ),
+    "containers that have ended unheard are kept": lambda: _patch(Presence, "round", _nothing),
+    "a list is believed over the cgroups": lambda: _patch(Enforcement, "observe", _no_survey),
+}

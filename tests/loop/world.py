@@ -1,0 +1,305 @@
+"""One node in one loop: lives of the real daemon, a runtime, kubelets, and mischief.
+
+A party (`tests.loop.deterministic`) is each life of the daemon,
+the runtime, each of the kubelet's workers, and the mischief that strikes them. What must hold, and
+when, is in `tests.loop.checks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from msgspec import Struct
+
+from nri_policy.audit.cgroup import Cgroups
+from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.refusal import Refused
+from nri_policy.kubelet.resources import Kubelet
+from nri_policy.node import NodeView
+from nri_policy.nri.session import registration_delay
+from nri_policy.plugin.cpuset_files import Change, Confined
+from nri_policy.plugin.sources import Sources
+from nri_policy.settings import from_spec
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import Container, CRIError
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.faults.pods import Kubelets
+from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
+from tests.loop.virtual_time import Virtual
+from tests.support import nodes
+
+NODES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("package:2 numa:2(memory=4GiB) core:2 pu:2", {}),
+    ("package:1 numa:2(memory=4GiB) core:4 pu:1", {}),
+    ("package:2 numa:1(memory=8GiB) core:4 pu:2", {"colocatePods": True}),
+)
+SPEC = {"reservedResources": {"cpu": "750m"}, "audit": "repair"}
+RUNTIMES = (
+    ("containerd", "1.7.24"),
+    ("containerd", "2.1.9"),
+    ("containerd", "2.2.1"),
+    ("containerd", "2.4.0"),
+    ("cri-o", "1.31.0"),
+    ("cri-o", "1.34.0"),
+)
+CGROUPS = ("writable", "writable", "writable", "read-only", "invisible")
+BUSY = 15.0  # seconds with workers and mischief
+WORKERS = 4
+SLOWEST_HOOK = 3.0  # seconds
+SLOW_THREAD = 0.6  # seconds that files may take on a bad day
+
+
+class Chances(Struct, frozen=True, kw_only=True):
+    """What a history is made of; shrinking leaves parts of it out."""
+
+    seed: int
+    workers: int = WORKERS
+    faults: int = 6  # how often mischief strikes, at most
+    busy: float = BUSY
+    without: frozenset[str] = frozenset()  # kinds of mischief that are left out
+
+
+class FaultyCgroups(SimulatedCgroups):
+    """Cgroups of containers that can be read, and written unless they are `read_only`."""
+
+    read_only = False
+
+    def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
+        container = self._of(cgroup)
+        if self.read_only and container is not None and container.in_force is not None:
+            return Confined(cpus=container.cpus, error="[Errno 30] Read-only file system")
+        return super()._confine(cgroup, wanted, change)
+
+
+class World:
+    """One node, to be played with in a loop."""
+
+    def __init__(self, loop: DeterministicLoop, folder: Path, chances: Chances) -> None:
+        self.loop = loop
+        self.chances = chances
+        random = self.random = Random(chances.seed)
+        self.layout, spec = random.choice(NODES)
+        self.spec: dict[str, Any] = {**SPEC, **spec}
+        self.release = random.choice(RUNTIMES)
+        self.cgroups_are = random.choice(CGROUPS)
+        self.machine = nodes.machine(self.layout)
+        self.folder = folder
+        self.history: list[str] = []
+        self.lives = 0
+        self.daemon: Daemon | None = None
+        self.calm = False  # no mischief any more
+        self.disturbed = 0.0  # when something last kept the daemon from its work
+        self.lost_store = False
+        self.before: NodeView | None = None  # the books of a life that was killed
+        self.stale = False  # whether somebody has written cpusets that only the audit sees
+        self.runtime = EmbeddedRuntime(
+            folder / "nri.sock",
+            online_cpus=self.machine.online,
+            memory_nodes=CPUSet(node.id for node in self.machine.nodes),
+            name=self.release[0],
+            version=self.release[1],
+            kubelet=Kubelet(memory_capacity=self.machine.memory),
+        )
+        self.runtime.between = self._between
+        self.cgroups = FaultyCgroups(self.runtime)
+        self.cgroups.read_only = self.cgroups_are == "read-only"
+        # called when the answer to a container's start was given
+        self.started: Callable[[Container], None] = lambda _container: None
+
+    @property
+    def party(self) -> str:
+        """The life of the daemon that is the latest."""
+        return f"daemon {self.lives}"
+
+    @property
+    def state(self) -> Path:
+        """The state folder of the latest life."""
+        return self.folder / f"state{self.lives}"
+
+    def note(self, what: str) -> None:
+        """Write something into the history."""
+        self.history.append(f"{self.loop.time():10.6f}  {what}")
+
+    # ---- the daemon's lives
+
+    def start(self) -> None:
+        """Start the daemon; a life before left its folder as it is."""
+        before = self.state
+        self.lives += 1
+        if before.exists() and not self.lost_store:
+            shutil.copytree(before, self.state)
+        else:
+            self.state.mkdir(mode=0o700)
+            self.before = None
+        self.lost_store = False
+        self.note(f"{self.party} starts")
+        self.disturbed = self.loop.time()
+        self.loop.spawn(self.party, self._live())
+
+    async def _live(self) -> None:
+        chance = Random(self.random.random())
+        host = Environment(
+            state_dir=self.state,
+            containers_dir=self.folder / "containers",
+            root=self.folder,
+            cgroups=Cgroups(self.folder) if self.cgroups_are == "invisible" else self.cgroups,
+            sources=Sources(),
+            delay=lambda failures: registration_delay(failures, chance.random),
+            kubelet_dir=self.folder,
+            cdi_dir=self.folder / "cdi",
+        )
+        self.daemon = daemon = Daemon(self.machine, from_spec(self.spec, "the play"), host)
+        async with (
+            daemon.serving(self.runtime.socket_path) as session,
+            asyncio.TaskGroup() as beside,
+        ):
+            for work in (
+                daemon.auditor.run,
+                daemon.auditor.watch_starts,
+                daemon.meet_deadlines,
+            ):
+                beside.create_task(work())
+            await session
+
+    def kill(self) -> None:
+        """End the daemon at once."""
+        self.note(f"{self.party} is killed")
+        daemon, self.daemon = self.daemon, None
+        if daemon is not None and daemon.synchronized.is_set():
+            self.before = daemon.node.view
+        self.loop.kill(self.party)
+
+    @property
+    def works(self) -> bool:
+        """Whether there is a daemon that the runtime can ask."""
+        return (
+            self.daemon is not None
+            and bool(self.runtime.plugins)
+            and not self.loop.is_frozen(self.party)
+        )
+
+    @property
+    def can_write(self) -> bool:
+        """Whether the daemon can write cgroups, and at once."""
+        written = self.cgroups_are == "writable" and not self.cgroups.read_only
+        return written and self.loop.longest_thread == LONGEST_THREAD
+
+    # ---- what comes between
+
+    async def _between(self, where: str, container: Container) -> None:
+        if where == "started":
+            self.started(container)
+        if self.calm:
+            return
+        chance = self.random.random()
+        if where != "started" and chance < 0.04 and "failures" not in self.chances.without:
+            self.note(f"{container.key} {container.id[:6]} fails while {where}")
+            raise CRIError(f"failed while {where}")
+        slow = chance > 0.98 and "slow hooks" not in self.chances.without
+        if slow or chance > 0.5:  # else the runtime goes on at once
+            await asyncio.sleep(self.random.uniform(0, SLOWEST_HOOK if slow else 0.02))
+
+    # ---- the kubelet
+
+    async def worker(self, name: str) -> None:
+        """Let pods of this worker come, change and go."""
+        random = Random(self.random.random())
+        kubelets = Kubelets(self.runtime, random, prefix=name)
+        while self.loop.time() < self.chances.busy:
+            await asyncio.sleep(random.expovariate(4.0))
+            self.note(f"{name} {await kubelets.act()}")
+        await kubelets.tidy()
+
+    # ---- mischief
+
+    async def mischief(self) -> None:
+        """Strike now and then."""
+        kinds: Mapping[str, Callable[[], Awaitable[None]]] = {
+            "kill": self._kill,
+            "freeze": self._freeze,
+            "restart of the runtime": self._restart_runtime,
+            "lost store": self._lose_store,
+            "clock": self._turn_clock,
+            "reload": self._reload,
+            "slow files": self._slow_files,
+            "files that cannot be written": self._deny_writes,
+            "stale writes": self._write_stale,
+        }
+        able = [each for each in kinds if each not in self.chances.without]
+        for _ in range(self.chances.faults):
+            await asyncio.sleep(self.random.expovariate(self.chances.faults / self.chances.busy))
+            if self.loop.time() > self.chances.busy or not able:
+                break
+            kind = self.random.choice(able)
+            self.note(f"mischief: {kind}")
+            await kinds[kind]()
+
+    async def _kill(self) -> None:
+        self.kill()
+        await asyncio.sleep(self.random.choice((0.05, 0.5, 2.0)))
+        self.start()
+
+    async def _lose_store(self) -> None:
+        self.lost_store = True
+        await self._kill()
+
+    async def _freeze(self) -> None:
+        self.loop.freeze(self.party)
+        await asyncio.sleep(self.random.choice((0.3, 1.5, 3.0)))
+        self.loop.thaw(self.party)
+        self.disturbed = self.loop.time()
+
+    async def _restart_runtime(self) -> None:
+        await self.loop.spawn("runtime", self.runtime.restart())
+        self.disturbed = self.loop.time()
+
+    async def _turn_clock(self) -> None:
+        Virtual.clock_error += self.random.choice((-86400.0, -30.0, 30.0, 7200.0))
+
+    async def _reload(self) -> None:
+        daemon = self.daemon
+        if daemon is None or not daemon.synchronized.is_set():
+            return
+        reserved = self.random.choice(("750m", "1500m", "cpuset:1", "cpuset:0,4"))
+        spec = {**self.spec, "reservedResources": {"cpu": reserved}}
+        settings = from_spec(spec, "the play")
+
+        async def reconfigure() -> None:
+            try:
+                await daemon.events.reconfigure(settings=settings)
+            except Refused as error:
+                self.note(f"reload refused: {error}")
+            else:
+                self.spec = spec
+
+        await asyncio.wait({self.loop.spawn(self.party, reconfigure())}, timeout=5.0)
+
+    async def _slow_files(self) -> None:
+        self.loop.longest_thread = SLOW_THREAD
+        await asyncio.sleep(self.random.uniform(0.5, 3.0))
+        self.loop.longest_thread = LONGEST_THREAD
+        self.disturbed = self.loop.time()
+
+    async def _deny_writes(self) -> None:
+        usual, self.cgroups.read_only = self.cgroups.read_only, True
+        await asyncio.sleep(self.random.uniform(0.5, 3.0))
+        self.cgroups.read_only = usual
+        self.disturbed = self.loop.time()
+
+    async def _write_stale(self) -> None:
+        """Let another program write cpusets: what the runtime has recorded, or all CPUs."""
+        if not self.can_write:
+            return  # only the audit could put that right, a minute later
+        self.stale = True
+        for each in self.runtime.containers:
+            chance = self.random.random()
+            if each.in_force is not None and chance < 0.5:
+                recorded, every = each.message.linux.resources.cpu.cpus, self.machine.online
+                each.in_force.cpu.cpus = recorded if chance < 0.3 else str(every)
+        self.disturbed = self.loop.time()
