@@ -278,10 +278,18 @@ class Enforcement:
             ids = dict.fromkeys([*also, *self._confirmations.sent, *unsent])
             cases = [case for each in ids if (case := self._case(each)) is not None]
             if self._cgroups is not None and cases:
-                await asyncio.to_thread(enforce, self._cgroups, cases, self._node.view.taken)
+                await self._enforce(self._cgroups, cases)
             for case in cases:
                 self._conclude(case)
         return cases
+
+    async def _enforce(self, cgroups: Cgroups, cases: Sequence[Case]) -> None:
+        lost = {each.container_id: each.placement.cpus for each in cases if each.lost}
+        self._writing.giving = lost
+        try:
+            await asyncio.to_thread(enforce, cgroups, cases, self._node.view.taken)
+        finally:
+            self._writing.giving = {}
 
     def _polled(self) -> bool:
         """Whether anything is in doubt that can come into force without another request."""
@@ -319,9 +327,11 @@ class Enforcement:
         """Take in what was found; have told again what is not in force and should be."""
         each = case.container_id
         now = self._node.view.placement(each)
-        if now is None or (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
-            return  # decided anew: it is told, and looked at again
+        if now is None:
+            return
         self._note_written(case)
+        if (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
+            return  # decided anew: it is told, and looked at again
         if case.overlap and (case.settled or case.error):
             self._report(case)
         sent = self._confirmations.sent.get(each)

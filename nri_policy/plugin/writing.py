@@ -12,7 +12,8 @@ Else it does: what could not be written, or takes longer than `MAX_BATCH`, is in
 written all the same: the later hand has the same value.
 Rule 3: who gets more is written `SETTLE` after the event, with the decisions of that moment, never
 before an answer; and no CPU that somebody may still have to leave.
-Rule 4: one batch at a time, `enforcement`'s included.
+Rule 4: one batch at a time, `enforcement`'s included. What a batch is about to give a container
+counts as the container's until the batch has ended: it may be in force at any moment.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ class Writing:
         self._cgroups = cgroups
         self._wrote = wrote
         self.lock = asyncio.Lock()
+        # CPUs that the batch under way may give to containers, by id; to be set with the lock
+        self.giving: Mapping[str, CPUSet] = {}
         self._batches: set[asyncio.Task[None]] = set()  # that no answer waits for any longer
         self._proven = False  # whether a cgroup was written since the runtime's list
         self._failed: dict[str, float] = {}  # when a container's cgroup could not be written
@@ -242,7 +245,7 @@ class Writing:
             each
             for each, change in unsent.items()
             if (has := ledger.in_force(each)) and (has.cpus - change.cpus) & own
-        }
+        } | {each for each in self._given() if (self.giving[each] - unsent[each].cpus) & own}
 
     def _losers(self) -> set[str]:
         queue, ledger = self._queue, self._ledger
@@ -250,7 +253,12 @@ class Writing:
             each
             for each in queue.claimed
             if (has := ledger.in_force(each)) and has.cpus - queue.unsent[each].cpus
-        }
+        } | {each for each in self._given() if self.giving[each] - queue.unsent[each].cpus}
+
+    def _given(self) -> Iterator[str]:
+        """Yield those whom the batch under way may give CPUs, and who were decided on since."""
+        unsent = self._queue.unsent
+        return (each for each in self.giving if each in unsent and unsent[each].cpus)
 
     async def _narrow(self) -> None:
         waits = self.lock.locked()
@@ -305,7 +313,12 @@ class Writing:
             placed = self._node.view.placed
             paths = {each: placed[each].container.cgroup for each in wanted}
             cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
-            done = await asyncio.to_thread(self._cgroups.confine, cpus, change)
+            if change is Change.WHOLE:
+                self.giving = {each: placement.cpus for each, placement in wanted.items()}
+            try:
+                done = await asyncio.to_thread(self._cgroups.confine, cpus, change)
+            finally:
+                self.giving = {}
             self._conclude((each, new, done[paths[each]]) for each, new in wanted.items())
             written += sum(each.written for each in done.values())
         if written:

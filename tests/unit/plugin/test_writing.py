@@ -157,6 +157,30 @@ async def test_the_files_are_written_beside_the_creation_and_before_the_start(
         assert [told(each) for each in shared] == [CPUSet.parse("1-7")] * 3
 
 
+async def test_a_start_waits_for_a_batch_that_is_about_to_give_its_cpus_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enforcement, "MAX_WAIT", 2 * HANGS)
+    async with proven(tmp_path, 3) as (it, shared, cgroups):
+        await it.start(pod("ends", "2"))
+        await confirmed(it)
+        cgroups.open.clear()
+        await it.runtime.delete_pod(it.runtime.pod("ends"))
+        await until(it.daemon.parts.writing.lock.locked)  # the others are about to get its CPUs
+        own = await it.runtime.create_container(await it.runtime.run_pod(pod("own", "2")), "main")
+        gate = Gate(it.runtime, "started", "own")
+        starting = asyncio.create_task(it.runtime.start_container(own))
+        phase = it.daemon._update_queue.confirmations.phase
+        await until(lambda: phase(own.id) is Phase.STARTING)
+        await asyncio.sleep(0.2)  # it could be answered
+        assert not gate.reached.is_set()
+        cgroups.open.set()
+        await gate.reached.wait()
+        assert [each.cpus for each in shared] == [CPUSet.parse("1-7") - own.cpus] * 3
+        gate.open.set()
+        await starting
+
+
 async def test_who_could_not_be_written_beside_a_creation_is_told_soon_after_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
