@@ -55,6 +55,9 @@ REGISTRATION_TIMEOUT = 30.0  # seconds
 UPDATE_TIMEOUT = 30.0  # seconds
 MIN_DELAY, MAX_DELAY = 1.0, 30.0  # seconds before registering again; NRI 0.7 needs about one
 MAX_PAUSE = 300.0  # seconds without a registration that can be done without
+# Seconds to wait for a request where the runtime may not call us: if none comes the node is idle,
+# and loses nothing by a registration, or it has been without a plugin for as long.
+MAX_DOUBT = 5.0
 
 
 def registration_delay(failures: int, chance: Callable[[], float] = random.random) -> float:
@@ -222,7 +225,7 @@ class Session:
             last_connection=self._inherited,
             came=self._pauses.came,
             call_later=self._clock.call_later,
-            patience=lambda: self._pause_ends - self._clock.now(),
+            patience=lambda: min(self._pause_ends - self._clock.now(), MAX_DOUBT),
         )
         _, channel = await asyncio.get_running_loop().create_unix_connection(
             lambda: Channel(Conn.PLUGIN, self._clock, requests.take), path, sock=sock
