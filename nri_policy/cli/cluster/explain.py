@@ -15,11 +15,10 @@ from nri_policy.cli.cluster.source import (
     ClusterSource,
     cluster_options,
     document_errors,
-    documents_of,
     documents_option,
     exit_code,
     group_of,
-    require,
+    objects_of,
     require_one,
     service_option,
     the_group,
@@ -75,7 +74,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     if service is not None:
         question: object = name
         if asked:
-            objects = require(documents_of(asked), asked)
+            objects = objects_of(asked)
             with document_errors():
                 own = group_of(asked, name, PriorityClasses())
             question = objects if name is None else {"name": name, "objects": objects}

@@ -18,6 +18,7 @@ from nri_policy.cli.cluster.source import (
     ClusterSource,
     document_errors,
     documents_of,
+    note_left_out,
     service_option,
     snapshot_options,
 )
@@ -27,7 +28,13 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.numa.report import NodeFit, node_fits
 from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.objects.workload import CLAIMS, each_object, pod_document
+from nri_policy.cluster.objects.workload import (
+    CLAIMS,
+    each_object,
+    is_left_out,
+    left_out,
+    pod_document,
+)
 from nri_policy.cluster.offline import open_places
 from nri_policy.foundation.wording import counted
 
@@ -87,9 +94,14 @@ def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
     """Return the pod that a file asks about, as it is sent and as it is read; raises Failure."""
     documents = documents_of([path])
     with document_errors(name_of(path)):
-        found = [each for each in each_object(documents) if each[0].get("kind") not in CLAIMS]
+        text = left_out(documents)
+        objects = (each for each in each_object(documents) if not is_left_out(each[0]))
+        found = [each for each in objects if each[0].get("kind") not in CLAIMS]
         if len(found) != 1:
-            raise Failure(f"{name_of(path)}: {len(found)} objects; give one pod", Exit.USAGE)
+            problem = f"{len(found)} objects; give one pod{text and f'; left out: {text}'}"
+            raise Failure(f"{name_of(path)}: {problem}", Exit.USAGE)
+        if text:
+            note_left_out(text)
         document = pod_document(*found[0])
         return document, read_pod(document, "")
 

@@ -15,11 +15,10 @@ from nri_policy.cli.cluster.source import (
     ClusterSource,
     cluster_options,
     document_errors,
-    documents_of,
     documents_option,
     exit_code,
     groups_of,
-    require,
+    objects_of,
     service_option,
 )
 from nri_policy.cli.cluster.tree import topology_of
@@ -61,7 +60,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")
     if service is not None:
-        tried = service.ask("place", require(documents_of(asked), asked), list[TriedGroup])
+        tried = service.ask("place", objects_of(asked), list[TriedGroup])
     else:
         engine, snapshot = source.load()
         with document_errors():

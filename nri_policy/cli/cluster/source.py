@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -30,7 +30,13 @@ from nri_policy.cluster.objects.numa_node import unknown_policy
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
-from nri_policy.cluster.objects.workload import add_priority_classes, read_groups
+from nri_policy.cluster.objects.workload import (
+    add_priority_classes,
+    each_object,
+    is_left_out,
+    left_out,
+    read_groups,
+)
 from nri_policy.cluster.offline import engine_of, pods_elsewhere
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
@@ -46,7 +52,6 @@ _CHUNK = 1 << 20
 Object = dict[str, Any]
 
 _Command = Callable[..., Any]
-_Kind = TypeVar("_Kind")
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 documents_option = click.option(
@@ -366,7 +371,17 @@ def groups_of(paths: Iterable[Path], classes: PriorityClasses) -> list[Placement
     for name, documents in files:
         with document_errors(name):
             groups += read_groups(documents, classes)
-    return require(groups, paths)
+    _require(groups, paths, [each for _, documents in files for each in documents])
+    return groups
+
+
+def objects_of(paths: Iterable[Path]) -> list[Object]:
+    """Return the objects in files, of which some are to be placed; raises Failure."""
+    documents = documents_of(paths)
+    with document_errors():
+        found = [value for value, _ in each_object(documents) if not is_left_out(value)]
+    _require(found, paths, documents)
+    return documents
 
 
 def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
@@ -396,9 +411,17 @@ def group_of(asked: tuple[Path, ...], name: str | None, classes: PriorityClasses
     return only_group(groups_of(asked, classes), name, where)
 
 
-def require(found: list[_Kind], paths: Iterable[Path]) -> list[_Kind]:
-    """Return what was *found* in files; raises Failure if that is nothing."""
+def _require(found: Sequence[object], paths: Iterable[Path], documents: list[Object]) -> None:
+    """Raise Failure if nothing was *found* in files to place; else note what is left out."""
+    text = left_out(documents)
     if not found:
         names = ", ".join(map(name_of, paths))
-        raise Failure(f"{names}: there is no object to place in it", Exit.USAGE)
-    return found
+        problem = f"there is no object to place in it{text and f': {text}'}"
+        raise Failure(f"{names}: {problem}", Exit.USAGE)
+    if text:
+        note_left_out(text)
+
+
+def note_left_out(text: str) -> None:
+    """Note on stderr the kinds of objects that are not placed."""
+    click.echo(f"note: left out, as they are not placed: {text}", err=True)

@@ -9,6 +9,7 @@
 | Deployment, ReplicaSet, StatefulSet | `replicas` |
 | Pod | one, or the size that its group names; pods of one group that stand together are one group |
 | PodGroup of Kubernetes | its gang's `minCount`, or as many pods as name it, if these are more |
+| others, also DaemonSet | none: they are left out |
 
 A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
 PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone. A
@@ -17,6 +18,7 @@ group's priority is the highest of its pods'; a PlacementGroup says its own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -131,7 +133,7 @@ def read_groups(
     groups: dict[Key, PlacementGroup] = {}
     sizes: dict[Key, tuple[int, str]] = {}  # of groups made of pods
     made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
-    found = [*each_object(documents)]
+    found = [each for each in each_object(documents) if not is_left_out(each[0])]
     pod_groups = _pod_groups(found)
     for value, place in found:
         if value.get("kind") == "Pod":
@@ -183,8 +185,28 @@ def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
         return _leader_workers(value, path)
     if kind in _COUNTS:
         return [_workload(value, path, _COUNTS[kind])]
-    hint = did_you_mean(kind, _KINDS) or f"; there are: {', '.join(_KINDS)}"
+    hint = did_you_mean(kind, _KINDS)
     raise DocumentError(join(path, "kind"), f"{quoted(kind)} cannot be placed{hint}")
+
+
+def is_left_out(value: Object) -> bool:
+    """Whether an object is of a kind that has nothing to do with groups, such as a Service.
+
+    A kind that looks misspelt is not left out.
+    """
+    kind = value.get("kind")
+    known = (*_KINDS, *_NO_GROUPS)
+    named = isinstance(kind, str) and bool(kind) and kind not in known
+    return named and not did_you_mean(str(kind), known)
+
+
+def left_out(documents: Iterable[object]) -> str:
+    """Return how many of the objects in *documents* are left out, by kind; empty for none.
+
+    Raises DocumentError.
+    """
+    kinds = Counter(value["kind"] for value, _ in each_object(documents) if is_left_out(value))
+    return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
 def pod_document(value: Object, path: str) -> Object:

@@ -33,7 +33,7 @@ from nri_policy.cluster.objects.group import (
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.request import units
-from nri_policy.cluster.objects.workload import add_priority_classes, read_groups
+from nri_policy.cluster.objects.workload import add_priority_classes, left_out, read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.steps import Expected, Step
 from nri_policy.cluster.simulation.synthetic_jobs import Job
@@ -115,7 +115,8 @@ class Simulation:
         if step.at is not None:
             self._advance(max(self._now, parse_duration(step.at)))
         runs = None if step.runs is None else parse_duration(step.runs)
-        notes: list[str] = []
+        text = left_out(step.apply or ())
+        notes = [f"left out, as they are not placed: {text}"] if text else []
         add_priority_classes(step.apply or (), self._classes)
         for group in read_groups(step.apply or (), self._classes):
             notes += notes_of(self._engine, group)

@@ -21,10 +21,10 @@ BAD = {
     "a: 'x": "line 1, column",
     "\ufeff\x01": "position",
     "kind: List\nitems: 5": "items: 5 is not a list",
-    "kind: List\nitems: [{kind: Service}]": "items[0].kind: 'Service' does not stand for one pod",
+    "kind: List\nitems: [{kind: Service}]": "0 objects; give one pod; left out: 1 Service",
     "kind: [Pod]": "kind: a list (1 entries) is no kind; there are: Pod, Deployment",
     "spec: {}": "kind: it is missing; there are: Pod, Deployment",
-    "kind: Service": "kind: 'Service' does not stand for one pod; there are: Pod, Deployment",
+    "kind: Service": "0 objects; give one pod; left out: 1 Service",
     "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",
     "- 1": "a list (1 entries) is not an object",
 }

@@ -318,3 +318,25 @@ def test_groups_of_higher_priority_are_placed_first_and_none_leaves_for_them(
         " would have to leave"
     )
     assert [each["notes"] for each in found.values()] == [[], [note], []]
+
+
+@pytest.mark.parametrize("command", ["place", "explain", "fit", "plan"])
+def test_what_makes_no_pods_of_a_group_is_left_out_of_a_file_with_a_note(
+    tmp_path: Path, command: str
+) -> None:
+    others = [{"kind": each, "metadata": {"name": "x"}} for each in ("Service", "ConfigMap")]
+    daemon = job("d", 1, kind="DaemonSet")
+    file = write(tmp_path / "app.yaml", *others, daemon, job("web", 2, kind="Deployment"), *others)
+    code, text = run(command, "-f", file, "--synthetic", SPEC)
+    assert code == 0
+    assert "left out, as they are not placed: 2 Service, 2 ConfigMap, 1 DaemonSet\n" in text
+    nothing = write(tmp_path / "none.yaml", *others, daemon)
+    code, text = run(command, "-f", nothing, "--synthetic", SPEC)
+    assert (code, "1 Service, 1 ConfigMap, 1 DaemonSet" in text) == (2, True)
+
+
+def test_what_a_step_leaves_out_is_noted(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.json"
+    scenario.write_text(json.dumps([{"apply": [job("j", 1), {"kind": "Secret"}]}]))
+    code, text = run("simulate", str(scenario), "--synthetic", SPEC)
+    assert (code, "  note: left out, as they are not placed: 1 Secret\n" in text) == (0, True)

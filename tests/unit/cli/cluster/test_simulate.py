@@ -244,7 +244,7 @@ def test_what_is_not_as_expected_is_said(tmp_path: Path) -> None:
         ("- {fail: [host-1-3]}", "step 1: there is no node 'host-1-3'; did you mean 'host-"),
         ("- {delete: [x]}", "step 1: there is no group 'x'"),
         ("- apply: [{file: none.yaml}]", "none.yaml: No such file or directory"),
-        ("- apply: [{kind: Node}]", "step 1: kind: 'Node' cannot be placed"),
+        ("- apply: [{kind: Jobb}]", "step 1: kind: 'Jobb' cannot be placed; did you mean 'Job'?"),
     ],
 )
 def test_what_is_wrong_with_a_scenario(tmp_path: Path, text: str, error: str) -> None:

@@ -105,11 +105,11 @@ def test_a_job_is_told_who_would_have_to_leave_for_it(tmp_path: Path, by: str) -
         found = json.loads(run(*known)[1])
         note = "its PriorityClass 'gold' is not known, so priority 0 counts"
         assert found["notes"] == [f"default/j: {note}"]
-        assert found["changes"] == []
+        assert [each for each in found["changes"] if "leaving" in each] == []
         known += ["-f" if by == "class" else "--cluster", write(tmp_path / "class.yaml", CLASS)]
     found = json.loads(run(*known)[1])
     assert found["notes"] == []
-    assert found["changes"] == [{"leaving": ["default/b"]}]
+    assert found["changes"][0] == {"leaving": ["default/b"]}
 
 
 @pytest.mark.parametrize("status", [0, 403, 404, 500])
