@@ -17,8 +17,9 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import Unit
 
-MAX_TRIES = 200  # of smaller numbers of pods, one by one; then by halving
-_SHARES = 64  # of pod sets that become smaller together, where there are more combinations
+MAX_TRIES = 40  # of smaller numbers of pods, one by one
+_MAX_COMBINATIONS = 100  # of such numbers of several pod sets
+_SHARES = 16  # that are tried instead, where there are more
 COMES_BACK = ("DaemonSet", "Node")  # owners of pods that return to their node at once
 
 
@@ -125,20 +126,19 @@ def _largest_at(
 def _largest(fits: Callable[[int], bool], high: int) -> tuple[int, bool]:
     """Return the largest number up to *high* that *fits*, 0 for none; and whether it is sure.
 
-    That fewer pods fit where more do is usual, but not certain: so they are tried one by one.
+    That fewer pods fit where more do is usual, but not certain: so those above what halving finds
+    are tried one by one, if they are not too many. Where there are many domains, that takes long.
     """
-    low = max(0, high - MAX_TRIES)
-    for number in range(high, low, -1):
-        if fits(number):
-            return number, True
-    found, above = 0, low + 1
-    while above - found > 1:
-        middle = (found + above) // 2
+    low, above = 0, high + 1
+    while high > MAX_TRIES and above - low > 1:
+        middle = (low + above) // 2
         if fits(middle):
-            found = middle
+            low = middle
         else:
             above = middle
-    return found, not low
+    if high - low > MAX_TRIES:
+        return low, False
+    return next((each for each in range(high, low, -1) if fits(each)), low), True
 
 
 def _largest_together(
@@ -149,7 +149,7 @@ def _largest_together(
     Where there are too many, only equal shares of all, of which each is then made as large as it
     can be. Also returns whether all were tried.
     """
-    if prod(most) <= MAX_TRIES:
+    if prod(most) <= _MAX_COMBINATIONS:
         every = sorted(product(*(range(1, each + 1) for each in most)), key=sum, reverse=True)
         return [*next((each for each in every if fits(each)), ())], True
     for share in range(_SHARES, 0, -1):

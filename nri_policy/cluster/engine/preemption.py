@@ -16,7 +16,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 
-MAX_TRIES = 500  # of sets that are smaller than the one that was found
+MAX_TRIES = 100  # of sets that are smaller than the one that was found
 
 _T = TypeVar("_T")
 
