@@ -75,3 +75,46 @@ def test_hardly_any_group_is_refused_that_fits(seed: int) -> None:
             assert sorted(again["assignments"], key=str) == sorted(status["assignments"], key=str)
     assert found["placed"] * 20 > found[""]
     assert found["refused"] * 500 < found.total()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_sets_that_fit_together_in_a_rack_are_in_one(seed: int) -> None:
+    """Those that only prefer it are in one rack if they fit there, and anywhere else if not."""
+    rng = random.Random(seed)
+    missed = placed = 0
+    for _ in range(CASES // 2):
+        paths = hosts_in_racks(rng)
+        free = [(rng.randint(0, 8), rng.randint(0, 8)) for _ in paths]
+        sets = [some_pods(rng) for _ in range(rng.choice([2, 2, 3]))]
+        nodes = [
+            node(host, RACK=rack, cpu=cpu, gpu=gpu)
+            for (rack, host), (cpu, gpu) in zip(paths, free, strict=True)
+        ]
+        given = group(*(written(number, each) for number, each in enumerate(sets)))
+        answers = {}
+        for how in ("required", "preferred"):
+            asked = given | {"spec": given["spec"] | {"together": {how: RACK}}}
+            answers[how] = offline.place({"nodes": nodes}, asked, settings("rack", HOSTNAME))
+        racks = {path[0] for path in paths}
+        fits = any(
+            fit_together(
+                [path for path in paths if path[0] == rack],
+                [each for path, each in zip(paths, free, strict=True) if path[0] == rack],
+                sets,
+            )
+            for rack in racks
+        )
+        if answers["required"]["state"] == "Placed":
+            assert fits
+            placed += 1
+            for answer in answers.values():
+                hosts = {
+                    one["values"][-1] for each in answer["assignments"] for one in each["domains"]
+                }
+                assert len({host[1] for host in hosts}) == 1
+        else:
+            missed += fits
+            alone = offline.place({"nodes": nodes}, given, settings("rack", HOSTNAME))
+            assert answers["preferred"] == alone
+    assert placed > 100
+    assert missed * 100 <= placed

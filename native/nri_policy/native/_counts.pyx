@@ -12,6 +12,55 @@ from libc.string cimport memcpy, memset
 from nri_policy.native._domains cimport Domains, Mask, Rows, Vector
 
 
+def rank(list every not None, list wanted not None, dict sums not None, int level):
+    """Return the domains of *level* that hold so many pods of each kind, each by itself, the fullest then first.
+
+    What they have left is at least *sums*, by resource: what all pods ask for together. The leaders of those that have one count, too. Also return the domain that holds the most of them, -1 without any.
+    """
+    cdef Counts own
+    cdef int domain, fitting, closest = -1, count
+    cdef double share, held, most = -1
+    cdef int64_t score
+    cdef Rows rows = (<Counts> every[0]).rows
+    cdef Domains domains = rows.domains
+    cdef list found = []
+    for each in every:
+        (<Counts> each).refresh()
+    for domain in domains.of_level(level):
+        fitting, share, held, score = 0, 0.0, 0.0, 0
+        for each, number in zip(every, wanted):
+            own, count = each, number
+            if own.score:
+                score += own.score[domain]
+            if own.pods_l[domain] >= count and (not own.leaders or own.leaders[domain]):
+                fitting += 1
+                share += <double> count / own.pods_l[domain]
+            held += min(<double> own.pods_l[domain] / count, 1.0)
+        if fitting == len(every) and _have_left(rows, domains.leaves_below(domain), sums):
+            found.append((-score, -share, domain))
+        if held > most:
+            most, closest = held, domain
+    found.sort()
+    return [each[2] for each in found], closest
+
+
+cdef bint _have_left(Rows rows, object leaves, dict sums):
+    """Whether leaves have as much left in all."""
+    cdef int64_t left, needed
+    cdef int leaf, low = leaves.start, high = leaves.stop
+    for name, amount in sums.items():
+        needed, left = amount, 0
+        number = rows.index.get(name)
+        if number is not None:
+            for leaf in range(low, high):
+                if left >= needed:
+                    break
+                left += max(0, rows.free[<int> number][leaf])
+        if left < needed:
+            return False
+    return True
+
+
 @cython.final
 cdef class Counts:
     """How many pods of one kind, and slices of them, fit into every domain."""

@@ -32,6 +32,7 @@ class Room(Struct, frozen=True):
     tree: Tree
     wanted: Plan
     counts: Counts
+    within: int  # the domain that all of it goes into, -1 for any
     fresh: bool  # whether it is only of these assignments, and all leaves were counted for it
 
 
@@ -87,10 +88,13 @@ class DomainSearch:
         return room
 
     def _domains(self, unit: Unit, room: Room, others: Sequence[Room]) -> Iterator[int]:
-        """Yield the domains to try, -1 for all; of those that are alike for all units the first."""
+        """Yield the domains to try, -1 for any; of those that are alike for all units the first."""
         wanted = room.wanted
         if not wanted.unconstrained:
             found = room.counts.holders(wanted.level, unit.workers.count // wanted.size)
+            if room.within >= 0:
+                inside = room.tree.shape.below(room.within, wanted.level)
+                found = [each for each in found if each in inside]
             self._steps += len(found) // _DOMAINS
             seen = set[object]()
             one_tree = all(each.tree.shape is room.tree.shape for each in others)
@@ -100,7 +104,7 @@ class DomainSearch:
                     seen.add(kind)
                     yield domain
         if not wanted.required:
-            yield -1
+            yield room.within
 
 
 def _fillings(wanted: Plan) -> tuple[Plan, Plan]:

@@ -26,17 +26,19 @@ from nri_policy.cluster.engine.crowding import (
 )
 from nri_policy.cluster.engine.domain_search import DomainSearch, Room
 from nri_policy.cluster.engine.group_usages import GroupUsages
-from nri_policy.cluster.engine.message import unknown_level
+from nri_policy.cluster.engine.message import not_together, unknown_level
 from nri_policy.cluster.engine.placement import (
     Limits,
     assign,
     assignment,
     count,
+    domain_within,
     find_packing,
 )
 from nri_policy.cluster.engine.pod_set_order import Orders, order_text
-from nri_policy.cluster.engine.replacement import replace_failed
+from nri_policy.cluster.engine.replacement import kept_leaves, replace_failed
 from nri_policy.cluster.engine.shape import Path
+from nri_policy.cluster.engine.shared_domain import shared_domains
 from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
 from nri_policy.cluster.engine.spread_assignment import (
     by_node,
@@ -48,7 +50,13 @@ from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.group import (
+    GroupStatus,
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Together,
+)
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import (
@@ -60,10 +68,13 @@ from nri_policy.cluster.objects.request import (
     named_levels,
     plan,
     requested,
+    together_of,
     units,
 )
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.objects.spread_preferences import read_preferences
+
+MAX_DOMAINS = 3  # in which pod sets that are to be together are tried in other orders
 
 
 class Engine(ClusterState):
@@ -71,6 +82,7 @@ class Engine(ClusterState):
 
     out: frozenset[Key] = frozenset()  # groups that have left this fork
     _limits: Limits = MappingProxyType({})  # see `with_limits`
+    _within: Path = ()  # see `_inside`
     _freed: Mapping[Key, Sequence[Usage]] = MappingProxyType({})  # what groups leave, if they do
 
     def kind_of(self, pod_set: PodSet) -> Amounts:
@@ -95,17 +107,119 @@ class Engine(ClusterState):
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
         Its pod sets go one after the other, each sees those before. If one finds no room, other
-        orders are tried, then a search. *failures* are recent ones of the group's pods, by node:
+        orders are tried, then a search. Those that are to be together go into one domain, the
+        fullest that holds them. *failures* are recent ones of the group's pods, by node:
         those that are spread avoid them. *more* pods of a pod set go where replaced ones would;
         what the group has stays. To *explain* a refusal takes longer than to find it. Nothing
         changes. Raises DocumentError for a request that breaks a rule.
         """
         steps = [unit for unit in units(group) if unit.workers.count]
+        if steps and together_of(group) is not None:
+            try:
+                found = self._place_together(group, steps, failures, more, explain)
+            except Unplaceable as unplaceable:
+                message = str(unplaceable) if explain else ""
+                return GroupStatus(state="Unplaceable", message=message)
+            if found is not None:
+                return found
         trial = self._trial(group, steps, more)
         status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
         if refused is None or len(steps) == 1:
             return status
         return self._place_in_another_order(group, steps, refused, failures) or status
+
+    def _place_together(
+        self,
+        group: PlacementGroup,
+        steps: Sequence[Unit],
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+        explain: bool,
+    ) -> GroupStatus | None:
+        """Return the status of a group whose pod sets go into one domain (cluster.md §3).
+
+        All domains are tried in the order of pod sets, then the fullest in other orders. What is
+        replaced goes where the rest is, if that is required. Return None if none holds all that is
+        only preferred. Raises Unplaceable.
+        """
+        together = together_of(group)
+        assert together is not None
+        level = self._shared_level(together, [self.tree_of(unit) for unit in steps])
+        rest = self._rest_of(group, steps, level) if is_replaced(group, more) else ()
+        if rest:
+            trial = self._trial(group, steps, more)._inside(rest if together.required else ())  # noqa: SLF001 - another engine
+            return trial._place(group, steps, failures, more, explain)[0]  # noqa: SLF001 - another engine
+        trial = self._trial(group, steps, more)
+        rooms = [trial._room_for(group, unit, {}) for unit in steps]  # noqa: SLF001 - another engine
+        closest: Path = ()
+        for at in [level] if together.required else range(level, -1, -1):
+            domains, most = shared_domains(steps, rooms, at)
+            found, first = self._place_in_one(group, steps, failures, more, domains)
+            if found is not None:
+                return found
+            closest = first or most
+        if together.preferred:
+            return None
+        trial = trial._inside(closest)  # noqa: SLF001 - another engine
+        status, unit = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
+        if explain:
+            why = not_together(together.level, closest, steps, unit, status.message)
+            status = replace(status, message=why)
+        return status
+
+    def _place_in_one(
+        self,
+        group: PlacementGroup,
+        steps: Sequence[Unit],
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+        domains: Iterable[Path],
+    ) -> tuple[GroupStatus | None, Path]:
+        """Return the status of a group in one of *domains*, if any, and the first one tried."""
+        refused: list[tuple[Path, Unit]] = []
+        trial = self._trial(group, steps, more)
+        for path in domains:
+            inside = trial._inside(path)  # noqa: SLF001 - another engine
+            status, unit = inside._place(group, steps, failures, more, False)  # noqa: SLF001 - another engine
+            if status.assignments:
+                return status, path
+            if unit is not None:
+                refused.append((path, unit))
+        for path, unit in refused[:MAX_DOMAINS]:
+            inside = self._inside(path)
+            found = inside._place_in_another_order(group, steps, unit, failures)  # noqa: SLF001 - another engine
+            if found is not None:
+                return found, path
+        return None, refused[0][0] if refused else ()
+
+    def _shared_level(self, together: Together, trees: Sequence[Tree]) -> int:
+        """Return the level of which all pod sets share a domain, by index; raises Unplaceable."""
+        topology = trees[0].shape.topology
+        if any(each.shape.topology.name != topology.name for each in trees):
+            raise Unplaceable("pod sets that are to be together name different topologies")
+        if together.level not in topology.levels:
+            raise Unplaceable(self._unknown_level(together.level, topology))
+        return topology.levels.index(together.level)
+
+    def _rest_of(self, group: PlacementGroup, steps: Sequence[Unit], level: int) -> Path:
+        """Return the domain of *level* that the pods of a group which stay are in, if any do."""
+        given = {each.pod_set: each for each in group.status.assignments}
+        for unit in steps:
+            tree = self.tree_of(unit)
+            for name in unit.names:
+                failed = group.status.unhealthy_nodes
+                for leaf in kept_leaves(tree, given[name], failed) if name in given else ():
+                    return tree.shape.paths[leaf][: level + 1]
+        return ()
+
+    def _inside(self, path: Path) -> Self:
+        """Return one of the same state that places a group in the domain of a path, if it has any.
+
+        It takes in nothing.
+        """
+        made = copy(self)
+        made._within = path  # noqa: SLF001 - another engine
+        return made
 
     def _place_in_another_order(
         self,
@@ -167,16 +281,20 @@ class Engine(ClusterState):
         more: Mapping[str, int],
         explain: bool,
     ) -> tuple[GroupStatus, Unit | None]:
-        """Place *group* in *steps* in a trial; return the one that found no room, too."""
+        """Place *group* in *steps* in a trial; return the one that found no room, too.
+
+        If one does not, nothing is taken in the end.
+        """
         replacing = is_replaced(group, more)
         unit: Unit | None = None
         assignments: dict[str, Assignment] = {}
         taken: dict[str, Assignment] = {}
+        before: list[Unit] = []
         placed = self.running_of((group.namespace, group.name))
         try:
             trees = [self.tree_of(unit) for unit in steps]  # all, before something is taken
             for unit, tree in zip(steps, trees, strict=True):
-                engine = self._beside(group, unit, taken)
+                engine = self._beside(group, unit, taken) if taken else self
                 if replacing:
                     new, whole = engine._replace(group.status, unit, tree, implied(unit), more)
                 else:
@@ -185,10 +303,13 @@ class Engine(ClusterState):
                 if unit is not steps[-1]:
                     self.take(new, unit)
                     taken |= new
+                    before.append(unit)
                     placed += by_node(new.values(), self.view)
         except Unplaceable as refused:
             found = None if replacing else unit
             message = str(refused) if explain else ""
+            for each in before:
+                self.take(taken, each, -1)
             return GroupStatus(state="Unplaceable", message=message), found
         return GroupStatus(state="Placed", assignments=_ordered(group, assignments)), None
 
@@ -201,14 +322,21 @@ class Engine(ClusterState):
     def _room_for(self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]) -> Room:
         """Return how many of a unit fit where, beside new assignments of others, as `_beside`."""
         tree = self.tree_of(unit)
-        wanted = plan(unit, implied=implied(unit), levels=tree.shape.levels, settings=self.settings)
+        wanted = plan(
+            unit,
+            implied=implied(unit) or not (unit.leader or asks(unit.workers.request)),
+            levels=tree.shape.levels,
+            settings=self.settings,
+            inside=max(0, len(self._within) - 1),
+        )
         held: Mapping[int, int] = {}
         if wanted.most is not None:
             placed = self.running_of((group.namespace, group.name))
             held = tree.by_leaf(placed + by_node(taken.values(), self.view))
         limits = self._beside(group, unit, taken)._limits  # noqa: SLF001 - another engine
         counts, _ = count(tree, unit, wanted, self.settings, held, limits)
-        return Room(tree, wanted, counts, fresh=bool(limits) or wanted.most is not None)
+        within = domain_within(tree, self._within)
+        return Room(tree, wanted, counts, within, fresh=bool(limits) or wanted.most is not None)
 
     def _assign_apart(
         self,
@@ -257,7 +385,14 @@ class Engine(ClusterState):
         held = tree.by_leaf(placed)
         request = unit.workers.request
         find = partial(
-            find_packing, tree, unit, self.settings, held=held, limits=self._limits, implied=implied
+            find_packing,
+            tree,
+            unit,
+            self.settings,
+            held=held,
+            limits=self._limits,
+            implied=implied,
+            within=self._within,
         )
         if not is_spread(unit.workers):
             return assign(tree, unit, find())
@@ -269,7 +404,7 @@ class Engine(ClusterState):
         if out:
             trial = self.fork()
             trial.take(out, unit)
-        nodes = None if chosen is None else chosen.nodes
+        nodes = self._nodes_within(tree) if chosen is None else chosen.nodes
         for pod_set in unit.pod_sets:
             if pod_set.name not in out:
                 asked = msgspec.structs.replace(pod_set, request=request)
@@ -293,7 +428,9 @@ class Engine(ClusterState):
             def spread(
                 pod_set: PodSet, own: Mapping[str, int], within: Collection[str]
             ) -> tuple[dict[str, int], int]:
-                return self._spread(pod_set, own, {}, within)
+                nodes = self._nodes_within(tree)
+                own_nodes = within if nodes is None else nodes.intersection(within)
+                return self._spread(pod_set, own, {}, own_nodes)
 
             return replace_spread(tree, unit, status, spread, self.view, more=more)
         paths = self._paths(tree, status.unhealthy_nodes)
@@ -306,7 +443,15 @@ class Engine(ClusterState):
             paths=paths,
             more=more,
             limits=self._limits,
+            within=domain_within(tree, self._within),
         )
+
+    def _nodes_within(self, tree: Tree) -> frozenset[str] | None:
+        """Return the nodes of the domain that all goes into, None for any."""
+        if not self._within:
+            return None
+        leaves = tree.shape.domains.leaves_below(domain_within(tree, self._within))
+        return frozenset(tree.nodes_in([leaves]))
 
     def spread(
         self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})

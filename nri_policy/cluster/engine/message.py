@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from nri_policy.cluster.engine.filter import Filter
+from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.request import Plan
+from nri_policy.cluster.objects.request import Plan, Unit
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import counted, did_you_mean, some
@@ -155,3 +156,16 @@ def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> st
         f" {topology.name}, levels: [{', '.join(levels)}]}}]}}; `nri-policy cluster"
         f" place --levels {','.join(levels)}` tries it"
     )
+
+
+def not_together(
+    level: str, closest: Path, steps: Sequence[Unit], refused: Unit | None, why: str
+) -> str:
+    """Return why no domain of *level* holds all units, by the one that comes *closest*."""
+    name = level.rpartition("/")[2]
+    text = f"no {name} holds all pod sets together; in {name} {closest[-1]}"
+    if refused is not None:
+        before = [each for unit in steps[: steps.index(refused)] for each in unit.names]
+        beside = f" beside {', '.join(before)}" if before else ""
+        text += f", {' with '.join(refused.names)} finds no room{beside}"
+    return f"{text}: {why}"

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import no_domains, not_fit
+from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.request import Plan, Unit, Unplaceable, plan
@@ -37,17 +38,34 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     held: Mapping[int, int],
     limits: Limits,
     implied: bool,
+    within: Path,
 ) -> Packing:
     """Return where *unit* is packed; raises Unplaceable.
 
     *held* are pods of the same group by leaf, which count for its most per host. *limits* are how
-    many pods of a pod set nodes take at most.
+    many pods of a pod set nodes take at most. All go *within* the domain of a path, if it has any.
     """
-    wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings)
+    inside = max(0, len(within) - 1)
+    wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings, inside=inside)
     counts, kind = count(tree, unit, wanted, settings, held, limits)
-    has_leader = unit.leader is not None
-    places, leader = search(tree, counts, kind, wanted, unit.workers.count, has_leader=has_leader)
+    places, leader = search(
+        tree,
+        counts,
+        kind,
+        wanted,
+        unit.workers.count,
+        has_leader=unit.leader is not None,
+        within=domain_within(tree, within),
+    )
     return Packing(places, leader, wanted.level)
+
+
+def domain_within(tree: Tree, path: Path) -> int:
+    """Return the domain of a path, -1 for none; raises Unplaceable if the tree has none there."""
+    domain = tree.shape.domain(path) if path else -1
+    if domain is None:
+        raise Unplaceable(no_domains(tree, tree.shape.levels[len(path) - 1]))
+    return domain
 
 
 def assign(tree: Tree, unit: Unit, found: Packing) -> dict[str, Assignment]:
@@ -91,7 +109,14 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
 
 
 def search(  # noqa: PLR0913 - what is searched for, and where
-    tree: Tree, counts: Counts, kind: Filter, wanted: Plan, count: int, *, has_leader: bool = False
+    tree: Tree,
+    counts: Counts,
+    kind: Filter,
+    wanted: Plan,
+    count: int,
+    *,
+    has_leader: bool = False,
+    within: int = -1,
 ) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason.
 
@@ -100,11 +125,11 @@ def search(  # noqa: PLR0913 - what is searched for, and where
     """
     levels = tree.shape.levels
     try:
-        return pack_as_wanted(counts, wanted, count)
+        return pack_as_wanted(counts, wanted, count, within)
     except Refusal as refusal:
         beside = None
         if has_leader and wanted.required:
-            found = map(counts.of, tree.shape.domains.of_level(refusal.level))
+            found = map(counts.of, tree.shape.below(within, refusal.level))
             beside = max((slices for *_, slices, leaders, _ in found if leaders), default=0)
         why = partial(
             not_fit,

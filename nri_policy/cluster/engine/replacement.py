@@ -37,18 +37,20 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     paths: Mapping[str, Path],
     more: Mapping[str, int],
     limits: Limits,
+    within: int,
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 
     *paths* are those of failed nodes that still exist, *more* pods that none of them had, by pod
-    set. *limits* are how many new pods of a pod set nodes take. Raises Unplaceable.
+    set. *limits* are how many new pods of a pod set nodes take. All go *within* a domain, if it is
+    none below 0. Raises Unplaceable.
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
     given = {each.pod_set: each for each in status.assignments}
     members = [each for each in unit.pod_sets if each.name in given]
     failed = status.unhealthy_nodes
-    kept = {each.name: _leaves(tree, given[each.name], failed) for each in members}
+    kept = {each.name: kept_leaves(tree, given[each.name], failed) for each in members}
     trial = tree.fork()
     for pod_set in members:
         places = kept[pod_set.name]
@@ -63,7 +65,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             lost[_NO_NODE] = more[pod_set.name]
         while lost:
             rest = places or sum(kept.values(), Counter())  # leader and workers stay together
-            search = partial(_Search, trial, pod_set, settings, implied, failed, left)
+            search = partial(_Search, trial, pod_set, settings, implied, failed, left, within)
             names = _together(search, lost, places, rest, paths)
             missing = sum(lost.pop(name) for name in names)
             path = paths.get(names[0])
@@ -112,7 +114,7 @@ def host_of_place(given: Assignment, place: Placed) -> str:
     return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
 
 
-def _leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
+def kept_leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
     """Return the pods that stay, by leaf; raises Unplaceable if one of their domains is gone."""
     places: Counter[int] = Counter()
     for each in given.domains:
@@ -142,6 +144,7 @@ class _Search(Struct, frozen=True):
     implied: bool
     failed: Collection[str]
     limits: Mapping[int, int]  # leaf -> pods that it takes at most
+    within: int  # the domain that the whole group is in, -1 for any
     missing: int
 
     def domain(
@@ -152,7 +155,7 @@ class _Search(Struct, frozen=True):
         broken, _ = self._broken(request, places, failed)
         if broken is None and request.required in tree.shape.levels and rest:
             return tree.shape.domains.above(min(rest), tree.shape.levels.index(request.required))
-        return broken
+        return self.within if broken is None and self.within >= 0 else broken
 
     def count_together(self, places: Mapping[int, int], failed: Path | None) -> int:
         """Return how many go to one domain: of single pods only those that complete a slice."""

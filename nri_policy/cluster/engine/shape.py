@@ -6,6 +6,7 @@ shape. So a tree and all of its forks share one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
 from nri_policy.cluster.objects.assignment import Placed
@@ -72,6 +73,21 @@ class Shape:
 
     def _entry(self, leaf: int, count: int) -> Placed:
         return Placed(self.values(leaf), count)
+
+    def domain(self, path: Path) -> int | None:
+        """Return the domain of a path, None where there is none."""
+        leaf = bisect_left(self.paths, path)
+        if not path or leaf == len(self.paths) or self.paths[leaf][: len(path)] != path:
+            return None
+        return self.domains.above(leaf, len(path) - 1)
+
+    def below(self, domain: int, level: int) -> range:
+        """Return the domains of *level* that are in a domain above it; of -1, all of the level."""
+        if domain < 0:
+            return self.domains.of_level(level)
+        leaves = self.domains.leaves_below(domain)
+        first, last = (self.domains.above(leaf, level) for leaf in (leaves[0], leaves[-1]))
+        return range(first, last + 1)
 
     def path(self, domain: int, level: int) -> Path:
         """Return the path of a domain of *level*."""

@@ -12,12 +12,13 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.annotations import request_of
+from nri_policy.cluster.objects.annotations import is_together, read_together, request_of
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Together
 from nri_policy.cluster.objects.membership import Membership
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
+from nri_policy.cluster.objects.request import only_together
 from nri_policy.foundation.wording import counted, quoted
 
 MAIN = "main"  # the pod set of pods that name none
@@ -66,7 +67,18 @@ def gather(
             msgspec.structs.replace(each, count=counts[name]) for name, each in pod_sets.items()
         ),
         priority=max((each.pod.priority for each in members), default=0),
+        together=_together(members),
     )
+
+
+def _together(members: Iterable[Member]) -> Together | None:
+    """Return the level of which all pods share a domain, if one of them names it."""
+    found: dict[str, Together] = {}
+    for each in members:
+        if is_together(each.pod):
+            path = f"pod {each.pod.name}, metadata"
+            found[path] = read_together(each.pod.annotations, each.pod.labels, path)
+    return only_together(found) if found else None
 
 
 def check_members(

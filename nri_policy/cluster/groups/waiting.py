@@ -364,4 +364,4 @@ def _counts_others(group: PlacementGroup) -> bool:
 
 def _shape(group: PlacementGroup) -> bytes:
     """Return what decides where a group fits: groups of one shape fit alike."""
-    return msgspec.json.encode(group.pod_sets)
+    return msgspec.json.encode((group.pod_sets, group.together))

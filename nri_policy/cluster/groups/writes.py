@@ -175,7 +175,8 @@ def with_status(group: PlacementGroup, status: GroupStatus) -> PlacementGroup:
 
 def _spec(group: PlacementGroup) -> Object:
     pod_sets = [_pod_set(each) for each in group.pod_sets]
-    return {"podSets": pod_sets, "priority": group.priority}
+    together = {} if group.together is None else {"together": msgspec.to_builtins(group.together)}
+    return {"podSets": pod_sets, "priority": group.priority, **together}
 
 
 def _pod_set(pod_set: PodSet) -> Object:

@@ -15,7 +15,7 @@ import msgspec
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.constraints import exclude_each_other
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
-from nri_policy.cluster.objects.group import Algorithm, PlacementRequest, Slice
+from nri_policy.cluster.objects.group import Algorithm, PlacementRequest, Slice, Together
 from nri_policy.cluster.objects.movable import MOVABLE
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.spread_preferences import read_preferences
@@ -60,9 +60,15 @@ TOPOLOGY = OURS + "topology"
 ALGORITHM = OURS + "algorithm"
 SPREAD_OVER = OURS + "spread-over"
 MAX_PER_HOST = OURS + "max-per-host"
+GROUP_REQUIRED = OURS + "group-required-topology"
+GROUP_PREFERRED = OURS + "group-preferred-topology"
+_TOGETHER = (GROUP_REQUIRED, GROUP_PREFERRED)
 ZONE = OURS + "zone"  # the answer, not a part of a request
 _ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
-_KNOWN = (GROUP, GROUP_SIZE, POD_SET, *_ASKING, ZONE, MOVABLE)
+_KNOWN = (
+    *(GROUP, GROUP_SIZE, POD_SET, *_ASKING, *_TOGETHER),
+    *(ZONE, MOVABLE),
+)
 
 MAX_LAYERS = 3
 _COMMA = re.compile(r",(?![^{]*\})")  # not one between weights
@@ -129,6 +135,29 @@ def read_size(annotations: Mapping[str, str], labels: Mapping[str, str], path: s
     """Return how many pods the pod's group has in all, None if it does not say."""
     given = {**labels, **annotations}
     return _Reading(given, join(path, "annotations")).number(GROUP_SIZE, least=1)
+
+
+def read_together(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> Together:
+    """Return the level that all pod sets of the pod's group share a domain of; see `is_together`.
+
+    *path* is that of the metadata. Raises DocumentError.
+    """
+    reading = _Reading({**labels, **annotations}, join(path, "annotations"))
+    required, preferred = (reading.level(key) for key in _TOGETHER)
+    if required and preferred:
+        raise reading.error(GROUP_PREFERRED, f"may not be set when {GROUP_REQUIRED} is")
+    return Together(required=required, preferred=preferred)
+
+
+def is_together(template: Template | Pod) -> bool:
+    """Return whether pods of a template name a level of which their group shares a domain."""
+    given, labels = template.annotations, template.labels
+    return (
+        GROUP_REQUIRED in given
+        or GROUP_PREFERRED in given
+        or GROUP_REQUIRED in labels
+        or GROUP_PREFERRED in labels
+    )
 
 
 class _Reading:

@@ -59,6 +59,22 @@ class PlacementRequest(
     algorithm: Algorithm | None = None
 
 
+class Together(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A level of which all pod sets of a group share one domain."""
+
+    required: str | None = None
+    preferred: str | None = None
+
+    @property
+    def level(self) -> str:
+        """The level, in whichever way it is asked for."""
+        return self.required or self.preferred or ""
+
+    def __str__(self) -> str:
+        how = "required" if self.required else "preferred"
+        return f"{how} {quoted(self.level)}"
+
+
 class PodSet(Struct, frozen=True):
     """A number of equal pods; without a request where None."""
 
@@ -110,6 +126,7 @@ class PlacementGroup(Struct, frozen=True):
     created: str = ""  # in RFC 3339
     uid: str = ""
     unknown_class: str = ""  # a PriorityClass of its pods that nobody has given a value
+    together: Together | None = None  # else by its templates: `together_of`
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):
@@ -122,6 +139,7 @@ class _PodSet(Struct, forbid_unknown_fields=True):
 class _Spec(Struct, rename="camel", forbid_unknown_fields=True):
     pod_sets: list[_PodSet]
     priority: int | None = None
+    together: Together | None = None
 
 
 class _Status(Struct, rename="camel"):
@@ -192,6 +210,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         status=status,
         created=document.metadata.creation_timestamp or "",
         uid=document.metadata.uid,
+        together=document.spec.together,
     )
 
 

@@ -11,15 +11,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.annotations import MAX_LAYERS, request_of, with_constraints
+from nri_policy.cluster.objects.annotations import (
+    MAX_LAYERS,
+    is_together,
+    read_together,
+    request_of,
+    with_constraints,
+)
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
+from nri_policy.cluster.objects.group import (
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Slice,
+    Together,
+)
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.cluster.objects.topology_spreading import check_topology_spreading
@@ -137,6 +149,43 @@ def units(group: PlacementGroup) -> list[Unit]:
     return out
 
 
+def together_of(group: PlacementGroup) -> Together | None:
+    """Return the level of which all pod sets of a group share a domain, None without one.
+
+    It stands in the group, or in any of its templates. Raises DocumentError for two of them.
+    """
+    if group.together is None and not any(is_together(each.template) for each in group.pod_sets):
+        return None  # mostly
+    found: dict[str, Together] = {}
+    if group.together is not None:
+        check_together(group.together, "spec.together")
+        found["spec.together"] = group.together
+    for number, each in enumerate(group.pod_sets):
+        template = each.template
+        if is_together(template):
+            path = f"spec.podSets[{number}].template.metadata"
+            found[path] = read_together(template.annotations, template.labels, path)
+    return only_together(found)
+
+
+def only_together(found: Mapping[str, Together]) -> Together:
+    """Return the only one that is *found* at some places; raises DocumentError for two."""
+    place, first = next(iter(found.items()))
+    for path, each in found.items():
+        if each != first:
+            text = f"{each} for pod sets together, but {first} at {place}"
+            raise DocumentError(path, text)
+    return first
+
+
+def check_together(together: Together, path: str) -> None:
+    """Raise DocumentError unless exactly one level is named."""
+    if (together.required is None) == (together.preferred is None):
+        raise DocumentError(path, "name one level, as required or as preferred")
+    if not together.level:
+        raise DocumentError(path, "it is the name of a level")
+
+
 def check_request(request: PlacementRequest, path: str) -> None:
     """Raise DocumentError for a request that contradicts itself."""
     named = {"required": request.required, "preferred": request.preferred}
@@ -193,18 +242,28 @@ def check_count(pod_set: PodSet, path: str) -> None:
         )
 
 
-def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterSettings) -> Plan:
+def plan(
+    unit: Unit,
+    *,
+    implied: bool,
+    levels: Sequence[str],
+    settings: ClusterSettings,
+    inside: int = 0,
+) -> Plan:
     """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
 
-    *implied* is whether it asks for nothing, so that it is not constrained.
+    *implied* is whether it asks for nothing, so that it is not constrained. All of it goes into one
+    domain of the level *inside*.
     """
     request = unit.workers.request or PlacementRequest()
+    if inside:
+        request = _inside(request, levels[:inside])
     slices_alone = bool(request.slices) and not (request.required or request.preferred)
     unconstrained = request.unconstrained or implied or slices_alone
     name = request.required or request.preferred
     if name is None:
         name = _level_without_a_name(request, unit, levels, implied=implied)
-    level = _index(name, levels, "topology level")
+    level = max(_index(name, levels, "topology level"), inside)
     outer = request.slices[0] if request.slices else None
     slice_level = len(levels) - 1
     if outer is not None:
@@ -230,6 +289,15 @@ def plan(unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterS
         balanced=balanced and request.required is None and not unconstrained,
         most=request.max_per_host,
     )
+
+
+def _inside(request: PlacementRequest, coarser: Sequence[str]) -> PlacementRequest:
+    """Return *request* without slices of *coarser* levels: inside one domain they are whole."""
+    slices = [each for each in request.slices if each.level not in coarser]
+    if slices == request.slices:
+        return request
+    finer = msgspec.structs.replace(request, slices=slices)
+    return finer if asks(finer) else msgspec.structs.replace(finer, unconstrained=True)
 
 
 def _level_without_a_name(

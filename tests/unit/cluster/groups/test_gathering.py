@@ -9,7 +9,7 @@ import pytest
 from nri_policy.cluster.groups.gathering import Incomplete, Member, gather, pod_set_names
 from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.group import Together, read_group
 from nri_policy.cluster.objects.membership import Job, membership, owning_job, read_job
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from tests.unit.cluster.written import HOSTNAME, Object, pod_spec
@@ -277,3 +277,29 @@ def test_the_object_that_is_stored_has_all_that_zones_are_asked_for() -> None:
     group = gather(("default", "g"), [Member(one, membership(one, None))], [])
     (stored,) = read_group(CreateGroup(group, ()).object()).pod_sets
     assert stored.template.spec == one.spec
+
+
+def together(*annotations: Object) -> Any:
+    """The group of pods with these annotations, each a pod set."""
+    members = []
+    for number, each in enumerate(annotations):
+        labels = {f"{OURS}group": "g", f"{OURS}group-size": f"{len(annotations)}"}
+        made = pod(f"p{number}", labels | {f"{OURS}pod-set": f"s{number}"}, annotations=each)
+        members.append(Member(made, membership(made, None)))
+    return gather(("default", "g"), members, [RACK, HOSTNAME])
+
+
+def test_any_pod_names_the_level_that_all_pod_sets_share() -> None:
+    assert together({}, {}).together is None
+    found = together({}, {f"{OURS}group-required-topology": RACK}).together
+    assert found == Together(required=RACK)
+    with pytest.raises(DocumentError) as caught:
+        together(
+            {f"{OURS}group-preferred-topology": RACK}, {f"{OURS}group-required-topology": RACK}
+        )
+    assert str(caught.value) == (
+        f"pod p1, metadata: required '{RACK}' for pod sets together, but preferred '{RACK}'"
+        " at pod p0, metadata"
+    )
+    with pytest.raises(DocumentError, match="did you mean"):
+        together({f"{OURS}group-required-topolgy": RACK})

@@ -1,0 +1,47 @@
+"""The domains that could hold all pod sets of a group that is to be together; spec cluster.md §3.
+
+Each pod set is counted by itself: a domain that holds each of them may still not hold all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from nri_policy.cluster.engine.domain_search import Room
+from nri_policy.cluster.engine.shape import Path
+from nri_policy.cluster.objects.document import with_place
+from nri_policy.cluster.objects.request import Unit
+from nri_policy.native._counts import rank
+
+MAX_FULLEST = 16  # that are tried before the emptiest ones
+
+
+def shared_domains(
+    units: Sequence[Unit], rooms: Sequence[Room], level: int
+) -> tuple[Iterator[Path], Path]:
+    """Return the paths of domains of *level* that hold each unit, the fullest then first.
+
+    If many of those hold each, but not all, the emptiest are next. Of domains that are alike it is
+    the first one. Also return the one that holds the most units.
+    """
+    tree = rooms[0].tree
+    pairs = zip(units, rooms, strict=True)
+    own = [(unit, room) for unit, room in pairs if room.tree.shape is tree.shape]
+    every = [room.counts for _, room in own]
+    sums: Counter[str] = Counter()
+    for pod_set in (each for unit, _ in own for each in unit.pod_sets):
+        for name, amount in with_place(pod_set.template.spec.effective()).items():
+            sums[name] += amount * pod_set.count
+    counts = [unit.workers.count for unit, _ in own]
+    found, closest = rank(every, counts, {**sums}, level)
+
+    def paths() -> Iterator[Path]:
+        seen = set[object]()
+        for domain in (*found[:MAX_FULLEST], *reversed(found[MAX_FULLEST:])):
+            kind = tuple(each.of(domain) for each in every)
+            if len(own) < len(units) or kind not in seen:
+                seen.add(kind)
+                yield tree.shape.path(domain, level)
+
+    return paths(), tree.shape.path(closest, level)

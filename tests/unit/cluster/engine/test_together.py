@@ -1,0 +1,195 @@
+"""Pod sets together: all of them in one domain, each by its own request there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster import offline
+from nri_policy.cluster.groups.writes import CreateGroup
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.group import read_group
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
+
+RACK = "example.com/rack"
+ZONE = "example.com/zone"
+USING = settings("zone", "rack", HOSTNAME)
+REQUIRED = "placement.nri/group-required-topology"
+PREFERRED = "placement.nri/group-preferred-topology"
+
+
+def hosts(**cpus: int) -> list[Object]:
+    """Hosts like a1, in rack a of zone z, and A1 of zone Z."""
+    zone = {name: "z" if name.islower() else "Z" for name in cpus}
+    return [
+        node(name, ZONE=zone[name], RACK=name[0], cpu=cpu, pods=99) for name, cpu in cpus.items()
+    ]
+
+
+def together(given: Object, **level: str) -> Object:
+    return given | {"spec": given["spec"] | {"together": level}}
+
+
+def place(given: Object, nodes: Any, **cluster: Any) -> Object:
+    return offline.place({"nodes": nodes, **cluster}, given, USING)
+
+
+def sets(prefill: int = 2, decode: int = 2, request: Any = None) -> tuple[Object, Object]:
+    return (
+        pod_set(prefill, request, name="prefill", cpu=2),
+        pod_set(decode, request, name="decode", cpu=4),
+    )
+
+
+APART = hosts(a1=4, a2=2, b1=8, c1=8, c2=8)
+
+
+def racks(status: Object) -> dict[str, set[str]]:
+    return {name: {host[0] for host in found} for name, found in placed(status).items()}
+
+
+def test_all_pod_sets_are_in_the_fullest_domain_that_holds_them() -> None:
+    given = group(*sets())
+    assert racks(place(given, APART)) == {"prefill": {"a"}, "decode": {"b"}}
+    status = place(together(given, required=RACK), APART)
+    assert placed(status) == {"prefill": {"c1": 2}, "decode": {"c2": 2}}
+    assert racks(place(together(given, required=RACK), [*APART, *hosts(d1=12)])) == {
+        "prefill": {"d"},
+        "decode": {"d"},
+    }
+
+
+def test_any_pod_says_it_in_an_annotation() -> None:
+    prefill, decode = sets()
+    decode["template"]["metadata"] = {"annotations": {REQUIRED: RACK}}
+    status = place(group(prefill, decode), APART)
+    assert racks(status) == {"prefill": {"c"}, "decode": {"c"}}
+
+
+def test_pods_that_name_different_levels_are_refused() -> None:
+    prefill, decode = sets()
+    prefill["template"]["metadata"] = {"annotations": {REQUIRED: RACK}}
+    decode["template"]["metadata"] = {"annotations": {REQUIRED: ZONE}}
+    with pytest.raises(
+        DocumentError,
+        match=r"required 'example.com/zone' for .* required 'example.com/rack' at spec.podSets.0.",
+    ):
+        place(group(prefill, decode), APART)
+    decode["template"]["metadata"] = {"annotations": {PREFERRED: RACK}}
+    with pytest.raises(
+        DocumentError, match=r"preferred 'example.com/rack' for pod sets together, but required"
+    ):
+        place(group(prefill, decode), APART)
+    decode["template"]["metadata"] = {"annotations": {PREFERRED: RACK, REQUIRED: RACK}}
+    with pytest.raises(DocumentError, match=f"may not be set when {REQUIRED} is"):
+        place(group(prefill, decode), APART)
+
+
+@pytest.mark.parametrize("level", [{}, {"required": RACK, "preferred": RACK}, {"required": ""}])
+def test_a_group_names_one_level(level: Any) -> None:
+    with pytest.raises(DocumentError, match=r"spec\.together"):
+        place(together(group(*sets()), **level), APART)
+
+
+def test_a_level_that_there_is_not_is_refused() -> None:
+    status = place(together(group(*sets()), required="example.com/row"), APART)
+    assert status["state"] == "Unplaceable"
+    assert "example.com/row" in status["message"]
+    assert RACK in status["message"]
+
+
+def test_the_refusal_says_which_set_could_not_join_and_why() -> None:
+    status = place(together(group(*sets(decode=4)), required=RACK), APART)
+    assert status["message"].startswith(
+        "no rack holds all pod sets together; in rack c, decode finds no room beside prefill:"
+        ' topology "default" allows to fit only 3 out of 4 pod(s).'
+    )
+    status = place(together(group(*sets(decode=9)), required=RACK), APART)
+    assert "; in rack c, decode finds no room" in status["message"]
+
+
+def test_a_preferred_level_is_the_finest_that_can_be() -> None:
+    nodes = hosts(a1=4, b1=4, A1=4, B1=20)
+    given = together(group(*sets(1, 1)), preferred=RACK)
+    assert racks(place(given, nodes)) == {"prefill": {"B"}, "decode": {"B"}}
+    given = together(group(*sets(6, 1)), preferred=RACK)
+    found = racks(place(given, hosts(A1=8, B1=4, a1=8, b1=8)))
+    assert found["prefill"] | found["decode"] == {"a", "b"}  # of one zone
+    given = together(group(*sets(8, 3)), preferred=RACK)
+    assert place(given, hosts(a1=8, b1=8, A1=8, B1=4))["state"] == "Placed"
+
+
+def test_each_set_keeps_its_own_request_inside() -> None:
+    nodes = hosts(a1=9, a2=3, b1=6, b2=6)
+    one_host = {"required": HOSTNAME}
+    given = group(pod_set(3, one_host, name="x", cpu=2), pod_set(3, one_host, name="y", cpu=2))
+    assert placed(place(together(given, required=RACK), nodes)) == {"x": {"b1": 3}, "y": {"b2": 3}}
+    coarse = {
+        "required": ZONE,
+        "slices": [{"level": ZONE, "size": 4}, {"level": HOSTNAME, "size": 2}],
+    }
+    given = group(pod_set(4, coarse, name="x", cpu=3), pod_set(1, name="y", cpu=1))
+    assert placed(place(together(given, required=RACK), hosts(a1=3, a2=9, b1=6, b2=7))) == {
+        "x": {"b1": 2, "b2": 2},
+        "y": {"b2": 1},
+    }
+    alone = {"slices": [{"level": ZONE, "size": 2}]}
+    given = group(pod_set(2, alone, name="x", cpu=3), pod_set(1, name="y", cpu=1))
+    assert racks(place(together(given, required=RACK), hosts(a1=3, b1=3, c1=7))) == {
+        "x": {"c"},
+        "y": {"c"},
+    }
+
+
+def test_another_order_is_tried_inside_a_domain() -> None:
+    driver = pod_set(1, name="driver", cpu=3)
+    worker = pod_set(4, {"required": HOSTNAME}, name="worker", cpu=2)
+    status = place(together(group(driver, worker), required=RACK), hosts(a1=8, a2=6, b1=8))
+    assert placed(status) == {"driver": {"a2": 1}, "worker": {"a1": 4}}
+    assert status["message"] == "placed in the order worker, driver"
+
+
+def test_spread_pods_are_spread_inside_the_domain() -> None:
+    spread = {"spreadOver": [HOSTNAME]}
+    given = group(pod_set(4, spread, name="x", cpu=1), pod_set(1, name="y", cpu=4))
+    status = place(together(given, required=RACK), hosts(a1=3, a2=3, b1=6, b2=6))
+    assert placed(status) == {"x": {"b1": 2, "b2": 2}, "y": {"b1": 1}}
+
+
+def stored(given: Object, where: dict[str, dict[str, int]], *failed: str) -> Object:
+    assignments = [
+        {
+            "podSet": name,
+            "levels": [HOSTNAME],
+            "domains": [{"values": [host], "count": count} for host, count in found.items()],
+        }
+        for name, found in where.items()
+    ]
+    return given | {"status": {"assignments": assignments, "unhealthyNodes": [*failed]}}
+
+
+def test_pods_of_a_failed_node_stay_in_the_domain_of_the_group() -> None:
+    given = group(*sets(1, 1))
+    nodes = hosts(a1=4, a2=4, a3=9, b1=4)
+    nodes[0] = node("a1", ZONE="z", RACK="a", ready=False)
+    lost = stored(given, {"prefill": {"a1": 1}, "decode": {"a2": 1}}, "a1")
+    assert placed(place(lost, nodes))["prefill"] == {"b1": 1}
+    assert placed(place(together(lost, required=RACK), nodes))["prefill"] == {"a3": 1}
+    full = place(together(lost, required=RACK), [*nodes[:2], nodes[3]])
+    assert full["state"] == "Unplaceable"
+
+
+def test_a_group_that_lost_all_goes_to_another_domain_as_a_whole() -> None:
+    given = together(group(*sets(1, 1)), required=RACK)
+    nodes = hosts(a1=9, b1=2, c1=4, c2=2)
+    nodes[0] = node("a1", ZONE="z", RACK="a", ready=False)
+    lost = stored(given, {"prefill": {"a1": 1}, "decode": {"a1": 1}}, "a1")
+    assert placed(place(lost, nodes)) == {"prefill": {"c2": 1}, "decode": {"c1": 1}}
+
+
+def test_the_object_of_a_group_keeps_the_level() -> None:
+    given = read_group(together(group(*sets()), required=RACK))
+    made = CreateGroup(given, ()).object()
+    assert made["spec"]["together"] == {"required": RACK}
+    assert read_group(made).together == given.together
