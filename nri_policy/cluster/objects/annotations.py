@@ -208,14 +208,11 @@ class _Reading:
         for key in (SLICE_LEVEL, SLICE_SIZE):
             if LAYERS in self._given and key in self._given:
                 raise self.error(LAYERS, f"may not be set when {key} is")
-        if LEADER_GROUP in self._given:
-            for key in (SLICE_LEVEL, SLICE_SIZE, LAYERS):
-                if key in self._given:
-                    raise self.error(LEADER_GROUP, f"may not be set when {key} is")
-            if REQUIRED not in self._given and PREFERRED not in self._given:
-                raise self.error(
-                    LEADER_GROUP, f"may not be set when neither {REQUIRED} nor {PREFERRED} is"
-                )
+        levels = (REQUIRED, PREFERRED)
+        if LEADER_GROUP in self._given and not any(key in self._given for key in levels):
+            raise self.error(
+                LEADER_GROUP, f"may not be set when neither {REQUIRED} nor {PREFERRED} is"
+            )
 
     def level(self, key: str) -> str | None:
         """Return the name of a level."""

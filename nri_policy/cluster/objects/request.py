@@ -120,7 +120,8 @@ def requested(group: PlacementGroup) -> list[PodSet]:
             pod_set = msgspec.structs.replace(pod_set, request=request)
         if pod_set.request is not None:
             check_request(pod_set.request, join(path, "request"))
-            check_count(pod_set, path)
+            if pod_set.request.leader_group is None:
+                check_count(pod_set, path)
         found.append(pod_set)
     return found
 
@@ -135,6 +136,7 @@ def units(group: PlacementGroup) -> list[Unit]:
         name = pod_set.request.leader_group if pod_set.request else None
         found.setdefault(f"group {name}" if name else f"set {number}", []).append(pod_set)
     out = []
+    names = [each.name for each in group.pod_sets]
     for key, members in found.items():
         if key.startswith("set "):
             out.append(Unit(workers=members[0]))
@@ -145,6 +147,7 @@ def units(group: PlacementGroup) -> list[Unit]:
             out += [Unit(workers=first), Unit(workers=second)]
             continue
         leader, workers = (second, first) if second.count <= first.count else (first, second)
+        check_count(workers, f"spec.podSets[{names.index(workers.name)}]")  # slices are of workers
         out.append(Unit(workers=workers, leader=leader))
     return out
 

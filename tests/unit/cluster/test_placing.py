@@ -327,3 +327,22 @@ def test_slices_alone_fill_the_fullest_racks_and_the_fewest_hosts_there() -> Non
     slices = {"slices": [{"level": "example.com/rack", "size": 4}]}
     status = place(group(pod_set(4, slices, gpu=1)), nodes=nodes)
     assert placed(status) == {"main": {"a1": 4}}
+
+
+def test_slices_beside_a_group_name_are_those_of_the_workers() -> None:
+    """As on the templates of a LeaderWorkerSet, of which both may have the annotations."""
+    annotations = {
+        "kueue.x-k8s.io/podset-required-topology": "example.com/rack",
+        "kueue.x-k8s.io/podset-group-name": "g",
+        "kueue.x-k8s.io/podset-slice-required-topology": HOSTNAME,
+        "kueue.x-k8s.io/podset-slice-size": "2",
+    }
+    sets = [pod_set(1, name="leader", cpu=2), pod_set(4, name="workers", cpu=1)]
+    for each in sets:
+        each["template"]["metadata"] = {"annotations": annotations}
+    found = placed(place(group(*sets), nodes=[node(f"a{n}", RACK="a", cpu=3) for n in range(3)]))
+    assert set(found["workers"].values()) == {2}
+    assert next(iter(found["leader"])) not in found["workers"]
+    sets[1]["count"] = 3
+    with pytest.raises(DocumentError, match=r"podSets.1..count: 3 pods are no whole number"):
+        place(group(*sets))

@@ -104,10 +104,6 @@ BAD = [
             f" nor {K}preferred-topology is"
         ),
     ),
-    (
-        {"group_name": "g", "slice_size": "2", "slice_required_topology": "h"},
-        f"{P}.{K}group-name: 'g' may not be set when {K}slice-required-topology is",
-    ),
     ({"slice_required_topology_constraints": "[]"}, "must have 1 to 3 layers"),
     ({"slice_required_topology_constraints": "{"}, "must be a valid JSON array"),
     (
