@@ -108,10 +108,11 @@ def _places(group: PlacementGroup, levels: Path, view: ClusterView) -> Iterator[
     given = {each.pod_set: each for each in group.status.assignments}
     for unit in units(group):
         own = [given[each.name] for each in unit.pod_sets if each.name in given]
-        yield from {path for each in own for path in _domains(each, levels, view)}
+        yield from {path for each in own for path in domains_of(each, levels, view)}
 
 
-def _domains(assignment: Assignment, levels: Path, view: ClusterView) -> Iterator[Path]:
+def domains_of(assignment: Assignment, levels: Path, view: ClusterView) -> Iterator[Path]:
+    """Yield the domain of the last of *levels* that each place of an assignment is in."""
     named = tuple(assignment.levels[: len(levels)]) == levels
     for each in assignment.domains:
         if named:

@@ -25,6 +25,7 @@ from nri_policy.cluster.engine.crowding import (
     spreading_of,
 )
 from nri_policy.cluster.engine.domain_search import DomainSearch, Room
+from nri_policy.cluster.engine.exclusive import nodes_in, taken_domains
 from nri_policy.cluster.engine.group_usages import GroupUsages
 from nri_policy.cluster.engine.message import not_together, unknown_level
 from nri_policy.cluster.engine.placement import (
@@ -63,6 +64,7 @@ from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
     asks,
+    exclusive_of,
     implied,
     is_spread,
     named_levels,
@@ -73,6 +75,7 @@ from nri_policy.cluster.objects.request import (
 )
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.objects.spread_preferences import read_preferences
+from nri_policy.foundation.wording import some
 
 MAX_DOMAINS = 3  # in which pod sets that are to be together are tried in other orders
 
@@ -114,9 +117,14 @@ class Engine(ClusterState):
         changes. Raises DocumentError for a request that breaks a rule.
         """
         steps = [unit for unit in units(group) if unit.workers.count]
-        if steps and together_of(group) is not None:
+        together, exclusive = together_of(group), exclusive_of(group.pod_sets)
+        if steps and (together is not None or exclusive is not None):
+            found = None
             try:
-                found = self._place_together(group, steps, failures, more, explain)
+                if exclusive is not None:
+                    found = self._place_alone(group, exclusive, steps, failures, more, explain)
+                elif together is not None:
+                    found = self._place_together(group, together, steps, failures, more, explain)
             except Unplaceable as unplaceable:
                 message = str(unplaceable) if explain else ""
                 return GroupStatus(state="Unplaceable", message=message)
@@ -128,9 +136,37 @@ class Engine(ClusterState):
             return status
         return self._place_in_another_order(group, steps, refused, failures) or status
 
-    def _place_together(
+    def _place_alone(  # noqa: PLR0913, PLR0917 - as `place`
         self,
         group: PlacementGroup,
+        level: str,
+        steps: Sequence[Unit],
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+        explain: bool,
+    ) -> GroupStatus | None:
+        """Return the status of a group that has a domain of *level* to itself (cluster.md §3).
+
+        What asks for a finer domain for all of it gets that one inside. Raises Unplaceable.
+        """
+        trees = [self.tree_of(unit) for unit in steps]
+        alone, together = Together(required=level), together_of(group)
+        at = self._shared_level(alone, trees)
+        if together is not None and together.required and self._shared_level(together, trees) > at:
+            alone = together
+        others = [each for key, each in self.groups.items() if key not in self.out]
+        taken = taken_domains(group, at, trees[0], others, self.view)
+        engine = self.without_nodes(nodes_in(taken, trees[0]))
+        status = engine._place_together(group, alone, steps, failures, more, explain)  # noqa: SLF001 - another engine
+        if taken and explain and status is not None and not status.assignments:
+            where = some(f"{path[-1]} by {name}" for path, name in sorted(taken.items()))
+            status = replace(status, message=f"{status.message}; taken: {where}")
+        return status
+
+    def _place_together(  # noqa: PLR0913, PLR0917 - as `place`
+        self,
+        group: PlacementGroup,
+        together: Together,
         steps: Sequence[Unit],
         failures: Mapping[str, int],
         more: Mapping[str, int],
@@ -142,8 +178,6 @@ class Engine(ClusterState):
         replaced goes where the rest is, if that is required. Return None if none holds all that is
         only preferred. Raises Unplaceable.
         """
-        together = together_of(group)
-        assert together is not None
         level = self._shared_level(together, [self.tree_of(unit) for unit in steps])
         rest = self._rest_of(group, steps, level) if is_replaced(group, more) else ()
         if rest:

@@ -63,8 +63,10 @@ MAX_PER_HOST = OURS + "max-per-host"
 GROUP_REQUIRED = OURS + "group-required-topology"
 GROUP_PREFERRED = OURS + "group-preferred-topology"
 _TOGETHER = (GROUP_REQUIRED, GROUP_PREFERRED)
+EXCLUSIVE = OURS + "exclusive-topology"
+LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 ZONE = OURS + "zone"  # the answer, not a part of a request
-_ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
+_ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST, EXCLUSIVE)
 _KNOWN = (
     *(GROUP, GROUP_SIZE, POD_SET, *_ASKING, *_TOGETHER),
     *(ZONE, MOVABLE),
@@ -95,7 +97,7 @@ def read_request(
     reading.check_names_of_kueue()
     _Reading(labels, join(path, "labels")).check_names_of_kueue()
     reading.flag(MOVABLE)
-    if not any(key.startswith(KUEUE) or key in _ASKING for key in given):
+    if not any(key.startswith(KUEUE) or key in _ASKING or key == LWS_EXCLUSIVE for key in given):
         return None
     reading.check_together()
     size = reading.number(MAX_PER_HOST, least=1)
@@ -108,6 +110,7 @@ def read_request(
         spread_over=reading.spread_over(),
         max_per_host=size,
         topology_spreading=reading.topology_spreading(),
+        exclusive=reading.level(EXCLUSIVE) or reading.level(LWS_EXCLUSIVE),
         topology=given.get(TOPOLOGY),
         algorithm=reading.algorithm(),
     )

@@ -55,6 +55,7 @@ class PlacementRequest(
     spread_over: list[str] = []  # each as in the annotation: KEY, KEY={VALUE: WEIGHT, …}, pack:KEY
     max_per_host: int | None = None
     topology_spreading: TopologySpreading | None = None  # of whole groups
+    exclusive: str | None = None  # the level of which the group has a domain to itself
     topology: str | None = None
     algorithm: Algorithm | None = None
 

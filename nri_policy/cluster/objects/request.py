@@ -11,12 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct, field
 
 from nri_policy.cluster.objects.annotations import (
+    EXCLUSIVE,
+    LWS_EXCLUSIVE,
     MAX_LAYERS,
     is_together,
     read_together,
@@ -95,7 +97,8 @@ def named_levels(request: PlacementRequest | None) -> list[str]:
     """Return the levels that a request names."""
     if request is None:
         return []
-    levels = (request.required, request.preferred, *(each.level for each in request.slices))
+    slices = (each.level for each in request.slices)
+    levels = (request.required, request.preferred, request.exclusive, *slices)
     return [each for each in levels if each is not None]
 
 
@@ -171,6 +174,20 @@ def together_of(group: PlacementGroup) -> Together | None:
     return only_together(found)
 
 
+def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:
+    """Return the level of which the group of *pod_sets* has a domain to itself, None without one.
+
+    The first that names a level decides.
+    """
+    for each in pod_sets:
+        request, given = each.request, each.template.annotations
+        if request is not None and request.exclusive:
+            return request.exclusive
+        if request is None and (level := given.get(EXCLUSIVE) or given.get(LWS_EXCLUSIVE)):
+            return level
+    return None
+
+
 def only_together(found: Mapping[str, Together]) -> Together:
     """Return the only one that is *found* at some places; raises DocumentError for two."""
     place, first = next(iter(found.items()))
@@ -199,6 +216,8 @@ def check_request(request: PlacementRequest, path: str) -> None:
     for name, level in named.items():
         if level == "":
             raise DocumentError(join(path, name), "it is the name of a level")
+    if request.exclusive == "":
+        raise DocumentError(join(path, "exclusive"), "it is the name of a level")
     _check_slices(request.slices, join(path, "slices"))
     most = request.max_per_host
     if most is not None and not 1 <= most <= MAX_COUNT:

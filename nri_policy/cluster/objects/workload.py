@@ -28,6 +28,7 @@ from msgspec import Struct
 from nri_policy.cluster.objects import group as placement
 from nri_policy.cluster.objects.annotations import (
     GROUP,
+    LWS_EXCLUSIVE,
     POD_GROUP,
     POD_GROUP_TOTAL,
     POD_SET,
@@ -36,7 +37,7 @@ from nri_policy.cluster.objects.annotations import (
 )
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, read_group
 from nri_policy.cluster.objects.membership import (
     JOBSET,
     LWS,
@@ -99,8 +100,12 @@ class _LeaderWorkerSpec(Struct, rename="camel"):
     replicas: int = 1
 
 
+class _Annotated(Identity, gc=False):
+    annotations: dict[str, str] | None = None
+
+
 class _LeaderWorkerSet(Struct):
-    metadata: Identity
+    metadata: _Annotated
     spec: _LeaderWorkerSpec
 
 
@@ -306,6 +311,11 @@ def _leader_workers(value: object, path: str) -> list[PlacementGroup]:
         pod_sets.insert(0, leader)
     else:
         pod_sets = [msgspec.structs.replace(pod_sets[0], name=_MAIN, count=of.size)]
+    level = (given.metadata.annotations or {}).get(LWS_EXCLUSIVE)
+    if level:  # its controller copies the annotation to all pods
+        first = pod_sets[0].request or PlacementRequest()
+        exclusive = msgspec.structs.replace(first, exclusive=first.exclusive or level)
+        pod_sets[0] = msgspec.structs.replace(pod_sets[0], request=exclusive)
     names = [f"{given.metadata.name}-{number}" for number in range(many)]
     return [
         msgspec.structs.replace(_group(given.metadata, pod_sets, path), name=name) for name in names

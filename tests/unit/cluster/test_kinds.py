@@ -74,5 +74,5 @@ def test_states_are_those_that_people_look_for() -> None:
     ]["properties"]["request"]["properties"]
     assert [*request] == [
         *("required", "preferred", "unconstrained", "slices", "leaderGroup", "spreadOver"),
-        *("maxPerHost", "topologySpreading", "topology", "algorithm"),
+        *("maxPerHost", "topologySpreading", "exclusive", "topology", "algorithm"),
     ]

@@ -1,0 +1,47 @@
+"""Which domains are taken by groups that have theirs to themselves; spec cluster.md §3.
+
+Only groups with such a request keep each other out, of whatever owner and namespace; all others go
+anywhere. Of two that name different levels the coarser one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nri_policy.cluster.engine.crowding import domains_of
+from nri_policy.cluster.engine.shape import Path
+from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.request import exclusive_of
+from nri_policy.cluster.view import ClusterView
+
+
+def taken_domains(
+    own: PlacementGroup,
+    level: int,
+    tree: Tree,
+    groups: Iterable[PlacementGroup],
+    view: ClusterView,
+) -> dict[Path, str]:
+    """Return the domains that *own* must not use, of *level* or coarser, and which group is there.
+
+    *own* has one of *level* to itself, and so have others of *groups*.
+    """
+    levels = tree.shape.topology.levels
+    found: dict[Path, str] = {}
+    for each in groups:
+        other = exclusive_of(each.pod_sets) if each.status.assignments else None
+        if other is None or (each.namespace, each.name) == (own.namespace, own.name):
+            continue
+        at = min(level, levels.index(other)) if other in levels else level
+        for assignment in each.status.assignments:
+            for path in domains_of(assignment, tuple(levels[: at + 1]), view):
+                found.setdefault(path, f"{each.namespace}/{each.name}")
+    return found
+
+
+def nodes_in(paths: Iterable[Path], tree: Tree) -> frozenset[str]:
+    """Return the nodes of domains."""
+    domains = (tree.shape.domain(path) for path in paths)
+    leaves = [tree.shape.domains.leaves_below(each) for each in domains if each is not None]
+    return frozenset(tree.nodes_in(leaves)) if leaves else frozenset()
