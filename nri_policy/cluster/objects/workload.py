@@ -49,6 +49,7 @@ from nri_policy.cluster.objects.membership import (
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, read_pod, read_template, template_of
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
+from nri_policy.cluster.objects.replica_kinds import REPLICA_KINDS, replicas_of
 from nri_policy.cluster.objects.request import units
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.fields import mistyped, mistyped_workload
@@ -114,7 +115,7 @@ _SETS = ("JobSet", "LeaderWorkerSet")
 _POD_GROUP = "PodGroup"
 CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
 _NO_GROUPS = (_POD_GROUP, *CLAIMS, PRIORITY_CLASS)  # beside pods that name them
-_KINDS = (*_COUNTS, *_SETS, "Pod", _POD_GROUP, placement.KIND)
+_KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", _POD_GROUP, placement.KIND)
 
 
 def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) -> None:
@@ -188,6 +189,8 @@ def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
         return [_job_set(value, path)]
     if kind == "LeaderWorkerSet":
         return _leader_workers(value, path)
+    if kind in REPLICA_KINDS:
+        return [_replicas(value, path)]
     if kind in _COUNTS:
         return [_workload(value, path, _COUNTS[kind])]
     hint = did_you_mean(kind, _KINDS)
@@ -296,6 +299,17 @@ def _job_set(value: object, path: str) -> PlacementGroup:
         template = each.template.spec.template
         pod_sets.append(_pod_set(each.name, count, template, join(place, "template.spec.template")))
     return _group(given.metadata, pod_sets, path)
+
+
+class _Named(Struct):
+    metadata: Identity
+
+
+def _replicas(value: Object, path: str) -> PlacementGroup:
+    """Return the group of an object that has a pod set for each of several templates."""
+    found = replicas_of(value, path)
+    pod_sets = [_pod_set(each.name, each.count, each.template, each.path) for each in found]
+    return _group(convert(value, _Named, path).metadata, pod_sets, path)
 
 
 def _leader_workers(value: object, path: str) -> list[PlacementGroup]:

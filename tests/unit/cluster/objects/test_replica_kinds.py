@@ -1,0 +1,107 @@
+"""Kinds of other projects whose pods come from several templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.workload import read_groups
+from tests.unit.cluster.written import pod_spec
+
+RACK = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}
+
+
+def template(cpu: int, **annotations: str) -> Any:
+    return {"metadata": {"annotations": annotations}, "spec": pod_spec({"cpu": cpu})}
+
+
+def read(kind: str, **spec: Any) -> Any:
+    return read_groups([{"kind": kind, "metadata": {"name": "train"}, "spec": spec}])
+
+
+def sets(kind: str, **spec: Any) -> Any:
+    (group,) = read(kind, **spec)
+    assert group.name == "train"
+    return {each.name: (each.count, each.template.spec.effective()) for each in group.pod_sets}
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("PyTorchJob", "pytorchReplicaSpecs"),
+        ("TFJob", "tfReplicaSpecs"),
+        ("MPIJob", "mpiReplicaSpecs"),
+        ("XGBoostJob", "xgbReplicaSpecs"),
+    ],
+)
+def test_each_replica_type_is_a_pod_set(kind: str, field: str) -> None:
+    types = {
+        "Master": {"template": template(2)},
+        "Worker": {"replicas": 4, "template": template(8, **RACK)},
+    }
+    assert sets(kind, **{field: types}) == {
+        "master": (1, {"cpu": 2000}),
+        "worker": (4, {"cpu": 8000}),
+    }
+    (group,) = read(kind, **{field: types})
+    assert [each.request and each.request.required for each in group.pod_sets] == [
+        None,
+        "example.com/rack",
+    ]
+
+
+def test_the_head_and_each_worker_group_of_ray_are_pod_sets() -> None:
+    ray = {
+        "headGroupSpec": {"template": template(2)},
+        "workerGroupSpecs": [
+            {"groupName": "small", "replicas": 3, "template": template(4)},
+            {"groupName": "large", "replicas": 2, "numOfHosts": 4, "template": template(8)},
+        ],
+    }
+    expected = {
+        "head": (1, {"cpu": 2000}),
+        "small": (3, {"cpu": 4000}),
+        "large": (8, {"cpu": 8000}),
+    }
+    assert sets("RayCluster", **ray) == expected
+    assert sets("RayJob", rayClusterSpec=ray) == expected
+    assert sets("RayCluster", headGroupSpec=ray["headGroupSpec"]) == {"head": (1, {"cpu": 2000})}
+
+
+BAD: list[tuple[str, Any, str]] = [
+    ("PyTorchJob", {}, "spec.pytorchReplicaSpecs: it is missing"),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": 3}},
+        "spec.pytorchReplicaSpecs.Worker: 3 is not an object",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": {"replicas": "3", "template": template(1)}}},
+        "spec.pytorchReplicaSpecs.Worker.replicas: '3' is not a number of pods",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": {"replicas": -3, "template": template(1)}}},
+        "spec.pytorchReplicaSpecs.Worker: -3 pods are not from 0 to",
+    ),
+    (
+        "PyTorchJob",
+        {"pytorchReplicaSpecs": {"Worker": {}}},
+        "spec.pytorchReplicaSpecs.Worker.template",
+    ),
+    (
+        "RayCluster",
+        {"headGroupSpec": {"template": template(1)}, "workerGroupSpecs": [{}]},
+        "spec.workerGroupSpecs[0].groupName: null is no name",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "spec", "error"), BAD)
+def test_what_is_wrong_is_said_with_its_place(kind: str, spec: Any, error: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        read(kind, **spec)
+    assert str(caught.value).startswith(error), caught.value
