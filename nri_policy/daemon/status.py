@@ -120,8 +120,9 @@ class Status:
             yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
         if lasting.trouble:
             yield f"systemd may undo cpusets that were written: {lasting.trouble}"
-        if (count := len(self._parts.failed_pods)) >= FAILED:
-            some = ", ".join(sorted(self._parts.failed_pods)[:FAILED])
+        failed = self._parts.creations.failed
+        if (count := len(failed)) >= FAILED:
+            some = ", ".join(sorted(failed)[:FAILED])
             yield (
                 f"the runtime created no container of the last {count} pods ({some}): does another"
                 " plugin set the same? Its log says why"

@@ -10,7 +10,7 @@ from nri_policy.classes import Equipment
 from nri_policy.node import Node
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.claims import Claims
-from nri_policy.plugin.confirmation import Phase
+from nri_policy.plugin.creations import Creations
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.enforcement import Enforcement, Overlap
 from nri_policy.plugin.exposed_resources import ExposedResources
@@ -24,9 +24,6 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.plugin.telling import Telling
 from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.plugin.writing import Writing
-from nri_policy.proto import nri_pb2
-
-MOST_FAILED = 100  # pods that are remembered
 
 
 class Parts:
@@ -94,19 +91,13 @@ class Parts:
         )
         # containers that have ended before the runtime said that they had started
         self.ended_early: set[str] = set()
-        # names of the pods whose creations have failed after the answer, since one did not
-        self.failed_pods: set[str] = set()
+        self.creations = Creations(update_queue.clock)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
-
-    def note_end(self, pod: nri_pb2.PodSandbox, container_id: str) -> None:
-        """Take note that a container has ended; one under creation has failed after our answer."""
-        failed = self.confirmations.phase(container_id) is Phase.CREATING
-        if failed and len(self.failed_pods) < MOST_FAILED:
-            self.failed_pods.add(f"{pod.namespace}/{pod.name}")
 
     def forget(self, container_id: str) -> None:
         """Forget a container that has ended."""
         self.confirmations.forget(container_id)
+        self.creations.ended(container_id)
         self.pids.pop(container_id, None)
         self.resizes.forget(container_id)
         self.writing.forget(container_id)

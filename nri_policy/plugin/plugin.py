@@ -210,6 +210,7 @@ class PolicyPlugin:
             own = self._update_queue.own(container.id, decision.placement)
             fill_adjustment(response.adjust.linux, own, decision.classes)
             self._update_queue.note_answer(container.id, own, creating=True)
+            self._parts.creations.answered(pod, container.id)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
@@ -239,7 +240,7 @@ class PolicyPlugin:
         """Make up for what the runtime has lost while it created the container."""
         if await self._is_gone(pod, container):  # containerd has made no cgroup yet
             return
-        self._parts.failed_pods.clear()
+        self._parts.creations.created(container.id)
         self._take_in(pod, container)
         self._confirmations.enter(container.id, Phase.CREATED)
         await self._enforcement.settle(container.id, starts=False)
@@ -304,7 +305,6 @@ class PolicyPlugin:
             self._parts.ended_early.add(container.id)
         if phase is Phase.CREATED and container.state == nri_pb2.CONTAINER_CREATED:
             return nri_pb2.StopContainerResponse(update=self._update_queue.take())
-        self._parts.note_end(pod, container.id)
         self._parts.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._update_queue.note_end(container.id)
@@ -316,7 +316,7 @@ class PolicyPlugin:
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
-        self._parts.note_end(pod, container.id)
+        del pod
         self._parts.forget(container.id)
         self._parts.ended_early.discard(container.id)
         if container.id in self._node.view.placed:

@@ -20,6 +20,7 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin import enforcement
+from nri_policy.plugin.creations import PATIENCE, Creations
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.parts import Parts
@@ -227,17 +228,30 @@ async def test_creations_that_fail_after_the_answer_are_counted_until_one_does_n
 ) -> None:
     """As where two plugins set the same: the runtime refuses what both have answered."""
     stage = Stage(tmp_path)
-    failed = stage.plugin._parts.failed_pods
+    creations = stage.plugin._parts.creations
     for name, end in (("a", "StopContainer"), ("b", "RemoveContainer"), ("a", "StopContainer")):
         pod, container = made(name, 1000)
         await stage.create((pod, container))
         await stage.answer(end, _about(end, pod, container))
-    assert failed == {"default/a", "default/b"}
+    assert creations.failed == {"default/a", "default/b"}
     pod, container = made("good", 1000)
     await stage.create((pod, container))
     for method in ("PostCreateContainer", "StartContainer", "PostStartContainer", "StopContainer"):
         await stage.answer(method, _about(method, pod, container))
-    assert failed == set()
+    assert creations.failed == set()
+
+
+def test_a_creation_of_which_nothing_is_heard_has_failed_after_a_while() -> None:
+    """As on CRI-O."""
+    time = FakeTime()
+    creations = Creations(time.clock)
+    for name in ("slow", "lost"):
+        creations.answered(pb.PodSandbox(namespace="default", name=name), name)
+    assert creations.failed == set()
+    creations.created("slow")
+    assert creations.failed == set()
+    time.advance(PATIENCE)
+    assert creations.failed == {"default/lost"}
 
 
 async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nobodys_own(
