@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+
 import grpc
 import pytest
 
+from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed
 from tests.e2e.runtime import Runtime
 
@@ -28,3 +32,19 @@ def test_a_malformed_annotation_fails_its_own_container_only(
     assert [len(each) for each in sets[:2]] == [1, 1]
     assert sets[2]
     assert len(sets[0] | sets[1] | sets[2]) == sum(len(each) for each in sets)
+
+
+def test_a_resize_that_is_refused_again_and_again_is_one_record(
+    stage: Kubelet, daemon: Daemon
+) -> None:
+    """As a kubelet asks every second."""
+    container = stage.run("grows", guaranteed(1000))
+    for _ in range(5):
+        with pytest.raises(grpc.RpcError, match="99 exclusive CPUs"):
+            container.update(guaranteed(99_000))
+    program = [daemon.command, "history", "--journal", str(daemon.state)]
+    history = subprocess.run([*program, "-o", "json"], capture_output=True, check=True)
+    (refused,) = [each for each in json.loads(history.stdout) if each["refused"]]
+    assert (refused["container"], refused["count"]) == ("default/grows/main", 5)
+    replay = [daemon.command, "replay", str(daemon.state)]
+    subprocess.run(replay, capture_output=True, check=True)
