@@ -145,11 +145,11 @@ def test_the_daemons_account_may_do_no_more_than_it_does(
 
 
 def test_each_daemon_is_kept_to_its_own_node(manifests: dict[str, Any]) -> None:
-    topology, topology_binding, status, status_binding = kubernetes("node-restriction.yaml")
+    objects = kubernetes("node-restriction.yaml")
     account = manifests["ServiceAccount"]["metadata"]
     name = f"system:serviceaccount:{account['namespace']}:{account['name']}"
     ruled: dict[str, list[str]] = {}
-    for policy, binding in ((topology, topology_binding), (status, status_binding)):
+    for policy, binding in zip(objects[::2], objects[1::2], strict=True):
         assert binding["spec"] == {
             "policyName": policy["metadata"]["name"],
             "validationActions": ["Deny"],
@@ -160,13 +160,15 @@ def test_each_daemon_is_kept_to_its_own_node(manifests: dict[str, Any]) -> None:
         assert rule["scope"] == "*", "left out, it is set by the server, and reads as a change"
         ruled |= dict.fromkeys(rule["resources"], rule["operations"])
         defined = {each["name"] for each in policy["spec"]["variables"]}
-        (validation,) = policy["spec"]["validations"]
-        assert validation["reason"] == "Forbidden"
-        assert {*re.findall(r"variables\.(\w+)", validation["expression"])} == defined
-        assert "\n" not in validation["expression"]
+        validations = policy["spec"]["validations"]
+        assert {each["reason"] for each in validations} == {"Forbidden"}
+        expressions = " ".join(each["expression"] for each in validations)
+        assert {*re.findall(r"variables\.(\w+)", expressions)} == defined
+        assert "\n" not in expressions
     assert ruled == {
         "noderesourcetopologies": ["CREATE", "UPDATE", "DELETE"],
         "topologyawarepolicies/status": ["UPDATE"],
+        "events": ["CREATE"],
     }
 
 
