@@ -10,7 +10,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib import import_module
@@ -123,6 +123,7 @@ class Daemon:
         UnsafeStoreError where others could have written what is stored there.
         """
         self._now = host.sources.now
+        self._rivals = host.rivals
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
         self._deadlines = asyncio.Event()  # set while there may be any
@@ -187,7 +188,7 @@ class Daemon:
             turn=self.node.turn,
             delay=host.delay,
             observe=self.metrics.count_request,
-            keep_out=None if host.rivals is None else host.rivals.keep_out,
+            keep_out=None if self._rivals is None else self._rivals.keep_out,
         )
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.count_request)
 
@@ -249,14 +250,8 @@ class Daemon:
             not_taken=self._update_queue.refused,
             latest=lambda: self._decision_log.latest,
             notes=host.notes,
-            more=lambda: (
-                *self.readiness.problems(),
-                *self.claim_driver.problems(),
-                *(host.rivals.problems() if host.rivals else ()),
-                *self._overlaps.problems(),
-                *((f"the daemon cannot import more: {REPLACED}",) * self._program.replaced),
-            ),
-            rival=lambda: host.rivals.holder if host.rivals else "",
+            more=self._problems,
+            rival=lambda: self._rivals.holder if self._rivals else "",
         )
 
     @asynccontextmanager
@@ -362,6 +357,18 @@ class Daemon:
                 continue
             await sleep(1.0)
             await self.events.elapse()
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what other parts than the plugin's have to say of how the daemon is."""
+        if starved := self.watchdog.starvation():
+            yield starved
+        yield from self.readiness.problems()
+        yield from self.claim_driver.problems()
+        if self._rivals:
+            yield from self._rivals.problems()
+        yield from self._overlaps.problems()
+        if self._program.replaced:
+            yield f"the daemon cannot import more: {REPLACED}"
 
     def endpoint(self) -> Endpoint:
         """Return what serves probes and metrics, listening nowhere yet."""

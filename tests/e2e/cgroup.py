@@ -140,9 +140,18 @@ def write(path: str, name: str, text: str) -> None:
     (_folder(path) / name).write_text(text)
 
 
-def enter(path: str, pid: int) -> None:
-    """Move a process into the cgroup *path*."""
-    write(path, "cgroup.procs", str(pid))
+def enter(path: str, pid: int, controller: str = "cpuset") -> None:
+    """Move a process into the cgroup *path* of a controller."""
+    (_folder(path, controller) / "cgroup.procs").write_text(str(pid))
+
+
+def weigh(path: str, shares: int) -> None:
+    """Set the weight of the cgroup *path* for CPU time, as a kubelet and a runtime do."""
+    folder = _folder(path, "cpu")
+    if (folder / "cpu.shares").exists():
+        (folder / "cpu.shares").write_text(str(shares))
+    else:
+        (folder / "cpu.weight").write_text(str(1 + (shares - 2) * 9999 // 262142))
 
 
 def processes(path: str) -> list[int]:

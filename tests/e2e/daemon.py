@@ -105,6 +105,18 @@ class Daemon:
         assert self._process is not None
         self._seen = self._process.await_line(SYNCHRONIZED, after=self._seen)
 
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> list[str]:
+        """The lines that it has logged."""
+        assert self._process is not None
+        return [*self._process.lines]
+
     def ask(self, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Return what a sub-command that asks the daemon prints, and how it ended."""
         program = self.command if self._program == str(PROGRAM) else self._program

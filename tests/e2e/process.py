@@ -39,6 +39,11 @@ class Process:
         self._reader.start()
         self.recent.append(self)
 
+    @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._child.pid
+
     @classmethod
     def forget_ended(cls) -> None:
         """Drop from the recent ones those that have ended: their test is over."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.foundation.wording import counted
+from nri_policy.observability.watchdog import STARVATION
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -32,8 +33,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             rivals = ", ".join(publication.rivals)
             found = f"the node's topology is written by others too: {rivals}"
             yield Finding("daemon", Verdict.WARNING, found, "remove the other exporter")
-    for notice in status.notices:
-        yield Finding("daemon", Verdict.NOTE, notice)
+    yield from map(_notice, status.notices)
     if not status.synchronized:
         found = (
             f"it runs, but has no list of containers from a runtime ({status.runtime or 'none'})"
@@ -45,3 +45,13 @@ def check(facts: Facts) -> Iterator[Finding]:
     if status.memory_bytes:  # an earlier version does not say
         found += f"; it uses {status.usage}"
     yield Finding("daemon", Verdict.OK, found)
+
+
+def _notice(notice: str) -> Finding:
+    if not notice.startswith(STARVATION):
+        return Finding("daemon", Verdict.NOTE, notice)
+    remedy = (
+        "for its pod priorityClassName: system-node-critical and a CPU request of 250m or more;"
+        " for the unit CPUWeight=1000, as in systemd/nri-policy.service"
+    )
+    return Finding("daemon", Verdict.WARNING, notice, remedy)

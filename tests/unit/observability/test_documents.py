@@ -68,6 +68,14 @@ def test_prometheus_finds_the_port_by_annotation_and_by_pod_monitor(
     assert [each["port"] for each in monitor["podMetricsEndpoints"]] == ["metrics"]
 
 
+def test_the_daemon_comes_before_others_where_cpus_are_short(pod: Any) -> None:
+    assert pod["priorityClassName"] == "system-node-critical"
+    (container,) = pod["containers"]
+    assert container["resources"]["requests"]["cpu"] == "250m"
+    unit = (PROJECT / "systemd" / "nri-policy.service").read_text()
+    assert "\nCPUWeight=1000\n" in unit
+
+
 def test_other_pods_reach_only_the_port_of_the_metrics(manifests: dict[str, Any]) -> None:
     policy = yaml.safe_load((CONFIGS / "kubernetes" / "network-policy.yaml").read_text())["spec"]
     labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]

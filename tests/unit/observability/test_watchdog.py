@@ -4,10 +4,11 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
-from nri_policy.observability.watchdog import Watchdog
+from nri_policy.observability.watchdog import Watchdog, waited
 from tests.unit.nri.peer import FakeTime
 
 
@@ -19,7 +20,8 @@ class Stage:
         self.turn = asyncio.Lock()
         self.beats = asyncio.Queue[float]()  # when they were
         self.lags: list[float] = []
-        self.watchdog = Watchdog(self.turn, self.time.clock, self.lags.append)
+        self.waited: float | None = 7.0  # seconds, so far
+        self.watchdog = Watchdog(self.turn, self.time.clock, self.lags.append, lambda: self.waited)
 
     @asynccontextmanager
     async def beating(self, rhythm: float = math.inf) -> AsyncIterator[None]:
@@ -90,3 +92,44 @@ async def test_a_request_that_never_ends_stops_the_heart() -> None:
         stage.turn.release()
         await stage.beats.get()
         assert stage.watchdog.trouble() == ""
+
+
+async def test_who_waits_for_a_cpu_says_so_for_a_minute() -> None:
+    stage = Stage()
+    async with stage.beating():
+        for waits, said in ((0.2, ""), (0.8, "waits 0.8 s for a CPU in 5 s"), (0.0, "waits 0.8 s")):
+            assert stage.waited is not None
+            stage.waited += waits
+            await stage.pass_(5.0)
+            await stage.beats.get()
+            assert said in stage.watchdog.starvation()
+            assert bool(said) is bool(stage.watchdog.starvation())
+        for _ in range(12):
+            await stage.pass_(5.0)
+            await stage.beats.get()
+        assert stage.watchdog.starvation() == ""
+
+
+async def test_beats_that_come_soon_after_each_other_are_counted_together() -> None:
+    stage = Stage()
+    async with stage.beating(rhythm=1.0):
+        for _ in range(5):
+            assert stage.waited is not None
+            stage.waited += 0.16
+            await stage.pass_(1.0)
+            await stage.beats.get()
+        assert "waits 0.8 s for a CPU in 5 s" in stage.watchdog.starvation()
+
+
+async def test_a_kernel_that_counts_no_waiting_says_nothing() -> None:
+    stage = Stage()
+    stage.waited = None
+    async with stage.beating():
+        for _ in range(3):
+            await stage.pass_(5.0)
+            await stage.beats.get()
+        assert stage.watchdog.starvation() == ""
+
+
+def test_the_kernel_counts_the_waiting_of_the_main_thread() -> None:
+    assert (waited() is None) is not Path("/proc/self/schedstat").exists()
