@@ -39,9 +39,9 @@ def picker_of(machine: Machine, tree: PoolTree | None = None) -> Picker:
 
 
 class Domain(Struct, kw_only=True):
-    """A pool, or the CPUs of an inner pool that are in none of its children."""
+    """A pool, a set too small for one, or the CPUs of either that are in none of its children."""
 
-    pool: int
+    pool: int  # _NONE for what is no pool
     parent: int = _NONE
     levels: tuple[Level, ...]
     below: frozenset[Level]  # levels of what lies inside of it
@@ -56,11 +56,12 @@ class DomainTree(Struct, frozen=True, kw_only=True):
 
 
 def domain_tree(tree: PoolTree) -> DomainTree:
-    """Return the domains of *tree*."""
+    """Return the domains of *tree*, those that are too small for pools included."""
     domains: list[Domain] = []
-    ids: dict[int, int] = {}  # pool -> its domain
-    for pool in tree.pools:
-        own = pool.cpus - CPUSet.union(tree.pools[child].cpus for child in pool.children)
+    ids: dict[int, int] = {}  # set -> its domain
+    pools = {pool.cpus: pool.id for pool in tree.pools}
+    for pool in tree.domains:
+        own = pool.cpus - CPUSet.union(tree.domains[child].cpus for child in pool.children)
         inner = [ids[child] for child in pool.children]
         if inner and own:
             inner.append(len(domains))
@@ -72,7 +73,8 @@ def domain_tree(tree: PoolTree) -> DomainTree:
             level for child in inner for level in (*domains[child].levels, *domains[child].below)
         )
         leaf = None if inner else own
-        domains.append(Domain(pool=pool.id, levels=pool.levels, below=below, leaf=leaf))
+        id_ = pools.get(pool.cpus, _NONE)
+        domains.append(Domain(pool=id_, levels=pool.levels, below=below, leaf=leaf))
     at = [[_NONE] * len(domains) for _ in _LEVELS]
     for id_, domain in enumerate(domains):
         if domain.leaf is not None:

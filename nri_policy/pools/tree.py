@@ -11,14 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import REQUESTABLE, Machine, MemoryKind, MemoryNode
 from nri_policy.settings import Level
 
 # Which of its levels names a pool that stands for several (§1.5); `root` is named so by its
 # packages.
 _NAMING = (Level.SYSTEM, Level.PACKAGE, Level.NUMA, Level.DIE, Level.L3CACHE)
+_LEAST_CORES = 4  # of a part of a NUMA node that is a pool (§1.9)
+_TOO_SMALL = "too small for pools: containers share wider ones"
+_SMALL = {  # by level: what it is called, and what it means that they are so small
+    Level.PACKAGE: (
+        "package",
+        "a virtual machine whose sockets are not real; pools begin at the NUMA node",
+    ),
+    Level.DIE: ("die", _TOO_SMALL),
+    Level.L3CACHE: ("L3 cache", _TOO_SMALL),
+}
 
 
 class Pool(Struct, frozen=True, kw_only=True):
@@ -38,6 +50,8 @@ class PoolTree(Struct, frozen=True, kw_only=True):
     """All pools, indexed by id; the last one is the top."""
 
     pools: tuple[Pool, ...]
+    # the same and sets that are too small for pools, for picking CPUs (§1.9); ids are their own
+    domains: tuple[Pool, ...]
     notes: tuple[str, ...]  # sets that did not fit into the tree, for people
 
     @property
@@ -64,10 +78,14 @@ class PoolTree(Struct, frozen=True, kw_only=True):
         return not self._crosses(Level.NUMA, pool)
 
     def one_package_holds(self, pool: Pool) -> int:
-        """Return how many milli-CPU a package has at most; 0 if *pool* does not span several."""
+        """Return how many milli-CPU a package has at most; 0 if *pool* does not span several.
+
+        Packages that are no pools do not count.
+        """
         if not self._crosses(Level.PACKAGE, pool):
             return 0
-        return 1000 * max(len(each.cpus) for each in self.pools if Level.PACKAGE in each.levels)
+        sizes = (len(each.cpus) for each in self.pools if Level.PACKAGE in each.levels)
+        return 1000 * max(sizes, default=0)
 
     def _crosses(self, level: Level, pool: Pool) -> bool:
         return all(level not in above.levels for above in self.path(pool))
@@ -86,6 +104,14 @@ class PoolTree(Struct, frozen=True, kw_only=True):
         return self.top
 
 
+class _Candidate(Struct, frozen=True):
+    """A set that a pool can be made of."""
+
+    level: Level
+    name: str  # "" where it depends on the parent
+    cpus: CPUSet  # the available ones
+
+
 class _Set(Struct):
     """A candidate set while the tree is made."""
 
@@ -101,31 +127,70 @@ def build(machine: Machine, available: CPUSet) -> PoolTree:
     top = _Set(available, {}, [])
     if len(packages) > 1:  # else the top is that package's (§1.5)
         top.names[Level.SYSTEM] = "root"
-    notes = []
-    for level, name, cpus in _candidates(machine):
-        note = _insert(top, level, name, cpus & available)
-        if note:
-            notes.append(note)
+    large, small = _split_by_size(machine, available)
+    notes = [note for each in large if (note := _insert(top, each))]
     top.names.setdefault(Level.SYSTEM, top.names.get(Level.PACKAGE, "root"))
     memory = _Memory(machine)
-    pools: list[Pool] = []
-    for index, at in enumerate(_post_order(top)):
-        at.id = index
-    _freeze(top, None, "", memory, pools)
-    return PoolTree(pools=tuple(sorted(pools, key=lambda pool: pool.id)), notes=tuple(notes))
+    pools = domains = _frozen(top, memory)
+    if small:
+        for each in small:
+            _insert(top, each)
+        domains = _frozen(top, memory)
+        names = {each.cpus: each.name for each in domains}  # which count the small ones (§1.5)
+        pools = tuple(replace(pool, name=names[pool.cpus]) for pool in pools)
+    notes += describe_small(machine, available)
+    return PoolTree(pools=pools, domains=domains, notes=tuple(notes))
 
 
-def _candidates(machine: Machine) -> Iterable[tuple[Level, str, CPUSet]]:
+def _candidates(machine: Machine, available: CPUSet) -> Iterable[_Candidate]:
     """Yield the sets that pools are made of (§1.1), the coarsest level first."""
     for package in machine.packages:
-        yield Level.PACKAGE, f"socket #{package.id}", package.cpus
+        yield _Candidate(Level.PACKAGE, f"socket #{package.id}", package.cpus & available)
     for die in machine.dies:
-        yield Level.DIE, f"die #{die.package}/{die.id}", die.cpus
+        yield _Candidate(Level.DIE, f"die #{die.package}/{die.id}", die.cpus & available)
     for node, cpus in numa_cpus(machine).items():
-        yield Level.NUMA, f"NUMA node #{node}", cpus
+        yield _Candidate(Level.NUMA, f"NUMA node #{node}", cpus & available)
     for cache in machine.caches:
         if cache.level == 3 and cache.type != "instruction":
-            yield Level.L3CACHE, "", cache.cpus
+            yield _Candidate(Level.L3CACHE, "", cache.cpus & available)
+
+
+def _split_by_size(
+    machine: Machine, available: CPUSet
+) -> tuple[list[_Candidate], list[_Candidate]]:
+    """Return the candidates, and apart from them those in a NUMA node that are too small (§1.9).
+
+    A shared container would be confined to a CPU or two there, out of all that its node has.
+    """
+    nodes = [cpus & available for cpus in numa_cpus(machine).values()]
+    large: list[_Candidate] = []
+    small: list[_Candidate] = []
+    for each in _candidates(machine, available):
+        is_small = any(each.cpus < node for node in nodes) and (
+            _count_cores(machine, each.cpus) < _LEAST_CORES
+        )
+        (small if is_small else large).append(each)
+    return large, small
+
+
+def _count_cores(machine: Machine, cpus: CPUSet) -> int:
+    return sum(not core.cpus.isdisjoint(cpus) for core in machine.cores)
+
+
+def describe_small(machine: Machine, available: CPUSet) -> tuple[str, ...]:
+    """Say which sets are too small for pools; each counts at its coarsest level."""
+    _, small = _split_by_size(machine, available)
+    levels = {each.cpus: each.level for each in reversed(small) if each.cpus}
+    texts = []
+    for level, (what, meaning) in _SMALL.items():
+        sizes = [_count_cores(machine, cpus) for cpus, of in levels.items() if of is level]
+        if sizes:
+            least, most = min(sizes), max(sizes)
+            fewer = f"{least} to " * (least < most)
+            texts.append(
+                f"{counted(len(sizes), what)} of {fewer}{counted(most, 'core')}: {meaning}"
+            )
+    return tuple(texts)
 
 
 def numa_cpus(machine: Machine) -> dict[int, CPUSet]:
@@ -160,11 +225,12 @@ def _distance_from(
     )
 
 
-def _insert(top: _Set, level: Level, name: str, cpus: CPUSet) -> str | None:
+def _insert(top: _Set, candidate: _Candidate) -> str | None:
     """Put a candidate below the smallest set that holds it; return a note if it crosses another.
 
     One that is equal to a set is another level of it (§1.3).
     """
+    level, name, cpus = candidate.level, candidate.name, candidate.cpus
     if not cpus:
         return None
     at = top
@@ -191,6 +257,15 @@ def _post_order(at: _Set) -> Iterable[_Set]:
     for child in at.children:
         yield from _post_order(child)
     yield at
+
+
+def _frozen(top: _Set, memory: _Memory) -> tuple[Pool, ...]:
+    """Return the pools of *top* and all below it, by their ids."""
+    for index, at in enumerate(_post_order(top)):
+        at.id = index
+    pools: list[Pool] = []
+    _freeze(top, None, "", memory, pools)
+    return tuple(sorted(pools, key=lambda pool: pool.id))
 
 
 def _freeze(

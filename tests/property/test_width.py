@@ -49,7 +49,7 @@ NODES = {
     "four nodes": Node("package:2 numa:2 core:2 pu:1", {}),
     "caches": Node("package:2 numa:1(memory=4GiB) l3:2 core:2 pu:1", {}),
     "sixteen CPUs": Node("package:2 numa:2(memory=4GiB) l3:2 core:2 pu:2", {}),
-    "aligned": Node("package:1 numa:2 l3:2 core:2 pu:1", {"alignment": "numa"}, 10),
+    "aligned": Node("package:1 numa:2 l3:2 core:4 pu:1", {"alignment": "numa"}, 10),
     "tight": Node("package:2 numa:2 core:2 pu:1", {"packing": "tight"}),
     "whole cores": Node("package:2 numa:2 core:2 pu:2", {"fullCores": "require"}),
     "priorities": Node(

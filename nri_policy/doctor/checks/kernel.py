@@ -8,6 +8,7 @@ from nri_policy.doctor.facts import Facts, Kernel
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
+from nri_policy.pools.tree import describe_small
 from nri_policy.settings import Listed, Settings
 
 
@@ -24,6 +25,8 @@ def check(facts: Facts) -> Iterator[Finding]:
 def _cpus(machine: Machine, settings: Settings | None) -> Iterator[Finding]:
     if machine.offline:
         found = f"CPUs {machine.offline} are offline: nothing is placed there"
+        yield Finding("kernel", Verdict.NOTE, found)
+    for found in describe_small(machine, machine.online):
         yield Finding("kernel", Verdict.NOTE, found)
     isolated = machine.isolated & machine.online
     if settings is not None and isolated:

@@ -342,6 +342,11 @@ def test_what_the_kernel_was_told_is_worth_a_note(made: Made) -> None:
     assert worst(found, "has isolated CPUs, 0:") is Verdict.WARNING
 
 
+def test_sockets_that_are_too_small_for_pools_are_worth_a_note(tmp_path: Path) -> None:
+    made = Made(tmp_path, "numa:1 package:16 core:1")
+    assert worst(made.found("kernel"), "16 packages of 1 core: a virtual machine") is Verdict.NOTE
+
+
 def test_an_affinity_of_the_runtime_is_its_containers_too(made: Made) -> None:
     def confined(allowed: str) -> Mapping[str, Verdict]:
         made.write("proc/100/status", f"Name:\tcontainerd\nCpus_allowed_list:\t{allowed}\n")

@@ -21,7 +21,7 @@ from nri_policy.workload.pod import Container, ContainerState
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
-HALF = "package:2 core:4 pu:1"
+HALF = "package:2 numa:1 core:4 pu:1"
 GIB = 1 << 30
 
 
@@ -91,10 +91,10 @@ def test_a_shared_part_without_room_anywhere_is_dropped_alone() -> None:
 
 
 def test_what_is_left_of_two_cpus_stays_where_it_is_for_good() -> None:
-    driver = EngineDriver("package:2 core:2 pu:1", reservedResources={"cpu": "cpuset:3"})
+    driver = EngineDriver("package:2 numa:1 core:2 pu:1", reservedResources={"cpu": "cpuset:3"})
     two, one = nodes.container(2000), nodes.container(1000)
     assert [driver.create(each) for each in (two, one)] == ["0-1", "2"]
-    whole = nodes.machine("package:2 core:2 pu:1")
+    whole = nodes.machine("package:2 numa:1 core:2 pu:1")
     driver.reconfigure(machine=without(whole, "1"))
     assert driver.cpus(two) == "0"
     driver.stop(one)

@@ -118,11 +118,11 @@ def test_who_is_re_booked_during_a_resize_keeps_what_that_frees_until_it_is_in_f
 
 
 def test_nobody_is_re_booked_without_whom_it_fits() -> None:
-    driver = EngineDriver("package:2 numa:1 l3:3 core:2 pu:1", alignment="numa", **RESERVED)
+    driver = EngineDriver("package:2 numa:1 l3:3 core:4 pu:1", alignment="numa", **RESERVED)
     made = sharers(driver, 100, 150, 200, 300, 400)
     before = [driver.pool(each) for each in made]
     assert [pool[:9] for pool in before] == ["socket #0"] * 2 + ["socket #1"] * 3
-    driver.create(nodes.container(5000))
+    driver.create(nodes.container(11000))
     # the smallest ones are of the other socket, and do not help
     assert [driver.pool(each) for each in made] == [
         *(*before[:2], "socket #1", "socket #1", before[4]),

@@ -14,7 +14,7 @@ from nri_policy.workload.hints import Hint
 from tests.support.nodes import SMALL, machine
 
 WITH_PMEM = "package:2(pmem=8GiB) numa:2 core:2"  # nodes 4 and 5 are pmem of sockets 0 and 1
-L3 = "package:2 numa:1 l3:2 core:2"
+L3 = "package:2 numa:1 l3:2 core:4"
 
 
 def tree_of(spec: str) -> PoolTree:

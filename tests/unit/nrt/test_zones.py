@@ -22,7 +22,7 @@ from tests.support import memory_maps, nodes
 from tests.support.engine_driver import EngineDriver
 from tests.support.topology_twin import Twin, amounts
 
-L3 = "package:2 die:2 numa:1 l3:2 core:2"
+L3 = "package:2 die:2 numa:1 l3:2 core:4"
 
 
 def shown(machine: Machine | str = nodes.SMALL, **spec: Any) -> dict[str, dict[str, Any]]:
@@ -156,7 +156,7 @@ def test_pools_have_the_names_and_types_of_the_peer() -> None:
     }
     assert "parent" not in found["root"]
     assert found["NUMA node #2/L3 cache #1"]["parent"] == "NUMA node #2"
-    assert shown("package:1 die:2 core:2")["die #0/1"]["type"] == "die"
+    assert shown("package:1 die:2 core:4")["die #0/1"]["type"] == "die"
     assert shown("package:1 core:2")["socket #0"]["type"] == "socket"
 
 

@@ -7,10 +7,17 @@ import pytest
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.pools import tree
 from tests.support import nodes
 from tests.support.pictures import container
 
+# a deep tree on few CPUs; real pools below a NUMA node have four cores
 SPEC = "package:2 numa:2 l3:2 core:2 pu:2 isolated=6 offline=31"
+
+
+@pytest.fixture(autouse=True)
+def _pools_of_few_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "_LEAST_CORES", 1)
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ def test_offers_do_not_depend_on_the_order_of_tables() -> None:
 
 
 def test_pools_of_the_same_nodes_offer_the_same() -> None:
-    at = supply("package:1 numa:2(memory=16GiB) l3:2 core:2")
+    at = supply("package:1 numa:2(memory=16GiB) l3:2 core:4")
     book(at, 0, 10)
     offers = at.offers(request(10))
     assert [str(offers.zone(pool)) for pool in range(3)] == ["0", "0", "0"]

@@ -20,6 +20,7 @@ SHARED = Path(
     os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[3].parent / "shared")
 ).resolve()
 CAPTURES = sorted(SHARED.glob("captures/*/*.tar.xz"))
+VIRTUAL = "a virtual machine whose sockets are not real; pools begin at the NUMA node"
 DRAM, PMEM, HBM = MemoryKind.DRAM, MemoryKind.PMEM, MemoryKind.HBM
 
 
@@ -125,31 +126,31 @@ def test_siblings_are_in_the_order_of_their_lowest_cpu_not_of_their_ids() -> Non
             ["socket #0 [system+package+die+numa+l3cache] 0-1"],
         ),
         (
-            "package:1 die:2 core:2",
+            "package:1 die:2 core:4",
             [
-                "socket #0 [system+package+numa] 0-3",
-                "  die #0/0 [die+l3cache] 0-1",
-                "  die #0/1 [die+l3cache] 2-3",
+                "socket #0 [system+package+numa] 0-7",
+                "  die #0/0 [die+l3cache] 0-3",
+                "  die #0/1 [die+l3cache] 4-7",
             ],
         ),
         (
-            "package:2 die:2 numa:1 l3:2 core:1",
+            "package:2 die:2 numa:1 l3:2 core:4",
             [
-                "root [system] 0-7",
-                "  socket #0 [package] 0-3",
-                "    NUMA node #0 [die+numa] 0-1",
-                "      NUMA node #0/L3 cache #0 [l3cache] 0",
-                "      NUMA node #0/L3 cache #1 [l3cache] 1",
-                "    NUMA node #1 [die+numa] 2-3",
-                "      NUMA node #1/L3 cache #0 [l3cache] 2",
-                "      NUMA node #1/L3 cache #1 [l3cache] 3",
-                "  socket #1 [package] 4-7",
-                "    NUMA node #2 [die+numa] 4-5",
-                "      NUMA node #2/L3 cache #0 [l3cache] 4",
-                "      NUMA node #2/L3 cache #1 [l3cache] 5",
-                "    NUMA node #3 [die+numa] 6-7",
-                "      NUMA node #3/L3 cache #0 [l3cache] 6",
-                "      NUMA node #3/L3 cache #1 [l3cache] 7",
+                "root [system] 0-31",
+                "  socket #0 [package] 0-15",
+                "    NUMA node #0 [die+numa] 0-7",
+                "      NUMA node #0/L3 cache #0 [l3cache] 0-3",
+                "      NUMA node #0/L3 cache #1 [l3cache] 4-7",
+                "    NUMA node #1 [die+numa] 8-15",
+                "      NUMA node #1/L3 cache #0 [l3cache] 8-11",
+                "      NUMA node #1/L3 cache #1 [l3cache] 12-15",
+                "  socket #1 [package] 16-31",
+                "    NUMA node #2 [die+numa] 16-23",
+                "      NUMA node #2/L3 cache #0 [l3cache] 16-19",
+                "      NUMA node #2/L3 cache #1 [l3cache] 20-23",
+                "    NUMA node #3 [die+numa] 24-31",
+                "      NUMA node #3/L3 cache #0 [l3cache] 24-27",
+                "      NUMA node #3/L3 cache #1 [l3cache] 28-31",
             ],
         ),
         (
@@ -169,15 +170,67 @@ def test_a_pool_is_named_after_the_first_of_its_levels(spec: str, lines: list[st
 
 def test_numa_above_packages_is_a_level_between() -> None:
     """One NUMA node for two of four packages: the order of levels is the sets', not the names'."""
-    assert drawn(tree_of("numa:2 package:2 l3:1 core:1")) == [
-        "root [system] 0-3",
-        "  NUMA node #0 [numa] 0-1",
-        "    socket #0 [package+die+l3cache] 0",
-        "    socket #1 [package+die+l3cache] 1",
-        "  NUMA node #1 [numa] 2-3",
-        "    socket #2 [package+die+l3cache] 2",
-        "    socket #3 [package+die+l3cache] 3",
+    assert drawn(tree_of("numa:2 package:2 l3:1 core:4")) == [
+        "root [system] 0-15",
+        "  NUMA node #0 [numa] 0-7",
+        "    socket #0 [package+die+l3cache] 0-3",
+        "    socket #1 [package+die+l3cache] 4-7",
+        "  NUMA node #1 [numa] 8-15",
+        "    socket #2 [package+die+l3cache] 8-11",
+        "    socket #3 [package+die+l3cache] 12-15",
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "pools", "notes"),
+    [
+        (
+            "numa:1 package:16 core:1",
+            ["root [system+numa] 0-15"],
+            ["16 packages of 1 core: " + VIRTUAL],
+        ),
+        (
+            "numa:2 package:2 core:3 pu:2",
+            ["root [system] 0-23", "  NUMA node #0 [numa] 0-11", "  NUMA node #1 [numa] 12-23"],
+            ["4 packages of 3 cores: " + VIRTUAL],
+        ),
+        (
+            "package:1 numa:1 l3:4 core:2",
+            ["socket #0 [system+package+die+numa] 0-7"],
+            ["4 L3 caches of 2 cores: too small for pools: containers share wider ones"],
+        ),
+        (
+            "package:1 die:4 core:2",
+            ["socket #0 [system+package+numa] 0-7"],
+            ["4 dies of 2 cores: too small for pools: containers share wider ones"],
+        ),
+        # a NUMA node is a pool, however small
+        (
+            "package:1 numa:2 core:1",
+            ["socket #0 [system+package+die] 0-1", "  NUMA node #0 [numa+l3cache] 0",
+            "  NUMA node #1 [numa+l3cache] 1"],
+            [],
+        ),
+    ],
+)  # fmt: skip
+def test_a_part_of_a_numa_node_with_less_than_four_cores_is_no_pool(
+    spec: str, pools: list[str], notes: list[str]
+) -> None:
+    tree = tree_of(spec)
+    assert drawn(tree) == pools
+    assert [*tree.notes] == notes
+
+
+def test_a_cache_that_lost_cores_is_no_pool_and_the_others_keep_their_names() -> None:
+    tree = tree_of("package:1 numa:1 l3:3 core:4", "1-11")
+    assert drawn(tree) == [
+        "socket #0 [system+package+die+numa] 1-11",
+        "  socket #0/L3 cache #1 [l3cache] 4-7",
+        "  socket #0/L3 cache #2 [l3cache] 8-11",
+    ]
+    assert tree.notes == (
+        "1 L3 cache of 3 cores: too small for pools: containers share wider ones",
+    )
 
 
 def test_only_available_cpus_are_in_the_tree() -> None:
@@ -215,7 +268,7 @@ def test_one_cpu_is_one_pool() -> None:
 
 def test_sets_that_cross_others_are_left_out_with_a_note() -> None:
     """Fake NUMA deals memory out in slices, and CPUs to whatever node."""
-    machine = with_nodes(nodes.machine(nodes.SMALL), "0-5", "6-9", "10-15")
+    machine = with_nodes(nodes.machine("package:2 numa:2 core:4 pu:2"), "0-11", "12-19", "20-31")
     tree = tree_of(machine)
     assert [line.split(" [")[0] for line in drawn(tree)] == [
         "root",
@@ -227,9 +280,9 @@ def test_sets_that_cross_others_are_left_out_with_a_note() -> None:
         "      NUMA node #2/L3 cache #0",
     ]
     assert tree.notes == (
-        "the numa set 6-9 crosses the package set 0-7: left out",
-        "the l3cache set 4-7 crosses the numa set 0-5: left out",
-        "the l3cache set 8-11 crosses the numa set 10-15: left out",
+        "the numa set 12-19 crosses the package set 0-15: left out",
+        "the l3cache set 8-15 crosses the numa set 0-11: left out",
+        "the l3cache set 16-23 crosses the numa set 20-31: left out",
     )
     check(tree, machine, machine.online)
 
@@ -256,29 +309,29 @@ def test_other_caches_make_no_pools() -> None:
 
 
 def test_l3_domains_are_counted_in_each_parent_by_lowest_cpu() -> None:
-    machine = nodes.machine("package:2 numa:1 l3:3 core:1 pu:2 siblings=apart")
+    machine = nodes.machine("package:2 numa:1 l3:3 core:4 pu:2 siblings=apart")
     caches = tuple(reversed(machine.caches))
     tree = tree_of(replace(machine, caches=caches))
     assert [f"{pool.name} {pool.cpus}" for pool in tree.pools if pool.depth == 2] == [
-        "socket #0/L3 cache #0 0,6",
-        "socket #0/L3 cache #1 1,7",
-        "socket #0/L3 cache #2 2,8",
-        "socket #1/L3 cache #0 3,9",
-        "socket #1/L3 cache #1 4,10",
-        "socket #1/L3 cache #2 5,11",
+        "socket #0/L3 cache #0 0-3,24-27",
+        "socket #0/L3 cache #1 4-7,28-31",
+        "socket #0/L3 cache #2 8-11,32-35",
+        "socket #1/L3 cache #0 12-15,36-39",
+        "socket #1/L3 cache #1 16-19,40-43",
+        "socket #1/L3 cache #2 20-23,44-47",
     ]
 
 
 def test_cpus_of_a_node_without_memory_belong_to_the_nearest_with_memory() -> None:
-    tree = tree_of("package:2 numa:2(memory=4GiB,0) l3:1 core:1 pu:2")
+    tree = tree_of("package:2 numa:2(memory=4GiB,0) l3:1 core:4")
     assert drawn(tree) == [
-        "root [system] 0-7",
-        "  socket #0 [package+die+numa] 0-3",
-        "    socket #0/L3 cache #0 [l3cache] 0-1",
-        "    socket #0/L3 cache #1 [l3cache] 2-3",
-        "  socket #1 [package+die+numa] 4-7",
-        "    socket #1/L3 cache #0 [l3cache] 4-5",
-        "    socket #1/L3 cache #1 [l3cache] 6-7",
+        "root [system] 0-15",
+        "  socket #0 [package+die+numa] 0-7",
+        "    socket #0/L3 cache #0 [l3cache] 0-3",
+        "    socket #0/L3 cache #1 [l3cache] 4-7",
+        "  socket #1 [package+die+numa] 8-15",
+        "    socket #1/L3 cache #0 [l3cache] 8-11",
+        "    socket #1/L3 cache #1 [l3cache] 12-15",
     ]
     near = {pool.name: memory(pool) for pool in tree.pools}
     assert near["socket #1"] == {"dram": "2"}
@@ -287,20 +340,20 @@ def test_cpus_of_a_node_without_memory_belong_to_the_nearest_with_memory() -> No
 
 
 def test_packages_without_memory_have_that_of_the_nearest_node() -> None:
-    machine = nodes.machine("package:4 numa:1(memory=4GiB) l3:1 core:2")
+    machine = nodes.machine("package:4 numa:1(memory=4GiB) l3:1 core:4")
     sizes = (4 << 30, 0, 0, 4 << 30)
-    machine = with_nodes(machine, "0-1", "2-3", "4-5", "6-7", memory=sizes)
+    machine = with_nodes(machine, "0-3", "4-7", "8-11", "12-15", memory=sizes)
     rows = ((10, 20, 30, 40), (20, 10, 40, 30), (30, 40, 10, 20), (40, 30, 20, 10))
     machine = replace(machine, distances=Distances(nodes=(0, 1, 2, 3), matrix=rows))
     tree = tree_of(machine)
     assert drawn(tree) == [
-        "root [system] 0-7",
-        "  NUMA node #0 [numa] 0-3",
-        "    socket #0 [package+die+l3cache] 0-1",
-        "    socket #1 [package+die+l3cache] 2-3",
-        "  NUMA node #3 [numa] 4-7",
-        "    socket #2 [package+die+l3cache] 4-5",
-        "    socket #3 [package+die+l3cache] 6-7",
+        "root [system] 0-15",
+        "  NUMA node #0 [numa] 0-7",
+        "    socket #0 [package+die+l3cache] 0-3",
+        "    socket #1 [package+die+l3cache] 4-7",
+        "  NUMA node #3 [numa] 8-15",
+        "    socket #2 [package+die+l3cache] 8-11",
+        "    socket #3 [package+die+l3cache] 12-15",
     ]
     assert memory(pool_named(tree, "socket #1")) == {"dram": "0"}
     assert memory(pool_named(tree, "socket #2")) == {"dram": "3"}
@@ -346,7 +399,7 @@ def test_cxl_counts_as_pmem_and_device_memory_is_nobodys() -> None:
 
 
 def test_cpus_do_not_belong_to_device_memory() -> None:
-    machine = nodes.machine("package:2 numa:1(memory=4GiB,0) l3:1 core:2")
+    machine = nodes.machine("package:2 numa:1(memory=4GiB,0) l3:1 core:4")
     gpu: MemoryNode = replace(
         machine.nodes[0], id=2, cpus=EMPTY, kind=MemoryKind.DEVICE, nearest=CPUSet([1])
     )
@@ -361,7 +414,7 @@ def test_cpus_do_not_belong_to_device_memory() -> None:
 
 
 def test_a_level_is_looked_up_on_the_path_or_else_the_next_coarser() -> None:
-    tree = tree_of("package:2 numa:1 die:2 l3:2 core:2")
+    tree = tree_of("package:2 numa:1 die:2 l3:2 core:4")
     leaf = tree.pools[0]
     assert [tree.at_level(leaf, level).name for level in Level] == [
         *("root", "socket #0", "die #0/0", "socket #0", "die #0/0/L3 cache #0"),
