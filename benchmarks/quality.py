@@ -51,6 +51,8 @@ COUNTED = {
     "more cores": "exclusive containers on more cores than they need",
     "avoidable cores": "of these, with fewer possible on as few sockets, nodes and L3 domains",
     "strangers' cores": "exclusive containers that have a thread of a core where another has one",
+    "larger beside others": "of these, containers of two CPUs and more",
+    "open threads": "threads of the cores of exclusive containers that others may use",
     "wide": "exclusive containers on more sockets, nodes or L3 domains than need be",
     "moved": "sharers moved to a wider pool for another container",
     "back": "of these, gone back",
@@ -162,7 +164,10 @@ class ChangingNode:
         more = len(cores) > -(-len(own) // threads)
         counts["more cores"] += more
         counts["avoidable cores"] += more and (*touched, len(cores)) > fewest
-        counts["strangers' cores"] += any(core & others for core in cores)
+        beside = any(core & others for core in cores)
+        counts["strangers' cores"] += beside
+        counts["larger beside others"] += beside and len(own) > 1
+        counts["open threads"] += len(CPUSet.union(cores) - own)
 
     def _count_moves(self, decision: Decision) -> None:
         state = self._engine.state

@@ -29,6 +29,7 @@ class Twin:
     limits: dict[frozenset[int], int] = field(default_factory=dict)  # pool -> CPUs to take of it
     shared: list[set[int]] = field(default_factory=list)  # pools with somebody who shares
     spare_cores: bool = False
+    spares: bool = False  # whether this pick takes idle cores before broken ones
     whole_cores: bool = False
     counts: bool = True  # by brute force, which takes as many steps as there are sets of domains
     taken: set[int] = field(default_factory=set)
@@ -49,6 +50,7 @@ class Twin:
         held: Iterable[int] = (),
     ) -> set[int] | None:
         self.taken, self.own, self.regretted = set(), set(held) & self.every, False
+        self.spares = self.spare_cores or n > 1
         rest = candidates
         for part in classes:
             self.stages(n - len(self.taken), candidates & part, candidates)
@@ -203,7 +205,7 @@ class Twin:
                 state = 2
             else:
                 broken = not cores[cpu] <= candidates
-                state = int(broken != self.spare_cores)
+                state = int(broken != self.spares)
             return self.near(2, cpu), self.near(0, cpu), state, -cpu
 
         single = [cpu for cpu in self.left if self.allows({cpu})]
@@ -418,7 +420,7 @@ LARGE = "package:2 die:2 l3:2 core:2 pu:2"
     [
         (32, "0-31", "0-31"),
         (16, "1-31", "16-31"),  # the idle package
-        (17, "0-30", "0-15,30"),  # it, then the thread that no one else has beside it
+        (17, "0-30", "0-15,28"),  # it, then the thread of an idle core in the tightest domain
         (17, "0-31", "0-16"),  # it, then the lowest thread
         (8, "0-31", "0-7"),  # a die
         (8, "0-5,8-15,16-31", "0-3,8-11"),  # two L3 domains of the package with least to spare

@@ -64,15 +64,15 @@ cdef class Picker:
 
         *classes* are disjoint sets in the order of preference: all that can be had of the first is taken first; CPUs
         in none of them come last. *slack* is used up by what is picked. *beside* is what the taker holds already: its
-        domains are chosen from the start. CPUs of it that are gone since do not count. *spare_cores* takes threads of
-        idle cores before those of cores that are not idle. *whole_cores* takes nothing but whole idle cores, so that
+        domains are chosen from the start. CPUs of it that are gone since do not count. *spare_cores* takes a single
+        thread of an idle core before one of a core that is not idle; those left over of several always are. *whole_cores* takes nothing but whole idle cores, so that
         it may be more than *n*.
         """
         cdef CPUSet rest = candidates, part
         cdef int wanted = n, cpu
         if n < 0:
             raise ValueError(f"cannot pick {n} CPUs")
-        self.spare_cores, self.whole_cores = spare_cores, whole_cores
+        self.spare_cores, self.whole_cores = spare_cores or n > 1, whole_cores
         memset(self.left, 0, 4 * self.width * sizeof(uint64_t))
         memset(self.domains.inside, 0, self.domains.count * sizeof(int))
         memcpy(self.open, candidates.words, min(candidates.used, self.width) * sizeof(uint64_t))

@@ -472,7 +472,7 @@ def test_the_wanted_priority_is_met_if_it_can_be() -> None:
     assert driver.create(one) == "8-9"
     high = nodes.container(2000, annotations=annotated(prefer_cpu_priority="high"))
     assert driver.create(high) == "2-3"
-    assert driver.create(nodes.container(3000)) == "1,10-11", "what there is, then the other class"
+    assert driver.create(nodes.container(3000)) == "4,10-11", "what there is, then the other class"
 
 
 def test_a_pool_that_has_the_wanted_priority_comes_first() -> None:
@@ -512,7 +512,7 @@ def test_a_resize_grows_beside_and_shrinks_to_a_part() -> None:
     driver.create(nodes.container(1000))
     assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
     # the pool has no more: another one, and as many of the old CPUs as it has
-    assert driver.resize(container, nodes.resources(5000, 5000)) == "1,4-7"
+    assert driver.resize(container, nodes.resources(5000, 5000)) == "2,4-7"
     assert driver.pool(container) == "socket #0"
 
 
