@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 from msgspec import Struct
 
+from nri_policy.engine.cpu_shares import Share, device_shares, even_shares, pick_shares
 from nri_policy.engine.grant import Held
 from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import State
-from nri_policy.engine.topology_hints import per_place
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.pools.picker import Picker
 from nri_policy.pools.supply import Slack
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import FullCores
@@ -80,15 +79,44 @@ def _pick(
         )
     if own:
         classes = (own, *(each - own for each in classes))
-    exclusive = None
-    if steering.pick_by_hints and not own and not whole_cores:
-        places = layout.topology_hints.localities(steering.hints)
-        exclusive = pick_near(layout.picker, request.exclusive, candidates, places, classes, slack)
-        if exclusive is None and slack is not None:  # used up by the attempt
-            slack = supply.slack(pool.id, request.shared, shares, with_preemptible)
-    if exclusive is None:
-        exclusive = take(layout, request, pool, candidates, classes, slack)
+    exclusive = take(layout, request, pool, candidates, classes, slack)
+    if (steering.hints or steering.distribute) and not own and not whole_cores:
+        for area, shared_out in _find_shares(layout, request, candidates, exclusive):
+            if not isolated:  # the other one is used up
+                slack = supply.slack(pool.id, request.shared, shares, with_preemptible)
+            other = pick_shares(layout.picker, area, shared_out, classes, slack)
+            if other is not None:
+                return Cut(other, isolated, with_preemptible)
     return Cut(exclusive, isolated, with_preemptible)
+
+
+def _find_shares(
+    layout: Layout, request: Request, candidates: CPUSet, picked: CPUSet
+) -> Iterator[tuple[CPUSet, list[Share]]]:
+    """Yield how *candidates* could be shared out better than those *picked*, the best first (§6).
+
+    Near devices on several nodes in proportion to their number, if the CPUs are on several nodes or
+    the container asks for that; else on one node that has more of the hints; or evenly.
+    """
+    steering, n, hints = request.steering, request.exclusive, layout.topology_hints
+    _, nodes, caches = layout.picker.domains.touched(picked)
+    devices = [each for each in hints.localities(steering.hints) if each & candidates]
+    near = [cpus for hint in steering.hints if (cpus := hints.cpus(hint))]
+    if 0 < len(devices) <= n and (steering.pick_by_hints or (nodes > 1 < len({*devices}))):
+        yield candidates, device_shares(devices, n)
+    elif nodes == 1 < len({*near}):
+        scores = {
+            node: sum(len(cpus & node) / len(cpus) for cpus in near) for node in layout.numa_nodes
+        }
+        has = max(score for node, score in scores.items() if node & picked)
+        for node in sorted(scores, key=lambda node: -scores[node]):
+            if scores[node] > has and len(candidates & node) >= n:
+                yield candidates & node, [(node, n)]
+    if steering.distribute and caches > 1:
+        used = [node for node in layout.numa_nodes if node & picked]
+        area = CPUSet.union(used) & candidates
+        threads = max(len(core.cpus) for core in layout.machine.cores if core.cpus & area)
+        yield area, even_shares(area, n, threads, (used, layout.l3_domains))
 
 
 def take(  # noqa: PLR0913, PLR0917 - for whom, where, and from what
@@ -123,30 +151,3 @@ def take(  # noqa: PLR0913, PLR0917 - for whom, where, and from what
             raise
         available = 1000 * len(candidates)
         raise PlacementError(lack, request, pool=pool.name, available=available) from error
-
-
-def pick_near(  # noqa: PLR0913, PLR0917 - what a pick needs, and the localities
-    picker: Picker,
-    n: int,
-    candidates: CPUSet,
-    localities: Sequence[CPUSet],
-    classes: Sequence[CPUSet] = (),
-    slack: Slack | None = None,
-) -> CPUSet | None:
-    """Return *n* of *candidates* spread over the *localities* (§8); None where that cannot be.
-
-    As many at each if *n* can be divided, else one at each and the rest anywhere. *slack* is used
-    up, also where the outcome is None.
-    """
-    if not 0 < len(localities) <= n:
-        return None
-    share = per_place(n, len(localities))
-    taken = EMPTY
-    try:
-        # where the choice is small first
-        for near in sorted(localities, key=lambda cpus: len(cpus & candidates)):
-            taken |= picker.pick(share, (candidates - taken) & near, classes, slack)
-        rest = n - len(taken)
-        return taken | picker.pick(rest, candidates - taken, classes, slack, beside=taken)
-    except ValueError:
-        return None

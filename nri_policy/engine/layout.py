@@ -41,6 +41,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     picker: Picker
     widths: Widths
     classes: Classes
+    numa_nodes: tuple[CPUSet, ...]  # the domains of the level, by which CPUs are shared out (§6)
+    l3_domains: tuple[CPUSet, ...]
     memory: MemoryMap
     affinity_scorer: AffinityScorer
     topology_hints: TopologyHints
@@ -121,6 +123,8 @@ def layout_of(
         picker=picker,
         widths=widths_of(tree, picker, capacity.sharable),
         classes=classes_of(machine),
+        numa_nodes=tree.domains_of(Level.NUMA),
+        l3_domains=tree.domains_of(Level.L3CACHE),
         memory=memory,
         affinity_scorer=AffinityScorer(tree),
         topology_hints=TopologyHints(machine, tree),

@@ -177,6 +177,7 @@ def claim_request(part: ClaimPart, layout: Layout) -> Request:
             strict_hints=False,
             pick_by_hints=False,
             affinities=(),
+            distribute=settings.distribute_cpus,
             full_cores=settings.full_cores,
         ),
     )

@@ -116,14 +116,17 @@ class TopologyHints:
                 return f"strict hint {source}: memory nodes {mems} are not all among its {one.mems}"
         return None
 
+    def device_nodes(self, hints: Iterable[Hint]) -> CPUSet:
+        """Return the memory nodes near the devices."""
+        return CPUSet.union(self.mems(hint) for hint in _of_devices(hints))
+
     def pick_memory(self, hints: Iterable[Hint], offer: CPUSet) -> CPUSet | None:
         """Return the part of a pool's *offer* that is near to the devices (§8); None: all of it.
 
         It must be as good as the offer: on every node of the devices, of the same kinds, and with
         memory that the kernel can use.
         """
-        near = CPUSet.union(self.mems(hint) for hint in _of_devices(hints))
-        zone = near & offer
+        zone = self.device_nodes(hints) & offer
         nodes = [node for node in self._machine.nodes if node.id in offer]
         chosen = [node for node in nodes if node.id in zone]
         if (
@@ -179,8 +182,8 @@ class TopologyHints:
 
 
 def per_place(n: int, places: int) -> int:
-    """Return how many of *n* CPUs are taken at each of so many places at least (§8)."""
-    return n // places if n % places == 0 else 1
+    """Return how many of *n* CPUs are taken at each of so many devices at least (§6)."""
+    return n // places
 
 
 def _of_devices(hints: Iterable[Hint]) -> tuple[Hint, ...]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.state import State
-from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import MemoryRequest, Offer, Rank
 from nri_policy.workload.pod import Container
@@ -69,16 +70,38 @@ def near_cpus(
 
     Memory follows the CPUs (§7). The nodes must be of all the kinds that are offered. *held* is the
     zone that it has already, some nodes of which may be gone. In a cold start all is as offered:
-    what is added later is not narrowed either.
+    what is added later is not narrowed either. The nodes of its devices are in it as well.
     """
     offered, home = offer.booking.zone, offer.booking.home
-    if len(offered) == 1 or request.shares or home.cold:
+    if not exclusive or home.cold:
+        return offer
+    devices = _device_nodes(state, request)
+    if len(offered) == 1 and devices <= offered:
         return offer
     map_ = state.layout.memory
-    zone = (held & map_.nodes) | (map_.beside(exclusive) & home.zone)
-    if zone == offered or map_.kinds_of(zone) != map_.kinds_of(offered):
-        return offer
-    return _narrow(state, request, offer, zone)
+    zone = offered
+    if not request.shares:
+        zone = (held & map_.nodes) | (map_.beside(exclusive) & home.zone)
+    for wanted in (zone | devices, zone):
+        if wanted == offered or map_.kinds_of(wanted) != map_.kinds_of(offered):
+            return offer
+        if (narrowed := _narrow(state, request, offer, wanted)) is not offer:
+            return narrowed
+    return offer
+
+
+def _device_nodes(state: State, request: Request) -> CPUSet:
+    """Return the DRAM nodes of its devices: programs bind memory to the node of each (§7).
+
+    None where the memory must be beside the CPUs, or of another kind.
+    """
+    layout, steering = state.layout, request.steering
+    if not steering.hints or steering.strict_hints or layout.aligned:
+        return EMPTY
+    if MemoryKind.DRAM not in request.memory_kinds:
+        return EMPTY
+    near = layout.topology_hints.device_nodes(steering.hints)
+    return layout.memory.kinds.get(MemoryKind.DRAM, EMPTY) & near
 
 
 def _narrow(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer:

@@ -73,6 +73,10 @@ class PoolTree(Struct, frozen=True, kw_only=True):
             pool = self.pools[pool].children[0]
         return pool
 
+    def domains_of(self, level: Level) -> tuple[CPUSet, ...]:
+        """Return the sets that stand for *level*, those that are no pools included."""
+        return tuple(each.cpus for each in self.domains if level in each.levels)
+
     def within_numa(self, pool: Pool) -> bool:
         """Return whether *pool* lies within one NUMA node."""
         return not self._crosses(Level.NUMA, pool)

@@ -217,6 +217,7 @@ class Settings(Section, frozen=True, kw_only=True):
         name="memoryKinds", default_factory=dict
     )
     shrink_memory: Flag = field(name="shrinkMemory", default=False)
+    distribute_cpus: Flag = field(name="distributeCPUsAcrossNUMA", default=False)
     alignment: Annotated[Alignment, values.alignment] = Alignment.NONE
     packing: Annotated[Packing, values.choice(Packing)] = Packing.SPREAD
     full_cores: Annotated[FullCores, values.choice(FullCores)] = field(

@@ -51,6 +51,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     prefer_reserved: bool | None = None
     cpu_priority: Priority | None = None
     full_cores: FullCores | None = None
+    distribute_cpus: bool | None = None
     exclusive_quota: ExclusiveQuota | None = None
     pod_room: bool | None = None
     hide_hyperthreads: bool = False
@@ -151,6 +152,17 @@ ANNOTATIONS = (
             " of its cores. `require`: yes, or it does not start. `prefer`: yes, unless this"
             " needs a wider part of the machine. Without the annotation, the setting"
             " `fullCores` decides"
+        ),
+    ),
+    Annotation(
+        name="distribute-cpus-across-numa",
+        steers="distribute_cpus",
+        read=read_boolean,
+        value="boolean",
+        help=(
+            "true: if its exclusive CPUs have to be on several NUMA nodes, they are on these as"
+            " evenly as possible, for example 8 and 7; likewise on several L3 caches of a node."
+            " Without the annotation, the setting `distributeCPUsAcrossNUMA` decides"
         ),
     ),
     Annotation(

@@ -101,6 +101,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     strict_hints: bool  # to be near to all of them, or not to run
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
+    distribute: bool = False  # over several NUMA nodes evenly, if it has to be on several
     full_cores: FullCores = FullCores.OFF
     exclusive_quota: ExclusiveQuota = ExclusiveQuota.NONE
     zone: Hint | None = None  # the scheduler's; never strict
@@ -184,6 +185,9 @@ def request_of(
             strict_hints=preferences.strict_hints,
             pick_by_hints=preferences.pick_by_hints,
             affinities=affinities,
+            distribute=settings.distribute_cpus
+            if preferences.distribute_cpus is None
+            else preferences.distribute_cpus,
             full_cores=settings.full_cores
             if preferences.full_cores is None
             else preferences.full_cores,

@@ -133,7 +133,7 @@ def test_what_kept_it_from_its_device_is_said_and_no_advice_that_cannot_help() -
         report = explanation(gpu(1, "gpu1"), milli=3000, fill=4000, annotations=wishes)
         assert report.answer is not None
         assert [each.granted for each in report.devices] == [0]
-        assert str(report.answer.mems) == "0", "its memory is beside its CPUs"
+        assert str(report.answer.mems) == "0-1", "beside its CPUs and its device"
         assert report.answer.better == (
             f"it has no CPUs beside {GPU} gpu1: NUMA node #1 was 3 CPUs short when it was placed",
         )

@@ -101,6 +101,7 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         shrink_memory=False,
         alignment=Alignment.NONE,
         packing=Packing.SPREAD,
+        distribute_cpus=False,
         full_cores=FullCores.OFF,
         exclusive_quota=ExclusiveQuota.NONE,
         pod_rooms=PodRooms.OFF,
@@ -161,6 +162,7 @@ spec:
   shrinkMemory: true
   alignment: numa
   packing: tight
+  distributeCPUsAcrossNUMA: true
   fullCores: off
   exclusiveQuota: keep
   podRooms: guaranteed
@@ -225,6 +227,7 @@ status: {nodes: {}}
         make_way=MakeWay(movers=2),
         alignment=Alignment.NUMA,
         packing=Packing.TIGHT,
+        distribute_cpus=True,
         full_cores=FullCores.OFF,
         exclusive_quota=ExclusiveQuota.KEEP,
         pod_rooms=PodRooms.GUARANTEED,

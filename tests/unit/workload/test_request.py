@@ -233,6 +233,12 @@ def test_a_guaranteed_containers_quota_is_exact_where_its_shares_end() -> None:
             "burst_level",
             Level.SYSTEM,
         ),
+        (None, None, {}, "distribute", False),
+        (None, None, {"distributeCPUsAcrossNUMA": True}, "distribute", True),
+        (
+            *("distribute-cpus-across-numa", "false"),
+            *({"distributeCPUsAcrossNUMA": True}, "distribute", False),
+        ),
         (None, None, {}, "full_cores", FullCores.OFF),
         (None, None, {"exclusiveQuota": "keep"}, "exclusive_quota", ExclusiveQuota.KEEP),
         (
