@@ -35,10 +35,11 @@ def shortcomings(
     """
     layout = state.layout
     notes: list[str] = []
-    if offer is not None and not state.memory.has_pages(offer.zone, request.hugepages):
-        pages = ", ".join(format_pages(size, amount) for size, amount in request.hugepages)
+    pages = request.hugepages
+    if pages and offer is not None and not state.memory.has_pages(offer.zone, pages):
+        text = ", ".join(format_pages(size, amount) for size, amount in pages)
         notes.append(
-            f"{pages} huge pages are not free by the books: it may use all nodes that have any"
+            f"{text} huge pages are not free by the books: it may use all nodes that have any"
         )
     if may_be_confined(request):
         notes += _confinement_notes(layout, request, table, grant.pool)

@@ -6,12 +6,15 @@ CPUs or the devices. Changes nothing.
 
 from __future__ import annotations
 
+from functools import cache
+
 from msgspec.structs import replace
 
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.pools.memory_map import Kinds
 from nri_policy.pools.memory_offer import MemoryRequest, Offer, Rank
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
@@ -21,6 +24,12 @@ _RANKS = {
     QoS.BURSTABLE: Rank.BURSTABLE,
     QoS.GUARANTEED: Rank.GUARANTEED,
 }
+
+
+@cache
+def _kinds(kinds: tuple[MemoryKind, ...]) -> Kinds:
+    """Return the set of *kinds*; of few, and one that is made once has its hash, too."""
+    return frozenset(kinds)
 
 
 def memory_request(
@@ -39,7 +48,7 @@ def memory_request(
         id=container.id,
         amount=request.memory,
         limit=request.memory_limit,
-        kinds=frozenset(request.memory_kinds),
+        kinds=_kinds(request.memory_kinds),
         rank=_RANKS[request.qos],
         created=container.created,
         strict=strict,
@@ -112,6 +121,6 @@ def _narrow(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer
     zone = state.layout.memory.startable(zone, offer.zone)
     if state.memory.free(zone) < request.memory:
         return offer
-    if not state.memory.has_pages(zone, request.hugepages):
+    if request.hugepages and not state.memory.has_pages(zone, request.hugepages):
         return offer
     return replace(offer, booking=replace(offer.booking, zone=zone), moves=())

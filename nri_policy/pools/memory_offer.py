@@ -103,7 +103,7 @@ class Books(Struct, kw_only=True, eq=False):
             bookings=self.bookings.copy(),
             movable=self.movable.copy(),
             flow=self.flow.copy(),
-            pages={size: flow.copy() for size, flow in self.pages.items()},
+            pages={size: flow.copy() for size, flow in self.pages.items()} if self.pages else {},
             generation=self.generation,
         )
 
