@@ -6,7 +6,7 @@ an attempt is promised in the engine at once, and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import datetime
 from math import inf
 
@@ -15,18 +15,28 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import hosts_named
+from nri_policy.cluster.groups.gates import without_pods
+from nri_policy.cluster.groups.gathering import pod_set_names
 from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.unbound_pods import UnboundPod
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GroupStatus, HoldStatus, PlacementGroup
+from nri_policy.cluster.objects.group import (
+    GROUP_LABEL,
+    Condition,
+    GroupStatus,
+    HoldStatus,
+    PlacementGroup,
+    hosts_of,
+)
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.units import format_time
@@ -269,6 +279,48 @@ class Attempts:
     def _waits_for_reports(self, status: GroupStatus) -> bool:
         """Whether only zones refuse a group, of which nodes may still report pods that went."""
         return bool(status.conditions) and self._now() < self._left + REPORT_SECONDS
+
+    def move(
+        self, seen: SeenGroup, unbound: Sequence[UnboundPod], condition: Condition
+    ) -> Iterator[Write]:
+        """Give pods that kube-scheduler does not bind other places, on other hosts; the rest stays.
+
+        Who makes them anew has to be there. If there is no room, all stays as it is.
+        """
+        group = seen.group
+        key = (group.namespace, group.name)
+        names = {
+            each.pod.name for each in unbound if any(own.controller for own in each.pod.owners)
+        }
+        if not names or self._changes.under_way(key):
+            return
+        members = [each for each in self._members.live(key) if GROUP_LABEL in each.pod.annotations]
+        pods: dict[str, list[Pod]] = {}
+        for name, each in zip(
+            pod_set_names(members, self._engine.levels, group.pod_sets), members, strict=True
+        ):
+            pods.setdefault(name, []).append(each.pod)
+        status = group.status
+        kept, more, hosts = without_pods(status.assignments, pods, names, self._engine.nodes)
+        if not more:
+            return
+        given_back = status.given_back + more.total()
+        lost = replace(status, assignments=kept, given_back=given_back, unhealthy_nodes=[])
+        nodes = {one.name for host in hosts for one in self._engine.view.on_host(host)}
+        trial = self._engine.with_limits({name: dict.fromkeys(nodes, 0) for name in more})
+        try:
+            found = trial.place(with_status(group, lost), more=more)
+        except DocumentError:
+            return
+        places, before = hosts_of(with_status(group, found)), hosts_of(with_status(group, lost))
+        if found.assignments and not any(places[host] > before[host] for host in hosts):
+            self.statistics.replacements += 1
+            status = replace(status, assignments=found.assignments, conditions=[condition])
+            moved = with_status(group, status)
+            self._engine.set_group(moved)
+            self._occupancy.recount(key, moved)
+            yield WriteStatus(moved, seen.revision)
+            yield Notice(key, "Replaced", condition.message)
 
     def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
         """Try to place anew what failed hosts had of a group; the rest stays."""

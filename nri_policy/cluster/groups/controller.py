@@ -35,6 +35,7 @@ from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.progress import Progress
 from nri_policy.cluster.groups.refusals import Refusals
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.unbound_pods import UnboundPods
 from nri_policy.cluster.groups.writes import (
     GroupWrite,
     Notice,
@@ -85,6 +86,7 @@ class Controller:
         self._changes = PodChanges(self.engine, self._occupancy, now)
         self._now = now
         self._failures = Failures(self.engine, now)
+        self._unbound = UnboundPods(now)
         self.groups = SeenGroups(now)
         self.errors = 0  # of ours, each of which stopped some of the work
         self.problems = Problems(self.groups)
@@ -112,6 +114,7 @@ class Controller:
             failures=self._failures,
             problems=self.problems,
             attempts=self.attempts,
+            unbound=self._unbound,
             look_again=self._look_again,
         )
         self._dirty: dict[Key, None] = {}  # groups whose pods are to be counted anew
@@ -167,6 +170,7 @@ class Controller:
         old = self.members.pod(key)
         self._progress.see_pod(pod)
         self._changes.see(pod)
+        self._unbound.see(pod)
         joined = self.members.set_pod(pod)
         for group in (joined.left, joined.group):
             if group is not None:
@@ -187,6 +191,7 @@ class Controller:
         """Take in that a pod went."""
         key = (namespace, name)
         self._changes.remove(key)
+        self._unbound.remove(key)
         self.problems.forget(key)
         pod, group = self.members.pod(key), self.members.remove_pod(key)
         self.attempts.remove_pod(pod, group)

@@ -93,6 +93,38 @@ def places_of(
     return {each.name: known.get(_mark_of(assignment, each, nodes)) for each in pods}
 
 
+def without_pods(
+    assignments: Collection[Assignment],
+    pods: Mapping[str, Sequence[Pod]],
+    lost: Collection[str],
+    nodes: Mapping[str, ClusterNode],
+) -> tuple[list[Assignment], Counter[str], set[str]]:
+    """Return *assignments* without the places that only pods have whose names are *lost*.
+
+    *pods* are all that were let go, by pod set. Also return how many places of each pod set those
+    are, and their hosts. A place that is no host stays.
+    """
+    found: list[Assignment] = []
+    fewer: Counter[str] = Counter()
+    hosts: set[str] = set()
+    for assignment in assignments:
+        there = places_of(assignment, pods.get(assignment.pod_set, ()), nodes)
+        leaving = Counter(place for name, place in there.items() if name in lost)
+        staying = Counter(place for name, place in there.items() if name not in lost)
+        domains = []
+        for each in assignment.domains:
+            place = (*each.values,)
+            host = _host(assignment, place)
+            less = max(0, min(leaving[place], each.count - staying[place])) if host else 0
+            if less:
+                fewer[assignment.pod_set] += less
+                hosts.add(host)
+            if each.count > less:
+                domains.append(replace(each, count=each.count - less))
+        found.append(replace(assignment, domains=domains))
+    return found, fewer, hosts
+
+
 def without_place(
     assignments: Collection[Assignment], pods: Collection[Pod], nodes: Mapping[str, ClusterNode]
 ) -> list[Pod]:

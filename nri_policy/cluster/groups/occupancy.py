@@ -132,7 +132,7 @@ class Occupancy:
     def hosts(self, key: Key, group: PlacementGroup) -> tuple[list[str], set[str]]:
         """Return the hosts that a group needs, and those where a pod of it makes progress."""
         busy = {
-            self._host(pod)
+            self.host(pod)
             for pod in (each.pod for each in self._members.of(key))
             if pod.node in self._engine.nodes and not (pod.finished or pod.deleted)
         }
@@ -144,7 +144,7 @@ class Occupancy:
         named = self._engine.view.on_host(host) if host else []
         return named[0].name if named else ""
 
-    def _host(self, pod: Pod) -> str:
+    def host(self, pod: Pod) -> str:
         """Return the host where a pod is, or was to be."""
         node = self._engine.nodes.get(pod.node)
         own = "" if node is None else node.labels.get(HOSTNAME, "")

@@ -5,6 +5,7 @@ A pod whose change failed is left alone for a while.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from nri_policy.cluster.groups.gates import openings
 from nri_policy.cluster.groups.gathering import Member, pod_set_names
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.refusals import Refusals
+from nri_policy.cluster.groups.unbound_pods import NOT_BOUND
 from nri_policy.cluster.groups.writes import (
     NODE_FAILED,
     DeletePod,
@@ -143,9 +145,14 @@ class PodChanges:
     ) -> Iterator[Write]:
         """Yield the pods that were let go to a host that failed before they were there.
 
-        That is one of the *unhealthy*, or one that the group has no place on any more.
+        That is one of the *unhealthy*, or one that the group has no place on any more; or has fewer
+        places on than pods, because one that kube-scheduler did not bind has its place elsewhere.
         """
         places = hosts_of(group)
+        left = Counter(places)
+        left.subtract(
+            self._occupancy.host(each.pod) for each in members if self.gate not in each.pod.gates
+        )
         for each in members:
             pod = each.pod
             key = (pod.namespace, pod.name)
@@ -154,10 +161,21 @@ class PodChanges:
                 continue
             if pod.annotations.get(GROUP_LABEL) != group.name:
                 continue
-            if host in unhealthy or host not in places:
-                message = f"host {quoted(host)} failed before the pod was there"
-                yield FailPod(pod, group.name, message)
-                yield from self._tell(key, NODE_FAILED, message)
+            if pod.unschedulable and left[host] < 0:
+                left[host] += 1
+                reason, message = (
+                    NOT_BOUND,
+                    f"kube-scheduler did not bind it to host {quoted(host)}",
+                )
+            elif host in unhealthy or host not in places:
+                reason, message = (
+                    NODE_FAILED,
+                    f"host {quoted(host)} failed before the pod was there",
+                )
+            else:
+                continue
+            yield FailPod(pod, group.name, reason, message)
+            yield from self._tell(key, reason, message)
 
     def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
         """Yield the pods that have to go with their group's places."""

@@ -8,7 +8,7 @@ pods let go.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from math import inf
 
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.problems import Problems
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UnboundPods
 from nri_policy.cluster.groups.writes import (
     CreateGroup,
     Notice,
@@ -44,6 +45,7 @@ from nri_policy.cluster.groups.writes import (
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import (
+    Condition,
     GroupStatus,
     PlacementGroup,
     hosts_of,
@@ -69,6 +71,7 @@ class Progress:
         failures: Failures,
         problems: Problems,
         attempts: Attempts,
+        unbound: UnboundPods,
         look_again: Callable[[Key, float], None],
     ) -> None:
         self._now = now
@@ -81,6 +84,7 @@ class Progress:
         self._problems = problems
         self._attempts = attempts
         self._queue = attempts.queue
+        self._unbound = unbound
         self._look_again = look_again
         self._latest = ""  # the time of the cluster, as far as it is known
 
@@ -209,7 +213,8 @@ class Progress:
             else:
                 self._queue.remove(key)
             if not self._groups.is_under_way(key):
-                yield from self._run(seen, lacking)
+                conditions = yield from self._move_unbound(seen, members)
+                yield from self._run(seen, lacking, conditions)
         if self._engine.groups[key] is group:  # else it has other places soon
             yield from self._changes.open(group, self._members_to_serve(seen), unhealthy)
 
@@ -250,7 +255,30 @@ class Progress:
             self._look_again(key, again)
         return unhealthy
 
-    def _run(self, seen: SeenGroup, lacking: dict[str, int]) -> Iterator[Write]:
+    def _move_unbound(
+        self, seen: SeenGroup, members: Sequence[Member]
+    ) -> Generator[Write, None, list[Condition]]:
+        """Have pods that kube-scheduler does not bind go elsewhere; return what is to be said."""
+        key = (seen.group.namespace, seen.group.name)
+        unbound, again = self._unbound.find_overdue(each.pod for each in members)
+        if again < inf:
+            self._look_again(key, again)
+        if not unbound:
+            return []
+        for each in unbound:
+            pod = (key[0], each.pod.name)
+            if self._problems.say(pod, each.words):
+                yield Notice(pod, NOT_BOUND, each.words, pod=True)
+        first = unbound[0]
+        pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"
+        text = f"{pods}: {first.pod.name}: {first.words}"
+        condition = Condition(type=NOT_BOUND, reason="Unschedulable", message=text)
+        yield from self._attempts.move(seen, unbound, condition)
+        return [condition]
+
+    def _run(
+        self, seen: SeenGroup, lacking: dict[str, int], conditions: list[Condition]
+    ) -> Iterator[Write]:
         """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
         group = seen.group
         key = (group.namespace, group.name)
@@ -266,9 +294,9 @@ class Progress:
             unhealthy_nodes=[],
             reserved=group.status.reserved if lacking else [],
             hold=group.status.hold if lacking else None,
-            conditions=[],
+            conditions=conditions,
         )
-        if status != group.status:
+        if status != group.status and not self._groups.is_under_way(key):
             yield WriteStatus(with_status(group, status), seen.revision)
             if group.status.unhealthy_nodes:
                 yield Notice(key, "Healthy", "")

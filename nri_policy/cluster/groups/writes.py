@@ -109,15 +109,16 @@ class FailPod(Struct, frozen=True):
 
     pod: Pod
     group: str
+    reason: str
     message: str
 
     def patch(self) -> Object:
         """Return the patch of the pod's `status`, of which nothing was written by a node."""
         status = {
             "phase": "Failed",
-            "reason": NODE_FAILED,
+            "reason": self.reason,
             "message": self.message,
-            "conditions": [_disruption(NODE_FAILED, self.message)],
+            "conditions": [_disruption(self.reason, self.message)],
         }
         return {"metadata": _as_seen(self.pod), "status": status}
 

@@ -97,6 +97,7 @@ class Pod(Struct, frozen=True, gc=False):
     created: str = ""  # as the API server writes times: in the order of their texts
     constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
+    unschedulable: str = ""  # why kube-scheduler finds no node, nor one where it preempts others
 
     @property
     def finished(self) -> bool:
@@ -152,8 +153,17 @@ class _Spec(ConstrainedSpec, rename="camel", gc=False):
     restart_policy: str | None = None
 
 
-class _Status(Struct, gc=False):
+class _Condition(Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _Status(Struct, rename="camel", gc=False):
     phase: str | None = None
+    conditions: list[_Condition] | None = None
+    nominated_node_name: str | None = None
 
 
 class _Pod(Struct, gc=False):
@@ -202,7 +212,18 @@ def read_pod(value: object, path: str) -> Pod:
         created=intern(meta.creation_timestamp or ""),
         constraints=_constraints(spec, meta),
         pod_group=pod_group or "",
+        unschedulable=_unschedulable(document.status),
     )
+
+
+def _unschedulable(status: _Status | None) -> str:
+    if status is None or status.nominated_node_name:
+        return ""
+    for each in status.conditions or ():
+        if each.type == "PodScheduled":
+            waits = each.status == "False" and each.reason == "Unschedulable"
+            return each.message or "Unschedulable" if waits else ""
+    return ""
 
 
 def template_of(pod: Pod) -> Template:
