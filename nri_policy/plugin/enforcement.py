@@ -326,11 +326,9 @@ class Enforcement:
     def _conclude(self, case: Case) -> None:
         """Take in what was found; have told again what is not in force and should be."""
         each = case.container_id
-        now = self._node.view.placement(each)
-        if now is None:
-            return
         self._note_written(case)
-        if (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
+        now = self._node.view.placement(each)
+        if now is None or (now.cpus, now.mems) != (case.placement.cpus, case.placement.mems):
             return  # decided anew: it is told, and looked at again
         if case.overlap and (case.settled or case.error):
             self._report(case)
@@ -354,7 +352,10 @@ class Enforcement:
     def _note_written(self, case: Case) -> None:
         """Have the runtime hear of what was written here, and people of what could not be."""
         each = case.container_id
-        name = self._node.view.placed[each].container.full_name
+        placed = self._node.view.placed.get(each)
+        if placed is None:  # it has ended meanwhile
+            return
+        name = placed.container.full_name
         if case.written:
             self._wrote()
             log.info("enforced", extra={"container": name, "cpus": case.cpus})

@@ -42,9 +42,9 @@ def test_a_resize_that_is_refused_again_and_again_is_one_record(
     for _ in range(5):
         with pytest.raises(grpc.RpcError, match="99 exclusive CPUs"):
             container.update(guaranteed(99_000))
-    program = [daemon.command, "history", "--journal", str(daemon.state)]
-    history = subprocess.run([*program, "-o", "json"], capture_output=True, check=True)
+    command, state = str(daemon.command), str(daemon.state)
+    shown = [command, "history", "--journal", state, "-o", "json"]
+    history = subprocess.run(shown, capture_output=True, check=True)
     (refused,) = [each for each in json.loads(history.stdout) if each["refused"]]
     assert (refused["container"], refused["count"]) == ("default/grows/main", 5)
-    replay = [daemon.command, "replay", str(daemon.state)]
-    subprocess.run(replay, capture_output=True, check=True)
+    subprocess.run([command, "replay", state], capture_output=True, check=True)
