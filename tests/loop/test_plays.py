@@ -38,3 +38,8 @@ def test_the_same_seed_plays_the_same_history() -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     assert first.stdout.splitlines()[:-1] == second.stdout.splitlines()[:-1]
     assert len(first.stdout.splitlines()) > 50
+
+
+def test_the_histories_find_known_faults() -> None:
+    ended = simulate("--mutants", "--seeds", "60")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
