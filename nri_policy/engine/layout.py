@@ -78,7 +78,7 @@ class Layout(Struct, frozen=True, kw_only=True):
         if self.settings.preserve is Preserve.ALL:
             return EMPTY
         had = (grant.preserved & self.machine.online) or self.machine.online
-        return (had - (taken - grant.claimed)) or self.capacity.reserved
+        return (had - taken) or self.capacity.reserved
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ def check_grants(
                 assert not told
             else:
                 had = set(grant.preserved or layout.machine.online)
-                assert told == (had - (taken - set(grant.claimed)) or reserved), "others' own CPUs"
+                assert told == (had - taken or reserved), "others' own CPUs"
             continue
         wanted = reserved if grant.sort is Sort.RESERVED else set(grant.own | grant.rest)
         if grant.shares:
@@ -219,7 +219,7 @@ def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
         if grant.sort is Sort.PRESERVE:
             pinned = pinned and settings.preserve is Preserve.UNOWNED
             others = taken | CPUSet.union(kept.values())
-            cpus = (grant.preserved or layout.machine.online) - (others - grant.claimed)
+            cpus = (grant.preserved or layout.machine.online) - others
             cpus = cpus or capacity.reserved
         mems = grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
         result[container_id] = cpus if pinned else CPUSet(), mems

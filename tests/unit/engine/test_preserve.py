@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, Reconfigured, Resized, Stopped, Synchronized
+from nri_policy.engine.event import Created, Prepared, Reconfigured, Resized, Stopped, Synchronized
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
-from tests.support import nodes
+from tests.support import bookkeeping, nodes
+from tests.support.claims import part, user
 from tests.support.engine_driver import EngineDriver
 
 PRESERVE = {"cpu.preserve.resource-policy.nri.io/pod": "true"}
@@ -115,3 +116,30 @@ def test_without_pinning_nothing_is_told() -> None:
     driver.create(preserved())
     assert driver.decision.placement is not None
     assert not driver.decision.placement.cpus
+
+
+def test_with_unowned_the_cpus_of_claims_and_rooms_are_others_too() -> None:
+    driver, claim = EngineDriver(preserve="unowned"), part(2000, 1)
+    container, user_of_claim = preserved(), user(claim, annotations=PRESERVE)
+    driver.create(container)
+    driver.handle(Prepared(parts=(claim,)))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(container) == "0-3,6-15"
+    assert driver.create(user_of_claim) == "4-5", "who uses a claim runs on its CPUs"
+    room = {"pod-room.resource-policy.nri.io": "true"}
+    tenant = nodes.container(2000, annotations=room)
+    driver.create(tenant)
+    taken = view_of(driver.engine).taken
+    assert len(taken) == 4
+    assert driver.cpus(container) == str(CPUSet(range(16)) - taken)
+
+
+def test_with_unowned_isolated_cpus_are_others_once_they_are_granted() -> None:
+    machine = "package:1 core:8 pu:1 isolated=4-7"
+    driver = EngineDriver(machine, preserve="unowned", preferIsolatedCPUs=True)
+    container, owner = preserved(), nodes.container(1000)
+    assert driver.create(container) == "0-7"
+    assert driver.create(owner) == "4"
+    assert driver.cpus(container) == "0-3,5-7"
+    driver.handle(Stopped(container_id=owner.id))
+    assert driver.cpus(container) == "0-7"
