@@ -188,7 +188,7 @@ class Engine(ClusterState):
         closest: Path = ()
         for at in [level] if together.required else range(level, -1, -1):
             domains, most = shared_domains(steps, rooms, at)
-            found, first = self._place_in_one(group, steps, failures, more, domains)
+            found, first = self._place_in_one(trial, group, steps, failures, more, domains)
             if found is not None:
                 return found
             closest = first or most
@@ -201,19 +201,22 @@ class Engine(ClusterState):
             status = replace(status, message=why)
         return status
 
-    def _place_in_one(
+    def _place_in_one(  # noqa: PLR0913, PLR0917 - as `place`
         self,
+        trial: Self,
         group: PlacementGroup,
         steps: Sequence[Unit],
         failures: Mapping[str, int],
         more: Mapping[str, int],
         domains: Iterable[Path],
     ) -> tuple[GroupStatus | None, Path]:
-        """Return the status of a group in one of *domains*, if any, and the first one tried."""
+        """Return the status of a group in one of *domains*, if any, and the first one tried.
+
+        They are tried in one *trial*: what is refused there leaves nothing taken.
+        """
         refused: list[tuple[Path, Unit]] = []
-        trial = self._trial(group, steps, more)
         for path in domains:
-            inside = trial._inside(path)  # noqa: SLF001 - another engine
+            inside = trial._inside(path)
             status, unit = inside._place(group, steps, failures, more, False)  # noqa: SLF001 - another engine
             if status.assignments:
                 return status, path
