@@ -297,7 +297,7 @@ class State:
         self.common.pop(placed.grant.pool, None)
 
     def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
-        """Give a sharer *grant* instead: on another pool, with the same memory booking.
+        """Give a sharer *grant* instead: on another pool, with the same amount of memory booked.
 
         Or, of a tenant, on its pool instead of in its room, or back. So does a resize of it that is
         not in force yet: what that frees stays out of others' reach.
@@ -308,7 +308,7 @@ class State:
         self.peers.remove(container.id)
         self.peers.add(container, pool)
         if container.id in self.memory.bookings:
-            self.memory.rehome(container.id, pool)
+            grant = replace(grant, mems=self.memory.rehome(container.id, pool))
         if old.shares:
             _remove(self.sharing, old.pool, container.id)
         self.away.pop(container.id, None)

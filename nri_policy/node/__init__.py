@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
-from nri_policy.node.alignment import misfit
+from nri_policy.node.alignment import is_remote, misfit
 from nri_policy.node.company import Companion, Company, list_company
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import Fate, Score, Statistics
@@ -47,6 +47,7 @@ __all__ = [
     "Wanted",
     "WhatIf",
     "WhatIfResult",
+    "is_remote",
     "list_company",
     "misfit",
     "view_of",

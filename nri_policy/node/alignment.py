@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from nri_policy.engine.grant import Grant
+from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
@@ -23,6 +25,17 @@ def spills(view: NodeView, placed: Placed) -> bool:
     return placed.grant.sort is Sort.NORMAL and not placed.grant.mems <= own
 
 
+def is_remote(layout: Layout, grant: Grant, free: CPUSet) -> bool:
+    """Whether a container that shares some of the *free* CPUs has no memory beside any of them.
+
+    One that was moved up keeps its memory, and others may own the CPUs beside it.
+    """
+    if grant.sort is not Sort.NORMAL or not (grant.shares and grant.mems):
+        return False
+    near = layout.memory.beside(layout.cpus_of(grant, free, hide_hyperthreads=False))
+    return grant.mems.isdisjoint(near)
+
+
 def misfit(view: NodeView, placed: Placed) -> str | None:
     """Return why a container is split over nodes, None where it is not.
 
@@ -30,6 +43,10 @@ def misfit(view: NodeView, placed: Placed) -> str | None:
     """
     if placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed) and spans(view, placed):
         return "its CPUs are in more than one NUMA node"
+    if is_remote(view.layout, placed.grant, view.free):
+        ids = placed.grant.mems
+        where = f"node{'s' * (len(ids) > 1)} {ids}"
+        return f"its memory is on {where}, none of its CPUs is"
     if spills(view, placed):
         return "its memory is not all beside its CPUs"
     return None

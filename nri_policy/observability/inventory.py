@@ -18,7 +18,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement_notes import confinement, may_be_confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_page_size
-from nri_policy.node import NodeView, Placed, list_company
+from nri_policy.node import NodeView, Placed, is_remote, list_company
 from nri_policy.observability import families
 from nri_policy.pools.memory_offer import Booking
 from nri_policy.workload.annotation_table import LATER
@@ -36,6 +36,7 @@ class Shortcoming(StrEnum):
     SPILLED = "spilled"  # it shares the reserved CPUs, for no other is left
     OVERFLOWED = "overflowed"  # it belongs on the reserved CPUs, which have too little left
     CONFINED = "confined"  # its pool cannot give it what its CPU limit allows
+    REMOTE = "remote"  # its memory is beside none of its CPUs
     WIDENED = "widened"  # its memory is spread over more nodes than those of its pool
     CLASS = "class"  # its runtime or node cannot give it all that its classes say
 
@@ -135,6 +136,9 @@ def metrics_of(picture: Picture) -> Iterator[GaugeMetricFamily]:
         (shortcoming.value,)
         for each in picture.placed
         for shortcoming in shortcomings(each, picture.bookings, picture.lacking)
+    )
+    short[Shortcoming.REMOTE.value,] = sum(
+        is_remote(picture.layout, each.grant, picture.free) for each in picture.placed
     )
     unsupported = Counter(
         (key.partition(".")[0],)

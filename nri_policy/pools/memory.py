@@ -176,16 +176,24 @@ class MemorySupply:
         self._put(replace(booking, request=request, missing=0))
         self._settle()
 
-    def rehome(self, booking_id: str, pool: int) -> None:
-        """Count a booking with *pool*, as if adopted there: its zone and what lies there stay."""
+    def rehome(self, booking_id: str, pool: int) -> CPUSet:
+        """Count a booking with *pool*, as if adopted there, and return its zone.
+
+        The zone stays; one on which no bytes are booked gets the pool's nodes as well, so that new
+        pages are beside the CPUs (placement.md §2).
+        """
         booking = self._books.bookings[booking_id]
         request = booking.request
         home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
         self._count(booking, -booking.laid)
-        booking = replace(booking, pool=pool, home=home)
+        zone = booking.zone
+        if not (request.amount or request.strict or home.refused or home.cold):
+            zone |= home.zone
+        booking = replace(booking, pool=pool, home=home, zone=zone)
         self._books.bookings[booking_id] = booking
         self._count(booking, booking.laid)
         self._books.generation += 1
+        return zone
 
     def warm(self, booking_id: str) -> CPUSet:
         """End a booking's cold start and return its zone, which has dram now.

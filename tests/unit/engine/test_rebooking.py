@@ -84,7 +84,7 @@ def test_who_is_re_booked_beside_the_same_free_cpus_is_told(pinned: bool) -> Non
     assert driver.pool(wide) == "socket #1"
     driver.handle(Created(container=near(1, 1500, limit=2000)))
     assert driver.pool(wide) == "root"
-    assert (driver.cpus(wide), driver.mems(wide)) == ("1-7" if pinned else "", "1")
+    assert (driver.cpus(wide), driver.mems(wide)) == ("1-7" if pinned else "", "0-1")
     told = driver.runtime.cpus[wide.id], driver.runtime.mems[wide.id]
     assert told == bookkeeping.due(driver.engine)[wide.id]
 

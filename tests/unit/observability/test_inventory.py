@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.event import Created
-from nri_policy.node import view_of
+from nri_policy.node import misfit, view_of
 from nri_policy.observability.inventory import Shortcoming, metrics_of, picture_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -129,6 +129,19 @@ def test_containers_are_counted_by_annotations_that_have_no_effect() -> None:
     found = gauges(driver)
     assert found["unsupported_annotations", "rdtclass"] == 1
     assert found["unsupported_annotations", "cpu-class"] == 0
+
+
+def test_a_sharer_that_was_moved_off_the_cpus_beside_its_memory_is_remote() -> None:
+    driver = EngineDriver("package:2 numa:1 core:4 pu:1", reservedResources={"cpu": "cpuset:0"})
+    small = with_memory(nodes.container(100), GIB)
+    driver.create(small)
+    assert degraded(driver) == set()
+    driver.create(nodes.container(4000))
+    assert (driver.pool(small), driver.cpus(small), driver.mems(small)) == ("root", "1-3", "1")
+    assert degraded(driver) == {Shortcoming.REMOTE}
+    placed = driver.engine.state.placed[small.id]
+    said = "its memory is on node 1, none of its CPUs is"
+    assert misfit(view_of(driver.engine), placed) == said
 
 
 def test_memory_on_more_nodes_than_the_pools_own_is_widened() -> None:
