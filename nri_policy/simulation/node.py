@@ -26,6 +26,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.synthetic_devices import write_devices
 from nri_policy.hardware.sysfs import Tree
+from nri_policy.kubelet.hypothetical import pod_requirements
 from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.manifests.pod import PodManifest
@@ -42,6 +43,7 @@ from nri_policy.simulation.playback import COMES_BACK, NodeError, Snapshot
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
+from nri_policy.workload.requirements import PodRequirements
 
 RUNTIME = "2.3.1"  # containerd's: the oldest minor release with all that a daemon can ask for
 # the cause of what changes by no event, whether it is written or told at a registration
@@ -147,6 +149,7 @@ class SimulatedNode:
                 locator=Locator(self._devices, machine),
                 assignments=assignments,
                 claims=_Claims(self.runtime.devices),
+                objects=_Objects(self.runtime),
                 now=lambda: self._time,
             ),
         )
@@ -237,6 +240,41 @@ class SimulatedNode:
         """Wait until the runtime has heard and done everything."""
         await daemon.flush_updates()
         await self.runtime.settled()
+
+
+class _Objects:
+    """What the API server says of pods: the manifests are at hand, and nobody waits for them."""
+
+    readable = True
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        self._runtime = runtime
+
+    def ask(self, pod: Pod) -> None:
+        """Ask nobody."""
+
+    def ask_late(self, pods: Iterable[Pod]) -> None:
+        """Ask nobody: who runs already was known when it was listed."""
+
+    async def ready(self, pod: Pod) -> None:
+        """Wait for nothing."""
+
+    def of(self, pod: Pod) -> PodRequirements | None:
+        """Return what the manifest of *pod* says, if it has resources as a whole.
+
+        Of other pods the estimate is played: it is what a daemon without a cluster knows.
+        """
+        manifests = (each.manifest for each in self._runtime.pods)
+        found = next((each for each in manifests if each.metadata.uid == pod.uid), None)
+        if found is None or found.spec.resources is None:
+            return None
+        return pod_requirements(found.spec)
+
+    def forget(self, pod_id: str) -> None:
+        """Forget nothing: a resize changes the manifest."""
+
+    def restart(self) -> None:
+        """Forget nothing."""
 
 
 class _Claims:
