@@ -19,8 +19,10 @@ from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import MemoryRequest, MemoryShortageError, Offer
 from nri_policy.pools.supply import Table
+from nri_policy.workload.amounts import limit_before_others
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
@@ -79,10 +81,10 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         if held is not None and held.grant.sort is Sort.PRESERVE:
             had = held.grant.preserved
         return replace(choice, grant=replace(choice.grant, preserved=had))
-    notes: tuple[str, ...] = ()
+    notes = _note_other_plugins(container)
     if not request.steering.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(request.memory_kinds)
-        notes = (f"this node has no memory of kind {kinds}: it gets dram",)
+        notes += (f"this node has no memory of kind {kinds}: it gets dram",)
     if request.sort is Sort.NORMAL:
         return _in_a_pool(state, container, request, held, notes)
     left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
@@ -104,6 +106,18 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         # tightly
         notes = (*notes, "no other CPUs are left: it shares the reserved ones")
         return _at_top(state, container, request, DecisionKind.RESERVED, Findings(notes=notes))
+
+
+def _note_other_plugins(container: Container) -> tuple[str, ...]:
+    """Return which quota another plugin has given a container instead of its own (§3.0)."""
+    if container.pod.qos is not QoS.GUARANTEED:
+        return ()
+    own, has = limit_before_others(container), container.resources.cpu_limit
+    if own is None or has is None:
+        return ()
+    before, now = format_cpu(own), format_cpu(has)
+    note = f"another plugin changed its CPU quota from {before} to {now}: it is placed by {before}"
+    return (note,)
 
 
 def _at_top(

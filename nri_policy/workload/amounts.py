@@ -89,9 +89,30 @@ def described(container: Container, said: PodRequirements) -> Container:
     unclear = request is None and of_pod == smallest and resources.cpu_shares <= shares
     same_shares = not resources.cpu_shares or abs(resources.cpu_shares - shares) <= 1 or unclear
     same_limit = has is None or has == max(limit, smallest)
+    # a resize changes both; a quota alone is another plugin's (§3.0)
+    if container.pod.qos is QoS.GUARANTEED and not said.pod_level and resources.cpu_shares:
+        same_limit = same_limit or same_shares
     return (
         replace(container, requirements=requirements) if same_shares and same_limit else container
     )
+
+
+def limit_before_others(container: Container) -> int | None:
+    """Return the CPU limit of a Guaranteed container whose quota another plugin changed (§3.0).
+
+    By its pod's object, or by its shares where its quota is more than its whole pod has. None where
+    nothing says that it was changed.
+    """
+    resources, pod = container.resources, container.pod
+    has, known = resources.cpu_limit, container.requirements
+    if pod.qos is not QoS.GUARANTEED or has is None or container.pod_level or container.resized:
+        return None
+    if known is not None:
+        own = known.cpu_limit or 0
+        return own if own and has != max(own, _MIN_QUOTA // 100) else None
+    whole = None if pod.amounts is None else pod.amounts.cpu_limit
+    own = resources.cpu_request
+    return own if whole is not None and has > whole >= own > 0 else None
 
 
 def shows_pod_level(container: Container) -> bool:
@@ -101,7 +122,7 @@ def shows_pod_level(container: Container) -> bool:
     """
     resources, pod = container.resources, container.pod
     shares, period = resources.cpu_shares, resources.cpu_period
-    if container.resized or not shares:
+    if container.resized or not shares or limit_before_others(container) is not None:
         return False
     if pod.qos is QoS.GUARANTEED:
         if period > 0 and shares == resources.cpu_quota * 1024 // period:  # nearly all
@@ -150,7 +171,8 @@ def _estimate(container: Container) -> tuple[int, int | None, bool]:
     limit, guaranteed = resources.cpu_limit, container.pod.qos is QoS.GUARANTEED
     if not container.pod_level:
         if guaranteed and limit is not None:  # the quota is exact where shares are rounded
-            return limit, limit, True
+            own = limit_before_others(container) or limit
+            return own, own, True
         return resources.cpu_request, limit, True
     of_pod = pod is not None and limit is not None and limit == pod.cpu_limit
     own_limit = None if of_pod else limit
