@@ -22,7 +22,7 @@ from tests.support.claims import part, user
 from tests.support.engine_driver import EngineDriver
 from tests.support.resources import invalid_slice
 
-MACHINES = (nodes.SMALL, "package:2 numa:1 core:4 pu:1", "package:1 numa:2 l3:2 core:2 pu:1")
+MACHINES = (nodes.SMALL, "package:2 numa:1 core:4 pu:1", "package:1 numa:2 l3:2 core:4 pu:1")
 AMOUNTS = st.sampled_from([300, 500, 1000, 1500, 2000, 2500, 3000, 4000])
 
 

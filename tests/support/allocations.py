@@ -32,7 +32,7 @@ from tests.support.manifests import MANIFESTS
 MACHINES = (
     nodes.SMALL,
     "package:2 numa:1 core:4 pu:1",
-    "package:1 numa:2 l3:2 core:2 pu:1",
+    "package:1 numa:2 l3:2 core:4 pu:1",
     "package:2 numa:2 core:4 pu:2",
 )
 CORES = ("off", "require")  # `fullCores`
