@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.living import DEPLOYMENTS, DISRUPTED, Cluster, living
-from tests.cluster.shop import GROUPS, JOBS, SHOP
+from tests.cluster.shop import GROUPS, JOBS, NODES, SHOP
 from tests.support.exchanges import MERGE
 
 
@@ -185,4 +185,27 @@ def test_a_group_waits_for_zones_and_goes_when_a_node_reports_room(cluster: Clus
         assert cluster.hosts("job-gang") == {"e": 2}
         assert not cluster.shop.status("gang").get("conditions")
         cluster.clear()
+    assert cluster.said_no_error()
+
+
+def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_no_host(cluster: Cluster) -> None:
+    """It fits an empty cluster, which there never is: nothing is set aside for it."""
+    cluster.shop.write_settings(groups={"timeout": "1s", "holds": "all"})
+    for node in NODES:
+        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m"}}}
+        spec = {"nodeName": node, "containers": [container]}
+        made = {"metadata": {"name": f"agent-{node}"}, "spec": spec}
+        cluster.api.asked("POST", f"{SHOP}/pods", made)
+    with cluster.shop.service():
+        cluster.submit("whole", 2, cpu=4)
+        said = "fits nowhere beside what stays:"
+        lack = f"{said} DaemonSets and services leave at most 3900m of 4 CPUs on each host"
+        cluster.api.until(
+            lambda: cluster.shop.status("whole").get("message") == lack, "it says what it lacks"
+        )
+        for number in range(3):
+            cluster.submit(f"small-{number}", 2, cpu=1)
+            cluster.until_running(f"small-{number}", 2)
+        status = cluster.shop.status("whole")
+        assert (status["state"], status["reserved"]) == ("Waiting", [])
     assert cluster.said_no_error()

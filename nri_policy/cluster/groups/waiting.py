@@ -23,7 +23,7 @@ from nri_policy.cluster.engine.reservation import (
     place_of,
 )
 from nri_policy.cluster.engine.room import count_fitting, pods_of
-from nri_policy.cluster.groups.queue import Queue, Rank
+from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue, Rank
 from nri_policy.cluster.objects.group import (
     GROUP_LABEL,
     GroupStatus,
@@ -113,9 +113,22 @@ class WaitingGroups:
 
     def next_look(self) -> float:
         """Return when to look for whom hosts are set aside if nothing happens before."""
-        timeout = self._engine.settings.groups.hold_timeout
-        ends = (each.progress + timeout for each in self._holds.values())
+        ends = (
+            each.progress + self._patience(key)
+            for key, each in self._holds.items()
+            if key in self.queue
+        )
         return min((self.queue.end_of_pause(self._now), *ends))
+
+    def _patience(self, key: Key) -> float:
+        """Return for how many seconds a hold may make no progress.
+
+        For a group that runs it doubles as its pauses do: few hosts make all that it has useful
+        again, and the last job on them may take longer than most.
+        """
+        timeout = self._engine.settings.groups.hold_timeout
+        waits, ended = self.queue.rank(key)[1], self.queue.pauses(key)[0]
+        return timeout if waits else min(timeout * 2.0 ** min(ended, 20), max(timeout, MAX_PAUSE))
 
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """See anew for whom hosts are set aside; those for whom that changes are tried again."""
@@ -175,7 +188,7 @@ class WaitingGroups:
                 continue
             if changed and hold.occupants.note_ends():
                 hold.progress = now
-            if now < hold.progress + self._engine.settings.groups.hold_timeout:
+            if now < hold.progress + self._patience(key):
                 continue
             fitting = self._count(key, find(key), hold.hosts)
             if fitting > hold.fitting:
