@@ -63,9 +63,9 @@ class Play:
         recorder, note = self.simulation._recorder, self.simulation._recorder.note_placement
         hold = self.waiting.hold
 
-        def noted(name: str, made: PlacementGroup, now: float) -> None:
-            self.placed[made.name] = now, dict(hosts_of(made))
-            note(name, made, now)
+        def noted(name: str, group: PlacementGroup, now: float) -> None:
+            self.placed[group.name] = now, dict(hosts_of(group))
+            note(name, group, now)
 
         def held(now: float, find: Callable[..., PlacementGroup]) -> None:
             before = {key for key, *_ in self.waiting.reservations()}
@@ -219,7 +219,7 @@ def test_a_group_that_runs_gets_a_host_for_a_lost_one_in_bounded_time(seed: int)
     wanted = pod_set(2, {"required": RACK}, cpu=CPUS - 1)
     play.submit("train", wanted, runs=None)
     made = play.simulation._groups["default", "train"]
-    lost = chance.choice(sorted(hosts_of(made)))
+    lost, failed = chance.choice(sorted(hosts_of(made))), 0.0
     for number in range(600):
         play.advance(chance.expovariate(1 / 8))
         play.submit(f"small-{number}", pod_set(1), runs=chance.uniform(60, LONGEST))
