@@ -414,7 +414,7 @@ def test_who_makes_way_and_goes_back_is_recorded_and_comes_out_again(
     causes = [each.cause for each in History(store.path).changes(small.id, small.pod.id)]
     text = f"moved from socket #1 to root: {large.full_name} needs CPUs close together"
     assert "back on socket #1" in causes
-    assert text in causes
+    assert any(each.startswith(text) for each in causes)
     (first, *_) = (each for each in stores.records(store.path) if each.decision.moved)
     changed = replace(first, decision=replace(first.decision, moved=(down,)))
     replay = Recorded()

@@ -144,7 +144,7 @@ def test_a_cold_start_ends_in_a_later_life_when_it_was_to_end(tmp_path: Path) ->
 
 
 def test_a_guest_that_was_moved_is_stored_where_it_is(tmp_path: Path) -> None:
-    store, engine = stores.started(tmp_path, nodes.machine("package:2 core:2 pu:1"))
+    store, engine = stores.started(tmp_path, nodes.machine("package:2 numa:1 core:2 pu:1"))
     for _ in range(3):
         stores.commit(store, engine, Created(container=nodes.best_effort()))
     before = stores.grants(engine)
