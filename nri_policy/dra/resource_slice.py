@@ -81,11 +81,11 @@ def _device(layout: Layout, value: Published) -> Object:
 def _policy(cpus: int, granule: int) -> Object:
     """Return the policy of requests beside a value: a claim that names no amount asks for one.
 
-    Without a range fractions stay as they are, for an API server without DRAFractionalCapacityRange
-    rounds them by a step.
+    The minimum raises a claim of 0 CPUs, which no node could prepare. Without a step fractions stay
+    as they are, for an API server without DRAFractionalCapacityRange rounds them by a step.
     """
     if granule == 1:
-        return {"default": "1"}
+        return {"default": "1", "validRange": {"min": "1m"}}
     valid = {"min": str(granule)}
     if cpus >= 2 * granule:
         valid["step"] = str(granule)

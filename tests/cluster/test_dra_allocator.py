@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from nri_policy.dra.resource_slice import CPU
 from tests.support.allocations import (
     RECORDED,
     Case,
@@ -25,17 +26,37 @@ CASES = 5000
 BATCH = 250  # nodes that are held at once
 
 
-def test_whatever_the_scheduler_allocates_is_granted() -> None:
-    """With NRI_POLICY_RECORD=1 the cases are recorded anew, for machines without Go."""
+@pytest.fixture(scope="module", autouse=True)
+def _allocator() -> None:
     try:
         dra_programs.program("allocator")
     except (FileNotFoundError, subprocess.CalledProcessError) as error:
         pytest.skip(f"the allocator cannot be built: {error}")
+
+
+def test_whatever_the_scheduler_allocates_is_granted() -> None:
+    """With NRI_POLICY_RECORD=1 the cases are recorded anew, for machines without Go."""
     cases = [case for seed in range(CASES // BATCH) for case in granted(Random(seed))]
     lines = "".join(f"{each}\n" for each in cases)
     if os.environ.get("NRI_POLICY_RECORD"):
         RECORDED.write_text(lines)
     assert RECORDED.read_text() == lines, "NRI_POLICY_RECORD=1 records them anew"
+
+
+@pytest.mark.parametrize(("cores", "milli"), [(0, 1), (1, 2000)])
+def test_a_claim_of_no_cpus_is_allocated_the_least_and_granted(cores: int, milli: int) -> None:
+    driver = node_of(Case(machine=3, cores=cores, ordinary=()))
+    cluster = cluster_of(driver, Random(0))
+    cluster["claims"] = cluster["claims"][:1]
+    own = {"deviceClassName": cluster["classes"][0]["metadata"]["name"]}
+    exactly = {**own, "allocationMode": "ExactCount", "count": 1}
+    exactly["capacity"] = {"requests": {CPU: "0"}}
+    request = {"name": "none", "exactly": exactly}
+    cluster["claims"][0]["spec"] = {"devices": {"requests": [request]}}
+    ((allocation,),) = dra_programs.allocate([cluster])
+    claim = allocated_of(driver, cluster["claims"][0], allocation)
+    assert [each for _, each in claim] == [milli]
+    grant(driver, [claim], Random(0))
 
 
 def granted(random: Random) -> list[Case]:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from nri_policy.foundation.units import parse_cpu
+
 PATH = re.compile(
     r"/(?P<root>api/v1|apis/resource\.k8s\.io/(?P<version>[^/]+))"
     r"(/namespaces/(?P<namespace>[^/]+))?"
@@ -176,7 +178,7 @@ def _head(plural: str) -> dict[str, Any]:
 def invalid_slice(new: Mapping[str, Any]) -> Iterator[str]:
     """Yield what the API server's validation of request policies says against a slice.
 
-    By validateRequestPolicyRange of its source; values that are zero or negative it lets pass.
+    By validateRequestPolicyRange of its source; values that are zero it lets pass.
     """
     for at, device in enumerate(new["spec"].get("devices", [])):
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", device["name"]):
@@ -191,11 +193,12 @@ def invalid_slice(new: Mapping[str, Any]) -> Iterator[str]:
 
 def _invalid_policy(capacity: Mapping[str, Any], where: str) -> Iterator[str]:
     policy = capacity["requestPolicy"]
-    value, valid = int(capacity["value"]), policy.get("validRange")
+    value, valid = parse_cpu(capacity["value"]), policy.get("validRange")
     if valid is None:
         return
-    default, least = int(policy["default"]), int(valid["min"])
-    most, step = int(valid.get("max", value)), int(valid.get("step", 0))
+    default, least = parse_cpu(policy["default"]), parse_cpu(valid["min"])
+    most = parse_cpu(valid["max"]) if "max" in valid else value
+    step = parse_cpu(valid.get("step", "0"))
     if least > most or most > value:
         yield f"{where}.requestPolicy.validRange: Invalid value: min above value"
     if not least <= default <= most:

@@ -250,7 +250,8 @@ async def test_a_slice_has_what_is_written_of_it(tmp_path: Path) -> None:
         assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-of-the-node"
         device = made["spec"]["devices"][1]
         assert device["allowMultipleAllocations"] is True
-        assert device["capacity"][CPU] == {"value": "4", "requestPolicy": {"default": "1"}}
+        policy = {"default": "1", "validRange": {"min": "1m"}}
+        assert device["capacity"][CPU] == {"value": "4", "requestPolicy": policy}
         assert device["attributes"]["resource.kubernetes.io/numaNode"] == {"int": 1}
         keys = {tuple(each["attributes"]) for each in made["spec"]["devices"]}
         assert len(keys) == 1, "a selector that reads a missing key ends an allocation"

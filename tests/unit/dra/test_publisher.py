@@ -228,6 +228,7 @@ def test_what_is_wrong_with_a_slice_is_found_before_it_is_sent() -> None:
         None,
         {"default": "5"},
         {"default": "1", "validRange": {"min": "2"}},
+        {"default": "1", "validRange": {"min": "1001m"}},
         {"default": "2", "validRange": {"min": "2", "step": "3"}},
         {"default": "3", "validRange": {"min": "2", "step": "2"}},
     ):
