@@ -287,7 +287,10 @@ ANNOTATIONS = (
         steers="pick_by_hints",
         read=read_boolean,
         value="boolean",
-        help="true: the container gets exclusive CPUs and memory beside each of its devices",
+        help=(
+            "true: the container gets exclusive CPUs beside its devices, on each NUMA node in"
+            " proportion to their number, and memory on the nodes of all of them"
+        ),
     ),
     Annotation(
         name="scheduling-class",
