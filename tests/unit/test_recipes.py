@@ -62,8 +62,8 @@ def explained(pods: str) -> str:
     return "\n".join(each.split("\n\n")[0].rstrip("\n") + "\n" for each in answers if each)
 
 
-def test_there_are_ten_recipes() -> None:
-    assert len(RECIPES) == PAGE.read_text().count("\n## ") == 10
+def test_there_are_eleven_recipes() -> None:
+    assert len(RECIPES) == PAGE.read_text().count("\n## ") == 11
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["title"])
