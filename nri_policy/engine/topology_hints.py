@@ -88,14 +88,18 @@ class TopologyHints:
         cpus = hint.cpus or CPUSet.union(self._node_cpus.get(id_, EMPTY) for id_ in hint.nodes)
         return cpus & self._machine.online
 
+    def nodes(self, hint: Hint) -> CPUSet:
+        """Return the nodes that *hint* names, or that its CPUs are of."""
+        nodes = self._machine.nodes
+        return hint.nodes or CPUSet(n.id for n in nodes if not n.cpus.isdisjoint(hint.cpus))
+
     def mems(self, hint: Hint) -> CPUSet:
         """Return the nodes that *hint* names, or that its CPUs are of, and those nearest to them.
 
         These are of slower or faster memory beside the same CPUs: what is near to one is near to
         the other.
         """
-        nodes = self._machine.nodes
-        named = hint.nodes or CPUSet(n.id for n in nodes if not n.cpus.isdisjoint(hint.cpus))
+        nodes, named = self._machine.nodes, self.nodes(hint)
         homes = CPUSet.union(node.nearest for node in nodes if node.id in named)
         return named | CPUSet(node.id for node in nodes if not node.nearest.isdisjoint(homes))
 

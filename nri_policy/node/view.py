@@ -8,6 +8,7 @@ thread.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
@@ -24,10 +25,13 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, Books
 from nri_policy.pools.supply import Supply, supply_of
+from nri_policy.workload.annotation_values import DEVICE_HINTS
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Sort
 
 _NO_PODS: Mapping[str, Sandbox] = {}
+# A shell would read these in a device's name as commands, or as the end of the name.
+_UNSAFE = re.compile(r'["$`\\|\x00-\x1f\x7f]')
 
 
 class Holding(Struct, frozen=True, kw_only=True):
@@ -198,7 +202,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return quota if container_id in self.quotas and quota > 0 else None
 
     def exposed(self, container_id: str) -> dict[str, str]:
-        """Return what a container may know of its own resources (§9): shell names and lists."""
+        """Return what a container may know of its own resources (§9): shell names and values."""
         placed = self.placed[container_id]
         grant, resources = placed.grant, dict[str, CPUSet]()
         if grant.shares or grant.rest or grant.sort is Sort.RESERVED:
@@ -209,7 +213,21 @@ class NodeView(Struct, frozen=True, kw_only=True):
         for kind, nodes in self.layout.tree.top.memory.items():
             if grant.mems & nodes:
                 resources[f"{kind.upper()}_MEMS"] = grant.mems & nodes
-        return {name: str(ids) for name, ids in resources.items()}
+        return {name: str(ids) for name, ids in resources.items()} | self._exposed_devices(placed)
+
+    def _exposed_devices(self, placed: Placed) -> dict[str, str]:
+        """Return where each device of a container is, and which of its CPUs are beside it (§9).
+
+        What the annotations let count as a hint is no matter: a device is where it is.
+        """
+        topology = self.layout.topology_hints
+        own = self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads)
+        devices = [
+            f"{name}|{topology.nodes(hint)}|{topology.cpus(hint) & own}"
+            for hint in placed.container.hints
+            if hint.kind in DEVICE_HINTS and not _UNSAFE.search(name := hint.device or hint.source)
+        ]
+        return {f"DEVICE_{n}": device for n, device in enumerate(devices)}
 
     def to_store(self, container_id: str) -> StoredGrant:
         """Return what has to be remembered of a holder for it to get its grant back."""

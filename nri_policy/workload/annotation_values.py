@@ -37,6 +37,7 @@ USUAL_HINTS = frozenset(
 )
 # Devices that something assigned to the container: one may come with several device files.
 ASSIGNED_HINTS = frozenset({HintKind.POD_RESOURCES, HintKind.CLAIMS})
+DEVICE_HINTS = ASSIGNED_HINTS | {HintKind.DEVICES}
 
 POD_RESOURCE = "podresourceapi:"
 CLAIM = "claim:"

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.hints import Hint
 from tests.support import nodes
 
 
@@ -176,3 +180,32 @@ async def test_a_container_may_know_its_memory_nodes_by_kind() -> None:
     exposed = node.view.exposed(container.id)
     assert exposed["DRAM_MEMS"] == exposed["ALL_MEMS"] != ""
     assert "PMEM_MEMS" not in exposed, "the node has none"
+
+
+async def test_a_container_may_know_which_of_its_cpus_are_beside_each_device() -> None:
+    node, _ = idle()
+
+    def near(kind: HintKind, source: str, device: str = "", cpus: str = "", ids: str = "") -> Hint:
+        places = {"cpus": CPUSet.parse(cpus), "nodes": CPUSet.parse(ids)}
+        return Hint(kind=kind, source=source, device=device, **places)
+
+    hints = (
+        near(HintKind.MOUNTS, "/data", ids="0"),
+        near(HintKind.DEVICES, "/dev/fast0", cpus="12-15"),
+        near(HintKind.DEVICES, "/dev/$(reboot)", cpus="12-15"),
+        near(HintKind.POD_RESOURCES, "podresourceapi:gpu", "GPU-1", ids="0"),
+        near(HintKind.POD_RESOURCES, "podresourceapi:gpu", "GPU|2", ids="0"),
+        near(HintKind.CLAIMS, "claim:gpu.x", "gpu-0 (claim gpus)", ids="2"),
+    )
+    annotations = {"topologyhints.resource-policy.nri.io/pod": "pod-resources"}
+    container = replace(nodes.container(2000, annotations=annotations), hints=hints)
+    async with node.turn:
+        node.handle(Created(container=container))
+    exposed = node.view.exposed(container.id)
+    own = exposed["EXCLUSIVE_CPUS"]
+    assert CPUSet.parse(own) <= CPUSet.parse("0-3")
+    assert {name: value for name, value in exposed.items() if name.startswith("DEVICE")} == {
+        "DEVICE_0": "/dev/fast0|3|",
+        "DEVICE_1": f"GPU-1|0|{own}",
+        "DEVICE_2": "gpu-0 (claim gpus)|2|",
+    }
