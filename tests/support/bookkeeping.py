@@ -163,7 +163,8 @@ def check_grants(
             if layout.settings.preserve is Preserve.ALL or not layout.settings.pin_cpu:
                 assert not told
             else:
-                had = set(grant.preserved or layout.machine.online)
+                online = layout.machine.online
+                had = set((grant.preserved & online) or online)
                 assert told == (had - taken or reserved), "others' own CPUs"
             continue
         wanted = reserved if grant.sort is Sort.RESERVED else set(grant.own | grant.rest)
@@ -219,7 +220,7 @@ def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
         if grant.sort is Sort.PRESERVE:
             pinned = pinned and settings.preserve is Preserve.UNOWNED
             others = taken | CPUSet.union(kept.values())
-            cpus = (grant.preserved or layout.machine.online) - others
+            cpus = ((grant.preserved & layout.machine.online) or layout.machine.online) - others
             cpus = cpus or capacity.reserved
         mems = grant.mems if settings.pin_memory and not request.memory_preserve else CPUSet()
         result[container_id] = cpus if pinned else CPUSet(), mems
