@@ -25,6 +25,8 @@ from nri_policy.foundation.wording import quoted
 from nri_policy.native._numa_fit import FITS, UNRESOLVABLE
 
 NOT_CHOSEN = "another node was chosen"
+FULL = "as many pods of the service as it allows"  # of a rejected node, in metrics
+SET_ASIDE = "set aside for placement groups"  # likewise
 MOST_SCORE = 10  # of an extender; kube-scheduler multiplies it by 10 and the extender's weight
 
 Object = dict[str, Any]
@@ -81,9 +83,12 @@ class Verbs:
         request = self._zones.fits.request(pod)
         verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
         fitting: list[str] = []
-        failed = self._spread.full(pod, names)
+        failed: dict[str, str] = {}
+        self._reject(self._spread.full(pod, names), FULL, failed)
         if self._closed_to is not None and (closed := self._closed_to(pod)):
-            failed |= {name: closed[name] for name in names if name in closed}
+            aside = {name: closed[name] for name in names if name in closed}
+            self._reject(aside, SET_ASIDE, failed)
+        too_small: dict[str, str] = {}
         unresolvable: dict[str, str] = {}
         if failed:
             names = [name for name in names if name not in failed]
@@ -96,9 +101,10 @@ class Verbs:
             elif verdict & UNRESOLVABLE:
                 unresolvable[name] = reason(verdict)
             else:
-                failed[name] = reason(verdict)
-        self.rejected.update(failed.values())
+                too_small[name] = reason(verdict)
+        self.rejected.update(too_small.values())
         self.rejected.update(unresolvable.values())
+        failed |= too_small
         fitting = self._leave_promised(pod, fitting, failed)
         chosen = self._spread.choose(pod, fitting) if choose else None
         if choose and _holds(request):
@@ -127,9 +133,14 @@ class Verbs:
         refused = self._room.refusals(pod, fitting)
         if not refused:
             return fitting
-        self.rejected[REASON] += len(refused)
-        failed |= refused
+        self._reject(refused, REASON, failed)
         return [name for name in fitting if name not in refused]
+
+    def _reject(self, nodes: Mapping[str, str], why: str, failed: dict[str, str]) -> None:
+        """Let nodes have *failed*; texts that name groups or amounts are no label of a metric."""
+        if new := len(nodes.keys() - failed.keys()):
+            self.rejected[why] += new
+        failed |= nodes
 
     def _let_through(self, pod: Pod, names: list[str]) -> None:
         if self._room is not None:

@@ -279,6 +279,7 @@ def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
     assert answer["FailedNodes"] == dict.fromkeys(
         ("h2", "h3"), "set aside for placement group default/gang"
     )
+    assert verbs.rejected == {"set aside for placement groups": 2}, "not a metric of each group"
 
 
 def test_who_would_not_fit_into_an_empty_cluster_is_tried_again_only_in_another_one(

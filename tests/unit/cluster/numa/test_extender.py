@@ -742,6 +742,9 @@ def test_pods_of_a_service_are_spread_by_their_scores(tmp_path: Path) -> None:
             found = await scheduler.ask("/filter", asked)
             assert found["NodeNames"] == ["b", "c"]
             assert "placement.nri/max-per-host" in found["FailedNodes"]["a"]
+            _, text = await scheduler.get("/metrics")
+            reason = "as many pods of the service as it allows"
+            assert f'rejected_nodes_total{{reason="{reason}"}} 1.0' in text
 
     asyncio.run(play())
 
