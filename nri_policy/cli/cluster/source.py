@@ -48,6 +48,10 @@ from nri_policy.kube.errors import APIError, KubeconfigError
 
 MAX_SIZE = 1 << 30  # bytes of a file; 100,000 pods as kubectl prints them take half of it
 _CHUNK = 1 << 20
+_DEFAULTS = (
+    "note: the cluster has no ClusterPlacement object, so that the defaults count; name the"
+    " service's file, if it has one: --settings FILE"
+)
 
 Object = dict[str, Any]
 
@@ -113,11 +117,18 @@ class ClusterSource(Struct, frozen=True):
                 raise DocumentError(names, str(error)) from None
             if nodes:
                 self._check(given, snapshot)
+            if groups and nodes and self._lacks_settings(given):
+                click.echo(_DEFAULTS, err=True)
             if self.settings is not None:
                 settings = read_cluster_settings(self.settings)
             else:
                 settings = read_settings(given.settings)
             return snapshot, self._with_levels(settings)
+
+    def _lacks_settings(self, given: Files) -> bool:
+        """Whether a live cluster is asked that has no settings, and none are given."""
+        named = (self.files, self.synthetic, self.settings, self.levels, given.settings)
+        return not any(named)
 
     def _check(self, given: Files, snapshot: ClusterSnapshot) -> None:
         """Note on stderr what does not count; raises Failure for files without a node."""

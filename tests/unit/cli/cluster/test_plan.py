@@ -107,6 +107,34 @@ def test_a_live_cluster_is_asked_for_its_budgets(tmp_path: Path) -> None:
     assert "403" in why
 
 
+def test_defaults_that_count_on_a_live_cluster_are_noted(tmp_path: Path) -> None:
+    """A service may have its settings from a file, which the cluster does not know."""
+    nodes = [each for each in yaml.safe_load_all(CROWDED.read_text()) if each["kind"] == "Node"]
+    asked = write(tmp_path / "job.yaml", job("small", 1))
+    settings = tmp_path / "settings.yaml"
+    own = {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement"}
+    settings.write_text(yaml.safe_dump(own))
+    placement = {**own, "metadata": {"name": "default"}}
+
+    async def notes() -> list[bool]:
+        async with ClusterAPI(tmp_path) as api:
+            for each in nodes:
+                await api.put("nodes", each)
+
+            async def noted(*more: str) -> bool:
+                where = ("-f", asked, "--kubeconfig", str(api.kubeconfig), *more)
+                _, text = await asyncio.to_thread(run, "plan", *where)
+                assert "default/small" in text
+                return "has no ClusterPlacement object" in text
+
+            found = [await noted(), await noted("--settings", str(settings))]
+            found.append(await noted("--levels", "kubernetes.io/hostname"))
+            await api.put("clusterplacements", placement)
+            return [*found, await noted()]
+
+    assert asyncio.run(notes()) == [True, False, False, False]
+
+
 def test_it_says_what_zones_keep_the_group_from(tmp_path: Path) -> None:
     limits = {"cpu": "12", "memory": "1Gi"}
     job_of = job("big", 9)
