@@ -362,6 +362,10 @@ class Enforcement:
             if case.lost:
                 self._ledger.unsure(each)
             self._ledger.written(each, case.placement, case.cpus, self._clock.now())
+            now = self._node.view.placement(each)
+            if case.settled and now is not None and case.cpus != now.cpus:
+                # it has left what is another's, and lacks some of its own: nothing else is due
+                self._update_queue.note({each: now})
         elif case.error:
             self._writing.failed(each, case.error)
 

@@ -56,6 +56,21 @@ async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Pa
         assert counting.looks == 1
 
 
+async def test_who_was_put_on_the_cpus_of_another_gets_all_of_its_own_again(tmp_path: Path) -> None:
+    async with served(tmp_path, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("guest"), pod("own", "1"))
+        guest, own = it.runtime.containers
+        parts, decided = it.daemon.parts, guest.cpus
+        await parts.writing.settle()
+        it.daemon._update_queue.confirmations.sent.clear()
+        assert guest.in_force is not None
+        guest.in_force.cpu.cpus = str(own.cpus | decided.first(1))  # as a runtime's late write
+        await parts.enforcement.look(guest.id)
+        assert guest.cpus == decided.first(1)
+        await parts.writing.settle()
+        assert guest.cpus == decided
+
+
 async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_counts(
     tmp_path: Path,
 ) -> None:
