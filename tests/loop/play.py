@@ -88,7 +88,7 @@ async def _play(world: World, checks: Checks) -> None:
     world.calm = True
     world.note("all is quiet")
     await asyncio.sleep(QUIET)
-    if not world.stale:
+    if not world.foreign:
         checks.in_force()
     watching.cancel()
     if not checks.broken:

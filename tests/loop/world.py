@@ -97,7 +97,8 @@ class World:
         self.disturbed = 0.0  # when something last kept the daemon from its work
         self.lost_store = False
         self.before: NodeView | None = None  # the books of a life that was killed
-        self.stale = False  # whether somebody has written cpusets that only the audit sees
+        # cpusets that another program has written, by container id: only the audit sees them
+        self.foreign: dict[str, CPUSet] = {}
         self.runtime = EmbeddedRuntime(
             folder / "nri.sock",
             online_cpus=self.machine.online,
@@ -296,10 +297,10 @@ class World:
         """Let another program write cpusets: what the runtime has recorded, or all CPUs."""
         if not self.can_write:
             return  # only the audit could put that right, a minute later
-        self.stale = True
         for each in self.runtime.containers:
             chance = self.random.random()
             if each.in_force is not None and chance < 0.5:
                 recorded, every = each.message.linux.resources.cpu.cpus, self.machine.online
                 each.in_force.cpu.cpus = recorded if chance < 0.3 else str(every)
+                self.foreign[each.id] = each.cpus
         self.disturbed = self.loop.time()
