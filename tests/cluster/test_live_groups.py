@@ -209,3 +209,5 @@ def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_no_host(cluster: Cluste
         status = cluster.shop.status("whole")
         assert (status["state"], status["reserved"]) == ("Waiting", [])
     assert cluster.said_no_error()
+    for node in NODES:  # nothing runs there that would end them
+        cluster.api.asked("DELETE", f"{SHOP}/pods/agent-{node}", {"gracePeriodSeconds": 0})
