@@ -100,6 +100,10 @@ class Resizes:
         """
         if self._confirmations.phase(container_id) is Phase.UPDATING:
             self._confirmations.enter(container_id, Phase.RUNNING)
+        there = self._node.view.placement(container_id) is not None
+        if there and container_id not in self._confirmations.sent:
+            # it was overdue: what the runtime has set now may be older than what it has heard since
+            self._confirmations.note_answer(container_id, self._update_queue.clock.now())
         overdue = self._overdue.pop(container_id, None)
         if container_id in self._node.view.resizing:
             self._decisions.decide(ResizeEnded(container_id=container_id))

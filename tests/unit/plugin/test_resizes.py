@@ -11,7 +11,9 @@ from nri_policy.engine.event import Event, Resized
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.resources import ResourceChange, read_part
 from nri_policy.node import NodeView
+from nri_policy.plugin.confirmation import Phase
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxMemory, LinuxResources
+from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import rooms
@@ -127,3 +129,18 @@ async def test_requests_that_a_weight_has_rounded_are_those_of_the_limit(
         assert pod_known.whole is not None
         assert pod_known.whole.resources == held
         assert (held.cpu_request, held.memory_limit) == (2000, 1 << 20)
+
+
+async def test_who_ends_a_resize_after_it_was_overdue_is_looked_at(tmp_path: Path) -> None:
+    """The runtime may set what its update said long ago, and has heard of something newer."""
+    async with served(tmp_path, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("guest", "500m", shared=True))
+        (guest,) = it.runtime.containers
+        parts, sent = it.daemon.parts, it.daemon._update_queue.confirmations.sent
+        sent.clear()
+        parts.confirmations.enter(guest.id, Phase.UPDATING)
+        await parts.resizes.overdue(guest.id, None)
+        assert guest.id not in sent
+        async with it.daemon.node.turn:
+            parts.resizes.end(guest.id)
+        assert guest.id in sent
