@@ -14,6 +14,7 @@ from heapq import nsmallest
 
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.changes import COMES_BACK, Change
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.room import Room, pods_of
@@ -62,13 +63,7 @@ def _fewest(fits: Callable[[int], bool], most: int) -> int:
         if high == most:
             return 0
         low, high = high, min(2 * high, most)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            high = middle
-        else:
-            low = middle
-    return high
+    return smallest_fitting(low, high, fits)
 
 
 def _models(engine: Engine, group: PlacementGroup) -> list[str]:

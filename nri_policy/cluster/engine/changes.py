@@ -9,6 +9,7 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_fewest, lower_groups
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
@@ -90,7 +91,7 @@ def _fewer(
     for at, number in enumerate(wanted):
         others = zip(most[:at] + most[at + 1 :], wanted[:at] + wanted[at + 1 :], strict=True)
         if any(one < all_ for one, all_ in others):
-            continue  # another one has no room, whatever becomes of this one
+            continue  # another pod set has no room, however small this one is
         less, exact = _largest_at(fits, wanted, at, min(most[at], number - 1))
         if less:
             found = True
@@ -208,13 +209,8 @@ def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> li
 
     if high <= low or not fits(high):
         return []
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            high = middle
-        else:
-            low = middle
-    return [Change(pod_sets=[pod_set.name], max_per_host=high)]
+    most = smallest_fitting(low, high, fits)
+    return [Change(pod_sets=[pod_set.name], max_per_host=most)]
 
 
 def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list[Change]:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.replacement import host_of_place
 from nri_policy.cluster.engine.room import Room
@@ -315,13 +316,7 @@ def _fewest(names: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> Seq
             return None
         low, high = high, 2 * high
     high = min(high, len(names))
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(names[:middle]):
-            high = middle
-        else:
-            low = middle
-    return names[:high]
+    return names[: smallest_fitting(low, high, lambda number: holds(names[:number]))]
 
 
 def _domains(now: Room, empty: Room, kept: Collection[str]) -> Iterator[list[str]]:
