@@ -22,7 +22,7 @@ class Finding(StrEnum):
     """What was found, as metrics name it."""
 
     OVERLAP = "overlap"  # a container on a CPU that is somebody else's own
-    COMPANY = "company"  # one that is not pinned, on CPUs that are somebody else's own
+    COMPANY = "company"  # an unpinned container on the exclusive CPUs of another
     ENDED = "ended-without-event"  # one that has ended, and no runtime said so
     UNKNOWN = "unknown-container"  # one that runs, and no runtime said so
 

@@ -38,7 +38,7 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     asked: str
     got: str
     better: tuple[str, ...]  # what would make it better, or would have
-    huge_pages: str | None = None  # those that it asked for, and where they are
+    huge_pages: str | None = None  # huge pages of the request, and their memory nodes
     quota: str | None = None  # of its CPU time, where we have set it
     alone: str | UnsetType = UNSET  # who else may run on its exclusive CPUs
     room: str | None = None  # who has which part of the CPUs that its pod has as one

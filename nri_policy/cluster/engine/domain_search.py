@@ -32,7 +32,7 @@ class Room(Struct, frozen=True):
     tree: Tree
     wanted: Plan
     counts: Counts
-    within: int  # the domain that all of it goes into, -1 for any
+    within: int  # the domain for all pods; -1: any domain
     fresh: bool  # whether it is only of these assignments, and all leaves were counted for it
 
 

@@ -35,7 +35,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
-MAX_SHAPES = 1000  # of which it is known what they lack
+MAX_SHAPES = 1000  # shapes of requests whose lack is remembered
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 
@@ -59,7 +59,7 @@ class WaitingGroups:
         self.queue: Queue[Key] = Queue()
         self._engine = engine
         self._reservations = Reservations(engine)
-        self._generation = engine.generation  # of which it is known what could be held
+        self._generation = engine.generation  # the engine's, when holds were last worked out
         self._holds: dict[Key, _Hold] = {}  # by holder
         self._more: dict[Key, Mapping[str, int]] = {}  # pods that groups with places lack
         self.ended = 0  # holds without a place
