@@ -325,3 +325,16 @@ class Play:
             if not self.step() and not self.controller.busy and not self.world.changes:
                 return
         raise AssertionError("it does not come to rest")
+
+
+def full_racks(**settings: Any) -> Play:
+    """Return three racks of 8 CPUs, each with a Job; a gang waits for a whole rack."""
+    rack = "example.com/rack"
+    play = Play(**settings)
+    play.world.delete("pods", "web")
+    for name, pods in (("a", 6), ("b", 5), ("c", 6)):
+        play.world.submit(name, pods, 1, rack)
+        play.rest()
+    play.world.submit("gang", 8, 1, rack)
+    play.rest()
+    return play

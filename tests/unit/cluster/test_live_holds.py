@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.placement_world import Play
+from tests.support.placement_world import Play, full_racks
 from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
@@ -16,18 +16,6 @@ def stay(play: Play, name: str, host: str, cpu: str) -> None:
     """Have a pod on a host that never ends by itself."""
     spec = pod_spec({"cpu": cpu}, nodeName=host, restartPolicy="Always")
     play.world.put("pods", {"metadata": {"name": name, "uid": f"u-{name}"}, "spec": spec})
-
-
-def full(**settings: Any) -> Play:
-    """Three racks of 8 CPUs, each with a Job; a gang waits for a whole rack."""
-    play = Play(**settings)
-    play.world.delete("pods", "web")
-    for name, pods in (("a", 6), ("b", 5), ("c", 6)):
-        play.world.submit(name, pods, 1, RACK)
-        play.rest()
-    play.world.submit("gang", 8, 1, RACK)
-    play.rest()
-    return play
 
 
 def later(play: Play, seconds: float) -> None:
@@ -59,7 +47,7 @@ def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_nothing() -> None:
 
 
 def test_a_hold_that_ends_is_in_the_status_and_another_leader_goes_on_with_its_pause() -> None:
-    play = full()
+    play = full_racks()
     later(play, TIMEOUT)
     status = play.world.group("job-gang").status
     assert status.reserved
@@ -81,7 +69,7 @@ def test_a_hold_that_ends_is_in_the_status_and_another_leader_goes_on_with_its_p
 
 
 def test_another_leader_goes_on_with_the_time_that_hosts_are_set_aside() -> None:
-    play = full()
+    play = full_racks()
     later(play, TIMEOUT)
     later(play, 200.0)
     play.away, play.now = play.now, 0.0
@@ -95,7 +83,7 @@ def test_another_leader_goes_on_with_the_time_that_hosts_are_set_aside() -> None
 
 
 def test_the_holds_of_a_group_that_is_placed_are_forgotten() -> None:
-    play = full()
+    play = full_racks()
     later(play, TIMEOUT)
     later(play, HOLD_TIMEOUT)
     play.world.finish("b")

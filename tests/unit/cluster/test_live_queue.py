@@ -7,23 +7,11 @@ import pytest
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.groups import controller
 from nri_policy.cluster.objects.settings import read_settings
-from tests.support.placement_world import Play
+from tests.support.placement_world import Play, full_racks
 from tests.unit.cluster.written import HOSTNAME, pod_spec, settings
 
 RACK = "example.com/rack"
 TIMEOUT = 600.0
-
-
-def full() -> Play:
-    """Three racks of 8 CPUs, each with a Job; a gang waits for a whole rack."""
-    play = Play()
-    play.world.delete("pods", "web")
-    for name, pods in (("a", 6), ("b", 5), ("c", 6)):
-        play.world.submit(name, pods, 1, RACK)
-        play.rest()
-    play.world.submit("gang", 8, 1, RACK)
-    play.rest()
-    return play
 
 
 def test_a_group_gets_the_room_of_a_pod_that_was_deleted() -> None:
@@ -41,7 +29,7 @@ def test_a_group_gets_the_room_of_a_pod_that_was_deleted() -> None:
 
 def test_a_new_leader_knows_for_how_long_a_group_has_waited() -> None:
     """By the time of the cluster: that of the pod that was created last."""
-    play = full()
+    play = full_racks()
     for index in range(8):
         item = play.world.objects["pods"][f"gang-{index}"]
         item["metadata"]["creationTimestamp"] = "2025-12-31T23:00:00Z"
@@ -77,7 +65,7 @@ def test_a_group_is_tried_again_when_it_asks_for_something_else() -> None:
 
 
 def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
-    play = full()
+    play = full_racks()
     assert play.world.group("job-gang").status.reserved == []
     play.now += TIMEOUT
     play.rest()
@@ -90,7 +78,7 @@ def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:
 
 
 def test_small_jobs_go_on_elsewhere() -> None:
-    play = full()
+    play = full_racks()
     play.now += TIMEOUT
     play.rest()
     for name in ("x", "y"):
@@ -109,7 +97,7 @@ def test_small_jobs_go_on_elsewhere() -> None:
 
 
 def test_another_leader_goes_on_with_the_same_hosts() -> None:
-    play = full()
+    play = full_racks()
     play.now += TIMEOUT
     play.rest()
     before = play.world.group("job-gang").status
@@ -128,7 +116,7 @@ def test_an_error_of_ours_in_choosing_hosts_stops_nobody_else(
     def fail(*_: object) -> None:
         raise RuntimeError("a bug")
 
-    play = full()
+    play = full_racks()
     monkeypatch.setattr(Reservations, "choose", fail)
     play.now += TIMEOUT
     play.rest()
@@ -140,7 +128,7 @@ def test_an_error_of_ours_in_choosing_hosts_stops_nobody_else(
 
 def test_a_waiting_group_whose_priority_changes_moves_in_the_queue() -> None:
     """One of its pods is made anew with another PriorityClass, without a moment that lacks it."""
-    play = full()
+    play = full_racks()
     play.world.submit("late", 8, 1, RACK)
     play.rest()
     annotations, spec = play.world.templates["late"]
@@ -158,9 +146,9 @@ def test_groups_that_are_looked_at_one_a_step_go_the_same_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A leader that begins with many groups looks at a slice of them in a step."""
-    whole = full()
+    whole = full_racks()
     monkeypatch.setattr(controller, "SLICE", 1)
-    play = full()
+    play = full_racks()
     for each in (whole, play):
         each.begin()
         each.world.finish("b")
@@ -177,7 +165,7 @@ def test_groups_that_are_looked_at_one_a_step_go_the_same_way(
 def test_no_group_gets_places_before_all_are_looked_at(
     monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    play = full()
+    play = full_racks()
     play.world.submit("urgent", 8, 1, RACK, priority=9)
     play.rest()
     monkeypatch.setattr(controller, "SLICE", 1)
