@@ -1,7 +1,7 @@
 """Time the cluster side from 1,000 to 100,000 nodes, with the plain twin beside it.
 
 Three levels (3 zones, racks of 32, hosts), three resources and `pods`. `--write` writes the figures
-of one run into docs/cluster.md and docs/cluster-performance.svg.
+of one run into docs/cluster-figures.md and docs/cluster-performance.svg.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.support import packing_twin as twin
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 POD = {"cpu": 4000, "memory": 8 << 30, "x/gpu": 1}
 MIB = 1 << 20
-PAGE = Path(__file__).parent.parent / "docs" / "cluster.md"
+PAGE = Path(__file__).parent.parent / "docs" / "cluster-figures.md"
 PICTURE = PAGE.with_name("cluster-performance.svg")
 PLACE = re.compile(r"(?<=<!-- benchmarks/cluster\.py -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _GROUPS = {
