@@ -39,8 +39,8 @@ from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
 from nri_policy.nrt.cluster_object import ClusterSink
-from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import Sink
+from nri_policy.nrt.topology_file import TopologyFile
 from nri_policy.observability.logs import Debug, tell_repeats
 from nri_policy.observability.service_manager import ServiceManager
 from nri_policy.plugin.equipment import HostEquipment
@@ -378,7 +378,7 @@ async def _publishing(
     daemon: Daemon, client: Client | None, options: Options
 ) -> AsyncIterator[None]:
     """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
-    sinks: list[Sink] = [] if options.nrt_file is None else [File(options.nrt_file)]
+    sinks: list[Sink] = [] if options.nrt_file is None else [TopologyFile(options.nrt_file)]
     if client is None:
         log.info(
             "nrt-not-published", extra={"reason": "no cluster: neither in a pod nor --kubeconfig"}

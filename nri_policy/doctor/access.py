@@ -97,7 +97,7 @@ def access_to(kubeconfig: Path | None, node: str) -> Access | None:
 async def _ask_access(client: Client, node: str) -> Access:
     trouble, error = None, ""
     try:
-        await ClusterSink(client, node).look()
+        await ClusterSink(client, node).check_access()
     except PublishError as refused:
         trouble, error = refused.trouble, str(refused)
     if trouble in {Trouble.UNREACHABLE, Trouble.UNAUTHORIZED}:

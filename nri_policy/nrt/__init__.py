@@ -5,7 +5,7 @@ Others import from these modules:
 | module | what it has |
 |---|---|
 | `cluster_object` | the object in the cluster, written by server-side apply |
-| `file` | the object as a JSON file, for who reads it on the node itself |
+| `topology_file` | the object as a JSON file, for who reads it on the node itself |
 | `fingerprint` | the fingerprint of the pods on a node, for schedulers |
 | `publisher` | one task that keeps a copy of the object somewhere as the engine has it |
 | `reading` | what the engine held at one moment, and the NodeResourceTopology object made of it |

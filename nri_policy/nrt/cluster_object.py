@@ -87,7 +87,7 @@ class ClusterSink:
                 return True
             return False
 
-    async def look(self) -> None:
+    async def check_access(self) -> None:
         """Look up all that has to be known for a write, and write nothing."""
         with _translate_errors():
             await self._look_up()
@@ -137,41 +137,43 @@ class ClusterSink:
 
     async def _write(self, new: Object, known: _Known) -> Written:
         """Write an object, by whatever the role allows."""
-        kind, shown, rivals = _kind(known.version), _as(known, new), set[str]()
+        kind, written_object, rivals = _kind(known.version), _for_cluster(known, new), set[str]()
         try:
-            written, rivals = await self._apply(kind, shown)
+            written, rivals = await self._apply(kind, written_object)
         except APIError as error:
             if error.code != FORBIDDEN:
                 raise
             try:
-                written = await self._replace(kind, shown)
+                written = await self._replace(kind, written_object)
             except APIError as second:
                 raise (error if second.code == FORBIDDEN else second) from error
         self._known = _merge_known(known, written)
         return Written(version=known.version, rivals=tuple(sorted(rivals)))
 
-    async def _apply(self, kind: Kind, shown: Object) -> tuple[Object, set[str]]:
+    async def _apply(self, kind: Kind, written_object: Object) -> tuple[Object, set[str]]:
         """Apply an object, by force if others hold parts of it; return it, and who those are."""
         try:
-            return await self._client.apply(kind, shown, manager=MANAGER, force=False), set()
+            return await self._client.apply(
+                kind, written_object, manager=MANAGER, force=False
+            ), set()
         except APIError as error:
             holders = _holders(error)
             if not holders:
                 raise
         rivals = {name for field, name in holders if field.startswith(".zones")} - {MANAGER}
-        return await self._client.apply(kind, shown, manager=MANAGER, force=True), rivals
+        return await self._client.apply(kind, written_object, manager=MANAGER, force=True), rivals
 
-    async def _replace(self, kind: Kind, shown: Object) -> Object:
+    async def _replace(self, kind: Kind, written_object: Object) -> Object:
         """Create an object, or replace it and keep what others have written to it."""
-        ours = shown["metadata"]
+        ours = written_object["metadata"]
         if "uid" not in ours:
-            return await self._client.create(kind, shown, manager=MANAGER)
+            return await self._client.create(kind, written_object, manager=MANAGER)
         there = await self._client.get(kind, self._node)
         before = there.get("metadata", {})
         labels = {**(before.get("labels") or {}), **ours["labels"]}
         metadata = {**before, **ours, "labels": labels}
         return await self._client.replace(
-            kind, {**there, **shown, "metadata": metadata}, manager=MANAGER
+            kind, {**there, **written_object, "metadata": metadata}, manager=MANAGER
         )
 
 
@@ -179,17 +181,17 @@ def _kind(version: str) -> Kind:
     return Kind(group=GROUP, version=version, plural=_PLURAL)
 
 
-def _as(known: _Known, new: Object) -> Object:
+def _for_cluster(known: _Known, new: Object) -> Object:
     """Return an object as it is written where this is *known*."""
     metadata = {**new["metadata"], "ownerReferences": [known.owner]}
     if known.uid:
         metadata |= {"uid": known.uid, "resourceVersion": known.revision}
-    shown = {**new, "apiVersion": f"{GROUP}/{known.version}", "metadata": metadata}
+    written_object = {**new, "apiVersion": f"{GROUP}/{known.version}", "metadata": metadata}
     if known.version == _OLD_VERSION:  # no attributes, a required list in their place (nrt.md §1.2)
-        attributes = {each["name"]: each["value"] for each in shown.pop("attributes")}
+        attributes = {each["name"]: each["value"] for each in written_object.pop("attributes")}
         aligned = attributes["topologyManagerPolicy"] == "single-numa-node"
-        shown["topologyPolicies"] = ["SingleNUMANodeContainerLevel" if aligned else "None"]
-    return shown
+        written_object["topologyPolicies"] = ["SingleNUMANodeContainerLevel" if aligned else "None"]
+    return written_object
 
 
 def _merge_known(known: _Known, found: Object) -> _Known:

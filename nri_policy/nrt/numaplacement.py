@@ -22,8 +22,8 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import NodeView
-from nri_policy.nrt.coming import PodName
 from nri_policy.nrt.fingerprint import xxh64
+from nri_policy.nrt.pending_pods import PodName
 from nri_policy.nrt.zones import zone_cpus
 
 METADATA = "topology.node.k8s.io/numaplacement-metadata"  # an attribute of the object

@@ -29,8 +29,10 @@ log = logging.getLogger(__name__)
 
 INTERVAL = 0.25  # seconds between two writes at least
 REFRESH = 600.0  # seconds after which an unchanged object is written again
-LOOK = 60.0  # seconds between two looks whether it is still there: it goes when its Node does
-FAREWELL = 2.0  # seconds for the last write
+CHECK_INTERVAL = (
+    60.0  # seconds between two looks whether it is still there: it goes when its Node does
+)
+LAST_WRITE_TIMEOUT = 2.0  # seconds for the last write
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
 LOG_AGAIN = 300.0  # seconds before the same is logged again
 
@@ -99,7 +101,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     delay: Callable[[int], float] = _BACKOFF  # seconds after so many failures in a row
-    farewell: float = FAREWELL
+    last_write_timeout: float = LAST_WRITE_TIMEOUT
 
 
 class TopologyPublisher:
@@ -111,12 +113,14 @@ class TopologyPublisher:
         self._sink = sink
         self._pace = pace or Pace()
         self._changes = feed.follow()
-        self._held: Reading | None = None  # what was written last
-        self._there = False  # whether there may be something of ours, be it by a write given up
-        self._refresh_at = self._look_at = 0.0
+        self._last_written: Reading | None = None  # what was written last
+        self._may_exist = False  # whether there may be something of ours, be it by a write given up
+        self._refresh_at = self._check_at = 0.0
         self._failures = 0
-        self._said: dict[tuple[str, str | None], float] = {}  # warnings -> when they were logged
-        self._unsaid = True  # whether the log is to hear of the next success
+        self._logged_at: dict[
+            tuple[str, str | None], float
+        ] = {}  # warnings -> when they were logged
+        self._log_success = True  # whether the log is to hear of the next success
 
     async def run(self) -> NoReturn:
         """Write whenever there is something to write."""
@@ -129,10 +133,10 @@ class TopologyPublisher:
 
     async def end(self, *, keep: bool) -> None:
         """Mark what is there as the last word of a daemon, or remove it; in bounded time."""
-        if not self._there:
+        if not self._may_exist:
             return
         try:
-            async with asyncio.timeout(self._pace.farewell):
+            async with asyncio.timeout(self._pace.last_write_timeout):
                 if keep and self._feed.wanted:
                     last = await self._feed.read()
                     # the write that was under way may have arrived, or not
@@ -140,14 +144,14 @@ class TopologyPublisher:
                 else:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:
-            reason = str(error) or f"no answer within {self._pace.farewell:g} s"
+            reason = str(error) or f"no answer within {self._pace.last_write_timeout:g} s"
             log.warning("nrt-stop-failed", extra={"to": self._sink.name, "reason": reason})
         except Exception:  # the daemon ends all the same, and the other places hear of it
             log.exception("nrt-fault", extra={"to": self._sink.name})
 
     async def _change(self) -> None:
-        """Wait until there may be something new, or it is time to look or write again anyway."""
-        due = min(self._refresh_at, self._look_at) - self._pace.now()
+        """Wait until there may be something new, or it is time to check or write again anyway."""
+        due = min(self._refresh_at, self._check_at) - self._pace.now()
         timer = asyncio.ensure_future(self._pace.sleep(max(0.0, due)))
         change = asyncio.ensure_future(self._changes.wait())
         try:
@@ -172,39 +176,39 @@ class TopologyPublisher:
         now = self._pace.now()
         if not self._feed.wanted:
             await self._withdraw()
-            self._refresh_at = self._look_at = now + REFRESH
+            self._refresh_at = self._check_at = now + REFRESH
             return
         reading = await self._feed.read()
-        look = now >= self._look_at
-        fresh = now >= self._refresh_at or (look and await self._check_lost(now))
-        if not fresh and not self._failures and reading.same(self._held):
-            self._note(unchanged=self.publication.unchanged + (not look))
+        check = now >= self._check_at
+        fresh = now >= self._refresh_at or (check and await self._check_lost(now))
+        if not fresh and not self._failures and reading.equals(self._last_written):
+            self._update(unchanged=self.publication.unchanged + (not check))
             return
         new = await asyncio.to_thread(reading.object)
-        self._there = True
+        self._may_exist = True
         written = await self._sink.put(new, fresh=fresh or bool(self._failures))
-        self._held = reading
-        self._look_at = now + LOOK
+        self._last_written = reading
+        self._check_at = now + CHECK_INTERVAL
         if fresh:
             self._refresh_at = now + REFRESH
         self._record_success(reading, written)
 
     async def _check_lost(self, now: float) -> bool:
         """Look whether what was written is gone."""
-        self._look_at = now + LOOK
-        return self._there and await self._sink.is_gone()
+        self._check_at = now + CHECK_INTERVAL
+        return self._may_exist and await self._sink.is_gone()
 
     async def _withdraw(self) -> None:
-        if self._there:
+        if self._may_exist:
             await self._sink.remove()
-            self._there, self._held = False, None
-        self._note(phase=PublicationPhase.OFF, trouble="", error="", rivals=())
+            self._may_exist, self._last_written = False, None
+        self._update(phase=PublicationPhase.OFF, trouble="", error="", rivals=())
 
     def _record_success(self, reading: Reading, written: Written) -> None:
         before = self.publication
-        if self._unsaid:
+        if self._log_success:
             log.info("nrt-published", extra={"to": before.to})
-            self._unsaid = False
+            self._log_success = False
         if written.rivals:
             self._warn(
                 "nrt-rivals",
@@ -213,7 +217,7 @@ class TopologyPublisher:
                 text="they write the zones of this object too: stop them, or"
                 " agent.nodeResourceTopology here",
             )
-        self._note(
+        self._update(
             phase=PublicationPhase.PUBLISHED,
             version=written.version,
             generation=reading.generation,
@@ -227,27 +231,27 @@ class TopologyPublisher:
     def _record_failure(self, error: PublishError) -> float:
         """Show what went wrong; return the seconds to do nothing after it."""
         self._failures += 1
-        self._note(
+        self._update(
             phase=PublicationPhase.FAILING,
             failed=self.publication.failed + 1,
             trouble=error.trouble,
             error=str(error),
         )
-        self._unsaid |= self._warn(
+        self._log_success |= self._warn(
             "nrt-not-published", to=self._sink.name, trouble=error.trouble, reason=str(error)
         )
         return max(error.wait, self._pace.delay(self._failures))
 
     def _warn(self, event: str, **fields: str) -> bool:
         """Log *event*, unless it was lately for the same trouble; return whether it was now."""
-        now, said = self._pace.now(), (event, fields.get("trouble"))
-        due = now >= self._said.get(said, -LOG_AGAIN) + LOG_AGAIN
+        now, key = self._pace.now(), (event, fields.get("trouble"))
+        due = now >= self._logged_at.get(key, -LOG_AGAIN) + LOG_AGAIN
         if due:
-            self._said[said] = now
+            self._logged_at[key] = now
             log.warning(event, extra=fields)
         return due
 
-    def _note(self, **changed: object) -> None:
+    def _update(self, **changed: object) -> None:
         self.publication = replace(self.publication, **changed)
 
 

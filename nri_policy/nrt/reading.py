@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from nri_policy.engine.layout import Layout
 from nri_policy.node import Node
-from nri_policy.nrt.coming import PodName, with_coming
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode, numa_nodes
+from nri_policy.nrt.pending_pods import PodName, with_pending_pods
 from nri_policy.nrt.zones import Devices, ZoneAmounts, measure, named_values, zones
 from nri_policy.report import NamedValue, ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
@@ -49,7 +49,7 @@ class Reading(Struct, frozen=True, kw_only=True):
         None  # of the containers of `pods`, to be shown
     )
 
-    def same(self, other: Reading | None) -> bool:
+    def equals(self, other: Reading | None) -> bool:
         """Return whether *other* says the same, be it from an earlier decision."""
         return (
             other is not None
@@ -124,7 +124,7 @@ class Feed:
         """Whether the settings in force want the object published."""
         return self._node.view.layout.settings.agent.node_resource_topology
 
-    def kept(self) -> bool:
+    def stays_after_exit(self) -> bool:
         """Return whether the object is to stay when the daemon ends."""
         return self._node.view.layout.settings.on_exit is OnExit.KEEP
 
@@ -149,7 +149,7 @@ class Feed:
         """Return how it is now."""
         self._node.catch_up()
         now = self._node.view
-        view, counted = with_coming(self._node)
+        view, counted = with_pending_pods(self._node)
         reading = Reading(
             node=self.name,
             layout=view.layout,

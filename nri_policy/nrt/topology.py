@@ -48,5 +48,5 @@ class Topology:
     async def publishing(self, sinks: Iterable[Sink]) -> AsyncIterator[None]:
         """Keep the object up to date at *sinks*."""
         self._publishers = [TopologyPublisher(self.feed, sink) for sink in sinks]
-        async with publishing(self._publishers, keep=self.feed.kept):
+        async with publishing(self._publishers, keep=self.feed.stays_after_exit):
             yield

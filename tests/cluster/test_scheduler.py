@@ -117,7 +117,7 @@ async def told(here: list[Played]) -> None:
         daemon = each.node.daemon
         async with asyncio.timeout(PATIENCE):
             topology = daemon.topology
-            while not (await topology.feed.read()).same(topology._publishers[0]._held):  # noqa: ASYNC110
+            while not (await topology.feed.read()).equals(topology._publishers[0]._last_written):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.nrt.coming import with_coming
 from nri_policy.nrt.fingerprint import fingerprint
+from nri_policy.nrt.pending_pods import with_pending_pods
 from nri_policy.report import plain
 from nri_policy.simulation.containers import RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
@@ -99,7 +99,7 @@ async def follow(path: Path, folder: Path) -> int:
                 devices=node.daemon.node.view.layout.settings.agent.pod_resource_api,
             )
             assert attributes["nodeTopologyPodsFingerprint"] == fingerprint(pods)
-            view, _ = with_coming(node.daemon.node)
+            view, _ = with_pending_pods(node.daemon.node)
             aside = {
                 container: placed.request.milli
                 for container, placed in view.placed.items()

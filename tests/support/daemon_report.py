@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.node import Node, Sandbox
-from nri_policy.nrt.coming import with_coming
+from nri_policy.nrt.pending_pods import with_pending_pods
 from nri_policy.nrt.reading import Reading
 from nri_policy.nrt.zones import measure
 from nri_policy.workload.pod import Container
@@ -42,7 +42,7 @@ def daemon_report(
 
     *coming* are its Guaranteed pods, each as one container, *started* those that have started.
     """
-    view, counted = with_coming(node_with(engine, coming))
+    view, counted = with_pending_pods(node_with(engine, coming))
     reading = Reading(
         node=name,
         layout=engine.layout,

@@ -18,9 +18,9 @@ from nri_policy.kube.client import PATIENCE, Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt import publisher
 from nri_policy.nrt.cluster_object import ClusterSink
-from nri_policy.nrt.file import File
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import encode
+from nri_policy.nrt.topology_file import TopologyFile
 from nri_policy.plugin.sources import Sources
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.report import StatusReport, plain
@@ -45,7 +45,9 @@ async def published(
         client = Client(connect, patience=patience)
         cluster = ClusterSink(client, "node-a")
         try:
-            async with node.daemon.topology.publishing([cluster, File(folder / "nrt.json")]):
+            async with node.daemon.topology.publishing(
+                [cluster, TopologyFile(folder / "nrt.json")]
+            ):
                 await server.until(lambda: bool(server.objects))
                 yield node, server
         finally:
@@ -151,7 +153,7 @@ async def test_the_nodes_of_containers_are_shown_where_the_settings_say_so(tmp_p
         await node.start(pod("a", "2"), pod("b", "2"))
         before = await node.daemon.topology.feed.read()
         swapped = {name: 3 - number for name, number in (before.numa_nodes or {}).items()}
-        assert not before.same(replace(before, numa_nodes=swapped))
+        assert not before.equals(replace(before, numa_nodes=swapped))
         expected = encode({("default", "a", "main"): 1, ("default", "b", "main"): 2}, 4)
         await server.until(lambda: attribute(server, metadata) == expected.metadata)
         vectors = {
@@ -318,7 +320,7 @@ async def test_what_is_left_at_the_end_is_marked_or_gone(tmp_path: Path, on_exit
 async def test_a_server_that_does_not_answer_holds_up_neither_the_runtime_nor_the_end_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "FAREWELL", 0.01)
+    monkeypatch.setattr(publisher, "LAST_WRITE_TIMEOUT", 0.01)
     async with published(tmp_path, patience=math.inf) as (node, server):
         server.before = lambda _: asyncio.Event().wait()
         assert await node.start(pod("own", "2")) == []

@@ -15,10 +15,10 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
 from nri_policy.node import Sandbox
 from nri_policy.nrt.publisher import (
-    FAREWELL,
+    CHECK_INTERVAL,
     INTERVAL,
+    LAST_WRITE_TIMEOUT,
     LOG_AGAIN,
-    LOOK,
     REFRESH,
     Pace,
     PublicationPhase,
@@ -77,7 +77,7 @@ class Shelf:
 class Node:
     """An engine whose state is published on a shelf, by a clock of steps."""
 
-    def __init__(self, farewell: float = FAREWELL) -> None:
+    def __init__(self, last_write_timeout: float = LAST_WRITE_TIMEOUT) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings())
         self.node = nri_policy.node.Node(self.engine)
         self.steps = Steps()
@@ -93,7 +93,7 @@ class Node:
             now=self.steps.now,
             sleep=self.steps.sleep,
             delay=lambda n: min(2.0**n, 60.0),
-            farewell=farewell,
+            last_write_timeout=last_write_timeout,
         )
         self.publisher = TopologyPublisher(self.feed, self.shelf, pace)
         self.keep = True
@@ -155,10 +155,10 @@ async def test_the_first_write_comes_at_once_and_the_next_a_quarter_second_later
 async def test_an_object_that_somebody_removed_is_written_again_within_a_minute() -> None:
     node = Node()
     async with node.running():
-        await node.steps.advance(LOOK)
+        await node.steps.advance(CHECK_INTERVAL)
         assert (len(node.shelf.puts), node.shelf.looks) == (1, 1)
         node.shelf.gone = True
-        await node.steps.advance(LOOK - 1.0)
+        await node.steps.advance(CHECK_INTERVAL - 1.0)
         assert len(node.shelf.puts) == 1
         await node.steps.advance(1.0)
         assert node.shelf.fresh == [True, True]
@@ -168,7 +168,7 @@ async def test_a_look_that_fails_is_a_failure() -> None:
     node = Node()
     async with node.running():
         node.shelf.error = PublishError(Trouble.UNREACHABLE, "no answer")
-        await node.steps.advance(LOOK)
+        await node.steps.advance(CHECK_INTERVAL)
         assert node.phase == "failing"
 
 
@@ -395,7 +395,7 @@ async def test_at_the_end_it_is_removed_where_containers_are_widened() -> None:
 async def test_an_end_without_an_answer_takes_no_longer_than_it_may(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    node = Node(farewell=0.01)
+    node = Node(last_write_timeout=0.01)
     async with node.running():
         node.shelf.gate.clear()
     assert "event=nrt-stop-failed" in caplog.text
@@ -431,7 +431,7 @@ async def test_a_reading_is_of_one_moment_and_waits_for_no_request() -> None:
     node = Node()
     async with node.node.turn:
         reading = await node.feed.read()
-    assert reading.same(await node.feed.read())
+    assert reading.equals(await node.feed.read())
 
 
 async def test_alignment_is_told_in_the_words_of_the_kubelet() -> None:

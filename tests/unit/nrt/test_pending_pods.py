@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nri_policy.engine.event import Created
-from nri_policy.nrt.coming import with_coming
+from nri_policy.nrt.pending_pods import with_pending_pods
 from nri_policy.plugin.convert import container_of
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.amounts import described
@@ -29,7 +29,7 @@ def test_what_a_pod_has_as_a_whole_is_set_aside_until_its_containers_come() -> N
     for container in (None, *shown(SHOP).values()):
         if container is not None:
             driver.handle(Created(container=described(container, said(SHOP))))
-        view, counted = with_coming(node_with(driver.engine, [whole()]))
+        view, counted = with_pending_pods(node_with(driver.engine, [whole()]))
         left.append(len(view.free))
         assert counted == {("default", "shop")}
     assert left == [11, 15, 13, 13], "they may never ask for all of it: main has 2"

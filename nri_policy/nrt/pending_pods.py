@@ -24,7 +24,7 @@ PodName = tuple[str, str]  # namespace and name
 _PERIOD = 100_000  # µs
 
 
-def with_coming(node: Node) -> tuple[NodeView, frozenset[PodName]]:
+def with_pending_pods(node: Node) -> tuple[NodeView, frozenset[PodName]]:
     """Return the node as it will be with all its pods, and which pods are counted there in full.
 
     A Guaranteed pod comes as one container. What its own containers ask for already counts once,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.nrt.file import File
 from nri_policy.nrt.publisher import PublishError, Trouble
+from nri_policy.nrt.topology_file import TopologyFile
 
 OBJECT = {"apiVersion": "topology.node.k8s.io/v1alpha2", "zones": []}
 
@@ -20,9 +20,9 @@ async def test_the_file_is_replaced_as_a_whole_and_readable_by_all(tmp_path: Pat
     path = tmp_path / "nrt.json"
     mask = os.umask(0o077)
     try:
-        await File(path).put(OBJECT, fresh=True)
+        await TopologyFile(path).put(OBJECT, fresh=True)
         held = path.open()
-        await File(path).put({**OBJECT, "zones": [{"name": "node-0"}]}, fresh=False)
+        await TopologyFile(path).put({**OBJECT, "zones": [{"name": "node-0"}]}, fresh=False)
     finally:
         os.umask(mask)
     with held:
@@ -35,7 +35,7 @@ async def test_the_file_is_replaced_as_a_whole_and_readable_by_all(tmp_path: Pat
 async def test_a_file_that_cannot_be_written_is_an_error_with_its_name(tmp_path: Path) -> None:
     for wrong in (tmp_path / "none" / "nrt.json", tmp_path):
         with pytest.raises(PublishError, match=str(wrong)) as error:
-            await File(wrong).put(OBJECT, fresh=True)
+            await TopologyFile(wrong).put(OBJECT, fresh=True)
         assert error.value.trouble is Trouble.UNWRITABLE
 
 
@@ -44,12 +44,12 @@ async def test_nobody_can_lead_the_writer_elsewhere(tmp_path: Path) -> None:
     victim.write_text("mine")
     (tmp_path / ".nrt.json.new").symlink_to(victim)
     with pytest.raises(PublishError):
-        await File(tmp_path / "nrt.json").put(OBJECT, fresh=True)
+        await TopologyFile(tmp_path / "nrt.json").put(OBJECT, fresh=True)
     assert victim.read_text() == "mine"
 
 
 async def test_removing_it_twice_is_no_error(tmp_path: Path) -> None:
-    file = File(tmp_path / "nrt.json")
+    file = TopologyFile(tmp_path / "nrt.json")
     await file.put(OBJECT, fresh=True)
     await file.remove()
     await file.remove()
@@ -59,7 +59,7 @@ async def test_removing_it_twice_is_no_error(tmp_path: Path) -> None:
 async def test_what_is_given_up_half_way_does_not_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, begun, going = File(tmp_path / "nrt.json"), threading.Event(), threading.Event()
+    file, begun, going = TopologyFile(tmp_path / "nrt.json"), threading.Event(), threading.Event()
     rename = Path.rename
 
     def slow(new: Path, target: Path) -> Path:

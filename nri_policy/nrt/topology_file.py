@@ -21,7 +21,7 @@ from nri_policy.nrt.reading import Object
 _T = TypeVar("_T")
 
 
-class File:
+class TopologyFile:
     """A sink for publishers."""
 
     def __init__(self, path: Path) -> None:
