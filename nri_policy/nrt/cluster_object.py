@@ -1,14 +1,14 @@
 """The object in the cluster, written by server-side apply.
 
-Owns what an API server's answers mean for the object, and who else writes it.
+Owns what the API server's answers mean for the object, and the list of its other field managers.
 
-The first apply is not forced, so that the API server says who else holds the zones; then it is: all
-fields that are sent are ours. Each but the one that makes the object names the object and the
-revision that it replaces: a write that was given up, and arrives late, cannot follow a newer one,
-and an object that went with its Node is not made again for that one.
+The first apply is without force, so a conflict names the other managers of the zones; the second
+one forces. Every write except the one that creates the object names the uid and resourceVersion
+that it replaces. So a late write that we gave up cannot overwrite a newer one, and an object that
+was deleted with its Node is not created again for that Node.
 
-Where the role lacks `patch`, as that of nri-plugins does, the object is created and replaced
-instead. Then what others wrote to it stays, and nobody can say who else holds the zones.
+If the role lacks `patch`, as the role of nri-plugins does, the object is created or replaced
+instead. Fields that others wrote then stay, and other managers of the zones remain unknown.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _REMEDIES = {
 
 
 class _Known(Struct, frozen=True, kw_only=True):
-    """What has to be known of a cluster to write there."""
+    """Facts about the cluster and the object that a write needs."""
 
     owner: Object  # reference to our Node
-    version: str  # that is served
-    uid: str = ""  # of the object; empty: it is not there
+    version: str  # API version that the cluster serves
+    uid: str = ""  # of the object; empty if it does not exist
     revision: str = ""  # of the object
 
 
@@ -71,11 +71,11 @@ class ClusterSink:
                 except APIError as error:
                     if error.code not in {404, 409}:
                         raise
-                    # somebody else has written or removed it since, or its kind
+                    # another client changed or deleted the object, or the kind is gone
             return await self._write(new, await self._look_up())
 
     async def is_gone(self) -> bool:
-        """Return whether the object that was written is not there any more."""
+        """Return whether the object that we wrote no longer exists."""
         if self._known is None:
             return False
         with _translate_errors():
@@ -88,12 +88,12 @@ class ClusterSink:
             return False
 
     async def check_access(self) -> None:
-        """Look up all that has to be known for a write, and write nothing."""
+        """Make all requests that a write needs before it, but do not write."""
         with _translate_errors():
             await self._look_up()
 
     async def remove(self) -> None:
-        """Delete the object, if it is there."""
+        """Delete the object if it exists."""
         version = self._known.version if self._known else VERSION
         with _translate_errors():
             try:
@@ -136,7 +136,7 @@ class ClusterSink:
         }
 
     async def _write(self, new: Object, known: _Known) -> Written:
-        """Write an object, by whatever the role allows."""
+        """Apply an object, or create or replace it if the role does not allow to apply."""
         kind, written_object, rivals = _kind(known.version), _for_cluster(known, new), set[str]()
         try:
             written, rivals = await self._apply(kind, written_object)
@@ -151,7 +151,7 @@ class ClusterSink:
         return Written(version=known.version, rivals=tuple(sorted(rivals)))
 
     async def _apply(self, kind: Kind, written_object: Object) -> tuple[Object, set[str]]:
-        """Apply an object, by force if others hold parts of it; return it, and who those are."""
+        """Apply an object, by force after a conflict; return it and the other managers of zones."""
         try:
             return await self._client.apply(
                 kind, written_object, manager=MANAGER, force=False
@@ -164,7 +164,7 @@ class ClusterSink:
         return await self._client.apply(kind, written_object, manager=MANAGER, force=True), rivals
 
     async def _replace(self, kind: Kind, written_object: Object) -> Object:
-        """Create an object, or replace it and keep what others have written to it."""
+        """Create an object, or replace it and keep the fields that others wrote."""
         ours = written_object["metadata"]
         if "uid" not in ours:
             return await self._client.create(kind, written_object, manager=MANAGER)
@@ -182,12 +182,12 @@ def _kind(version: str) -> Kind:
 
 
 def _for_cluster(known: _Known, new: Object) -> Object:
-    """Return an object as it is written where this is *known*."""
+    """Return an object with its owner and revision, in the API version that the cluster serves."""
     metadata = {**new["metadata"], "ownerReferences": [known.owner]}
     if known.uid:
         metadata |= {"uid": known.uid, "resourceVersion": known.revision}
     written_object = {**new, "apiVersion": f"{GROUP}/{known.version}", "metadata": metadata}
-    if known.version == _OLD_VERSION:  # no attributes, a required list in their place (nrt.md §1.2)
+    if known.version == _OLD_VERSION:  # a required list instead of attributes (nrt.md §1.2)
         attributes = {each["name"]: each["value"] for each in written_object.pop("attributes")}
         aligned = attributes["topologyManagerPolicy"] == "single-numa-node"
         written_object["topologyPolicies"] = ["SingleNUMANodeContainerLevel" if aligned else "None"]
@@ -206,7 +206,7 @@ def _metadata(found: Object, field: str) -> str:
 
 
 def _holders(error: APIError) -> list[tuple[str, str]]:
-    """Return the fields that others hold, with their holders, of an answer that says so."""
+    """Return the conflicting fields of an API error, each with its manager."""
     return [
         (cause.get("field", ""), found[1] if found else "unknown")
         for cause in error.details.get("causes") or []
@@ -217,7 +217,7 @@ def _holders(error: APIError) -> list[tuple[str, str]]:
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Turn what goes wrong with a request into a PublishError."""
+    """Turn errors of requests into PublishErrors."""
     try:
         yield
     except APIError as error:

@@ -1,4 +1,4 @@
-"""The fingerprint of the pods on a node, by which a scheduler tells which pods an object counts.
+"""The fingerprint of the pods on a node: schedulers compare it with the pods that they know.
 
 Owns the algorithm of pod set fingerprints, version v001, and the XXH64 hash that it is made of
 (spec nrt.md §1.5). Pods are known by namespace and name alone.
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from struct import iter_unpack, unpack_from
 
-# Attributes of the object that say which pods it counts.
+# Attributes of the object that identify the pods in its amounts.
 FINGERPRINT = "nodeTopologyPodsFingerprint"
 METHOD = "nodeTopologyPodsFingerprintMethod"
 EXCLUSIVE = "with-exclusive-resources"  # a method; the other is `all`
@@ -35,7 +35,7 @@ def fingerprint(pods: Iterable[tuple[str, str]]) -> str:
 
 @lru_cache(4096)
 def pod_hash(namespace: str, name: str) -> int:
-    """Return what stands for a pod in a fingerprint, 64 bits."""
+    """Return the hash of one pod in a fingerprint, 64 bits."""
     return xxh64(name.encode(), xxh64(namespace.encode()))
 
 
@@ -58,7 +58,7 @@ def xxh64(data: bytes, seed: int = 0) -> int:
 
 
 def _tail(data: bytes, state: int) -> int:
-    """Take in what is left after whole stripes: words, then half a word, then bytes."""
+    """Hash the bytes after the last whole stripe: words, then half a word, then bytes."""
     at = 0
     while at + 8 <= len(data):
         (word,) = unpack_from("<Q", data, at)

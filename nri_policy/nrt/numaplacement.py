@@ -1,13 +1,13 @@
 """Which NUMA node each container is on, in the form of numaplacement v001; spec nrt.md §1.6.
 
-Owns that encoding, and who is in it. A reader knows the containers from the API server, and only
-needs their nodes: containers are sorted by a hash of their names, the node with most of them is
-named, and every other node lists the positions of its own. A reader with another set of containers
-takes nothing of it (numaplacement's `Decoder.Result`), so it is all of them or none: a container
-that is not on one NUMA node has no form here.
+Owns that encoding, and the choice of containers in it. A reader knows the containers from the API
+server and only needs their nodes. Containers are sorted by a hash of their names; the metadata
+names the node with most containers, and each other node lists the positions of its containers. A
+reader that knows another set of containers rejects the whole encoding (numaplacement's
+`Decoder.Result`). So nothing is encoded if one container is not on a single NUMA node.
 
-Schedulers count the containers of Guaranteed pods, whatever their CPUs: memory is their own, too
-(scheduler-plugins' `IsExclusive`).
+Schedulers count the containers of Guaranteed pods with any CPU amount, because their memory is
+exclusive too (scheduler-plugins' `IsExclusive`).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Encoded(Struct, frozen=True, kw_only=True):
 def numa_nodes(view: NodeView, pods: Collection[PodName]) -> dict[ContainerName, int] | None:
     """Return the NUMA node of each container of *pods*, the pods that schedulers count.
 
-    None if one of them has CPUs or memory of several nodes, or if a pod is not Guaranteed: of such
-    a pod schedulers count the containers with devices, which are not known here.
+    None if a container has CPUs or memory of several nodes, or if a pod is not Guaranteed: of such
+    a pod schedulers count the containers with devices, and this module does not know the devices.
     """
     tree, found = view.layout.tree, dict[ContainerName, int]()
     zones = [
@@ -88,14 +88,14 @@ def _hash(namespace: str, pod: str, container: str) -> int:
 
 
 def _vector(offsets: Sequence[int]) -> str:
-    """Return ascending offsets: the first, and how much more each next one is."""
+    """Encode ascending offsets as the first one and the difference to each next one."""
     return "".join(leb89(after - before) for before, after in pairwise((0, *offsets)))
 
 
 def leb89(number: int) -> str:
-    """Return a number of at least 0: its last digit to the base of 64, those before to that of 25.
+    """Encode a number of at least 0: the last digit in base 64, earlier digits in base 25.
 
-    Digits before the last begin at 64, so that no number has two forms.
+    Alphabet positions from 64 on mark earlier digits, so each number has exactly one form.
     """
     if number < len(_LAST):
         return _LAST[number]

@@ -1,9 +1,9 @@
-"""Pods whose containers are still to come: what they will take, set aside before they take it.
+"""Pods with a sandbox but not all of their containers: their resources count as used already.
 
-A sandbox comes before its containers, and long before them where an image is pulled. What a
-Guaranteed pod asks for in all is known with the sandbox; how it is split is not, so it is placed as
-one container, by the engine itself, on a copy of what it holds. A pod that has no room as one is
-left out: its containers may have it one by one.
+A sandbox is created before the containers, long before them if an image must be pulled. It says
+what a Guaranteed pod requests in all, but not how that is split. So a fork of the engine places the
+pod as one container. A pod that does not fit as a whole is skipped: its containers may still fit
+one by one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ _PERIOD = 100_000  # µs
 
 
 def with_pending_pods(node: Node) -> tuple[NodeView, frozenset[PodName]]:
-    """Return the node as it will be with all its pods, and which pods are counted there in full.
+    """Return the node as if all pods had their containers, and the pods that it counts in full.
 
-    A Guaranteed pod comes as one container. What its own containers ask for already counts once,
-    whatever they got for it. After a resize of one nothing is set aside unless the pod's amounts
-    are `resized` too: what the sandbox said first holds no longer, and older runtimes do not tell
-    what does. Nor once it is known that a pod has resources as a whole: its containers may never
-    ask for all of that.
+    The part of a Guaranteed pod's requests that its containers do not have yet is placed as one
+    container. Nothing is placed for a pod with a resized container unless the pod's own amounts are
+    `resized` too: the sandbox's first amounts are stale, and older runtimes do not send new ones.
+    Nor for a pod with pod-level resources: its containers may never request all of them.
     """
     milli, memory = Counter[str](), Counter[str]()
     resized, as_a_whole = set[str](), set[str]()
@@ -67,7 +66,7 @@ def with_pending_pods(node: Node) -> tuple[NodeView, frozenset[PodName]]:
 
 
 def _rest(asked: Resources, milli: int, memory: int) -> Resources | None:
-    """Return what is *asked* for beyond milli-CPU and bytes that are there; None: nothing."""
+    """Return the requests beyond *milli* and *memory*; None if there are none."""
     milli = _milli(asked) - milli
     memory = asked.memory_limit - memory
     if milli <= 0:

@@ -1,10 +1,10 @@
-"""Publisher: one task that keeps a copy of the object somewhere as the engine has it.
+"""Publisher: one task that writes a copy of the object to one place after changes.
 
-Rule 1: nobody waits for it. Decisions only set a flag; what is written is read from the engine when
-its time has come, so the latest state wins and an older one never follows a newer one. Rule 2: the
-number of writes is bounded: the first comes at once, the next a quarter of a second later, those
-that would change nothing are left out, failures make the next attempt wait. Rule 3: how it goes can
-be seen at any time, in a PublicationReport.
+Rule 1: no request waits for it. A decision only sets a flag. The publisher reads the state just
+before each write, so the latest state is written and an older one never replaces a newer one.
+Rule 2: the rate of writes is limited. The first write is immediate, later ones follow INTERVAL
+apart, writes without a change are skipped, and failures delay the next attempt.
+Rule 3: a PublicationReport always shows the result of the last attempt.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LOG_AGAIN = 300.0  # seconds before the same is logged again
 class Trouble(StrEnum):
     """What keeps an object from being written."""
 
-    UNREACHABLE = "unreachable"  # no connection, one that broke, or no answer in time
+    UNREACHABLE = "unreachable"  # no connection, a broken connection, or a timeout
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"
     NO_NODE = "no-node"
@@ -54,12 +54,12 @@ class Trouble(StrEnum):
 
 
 class PublishError(Exception):
-    """An object was not written; the text says why, and what helps."""
+    """An object was not written; the text has the reason and the remedy."""
 
     def __init__(self, trouble: Trouble, message: str, *, wait: float = 0.0) -> None:
         super().__init__(message)
         self.trouble = trouble
-        self.wait = wait  # seconds that the other side wants to be left alone
+        self.wait = wait  # seconds that the server asks us to wait
 
 
 class PublicationPhase(StrEnum):
@@ -67,12 +67,12 @@ class PublicationPhase(StrEnum):
 
     WAITING = "waiting"  # nothing has been written yet
     PUBLISHED = "published"
-    FAILING = "failing"  # the last attempt failed; the next one will come
+    FAILING = "failing"  # the last attempt failed and will be repeated
     OFF = "off"  # the settings do not want it
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """What a write came to."""
+    """The result of a write."""
 
     version: str = ""
     rivals: tuple[str, ...] = ()
@@ -84,19 +84,19 @@ class Sink(Protocol):
     name: str
 
     async def put(self, new: Object, *, fresh: bool) -> Written:
-        """Write an object; *fresh*: rely on nothing that was found out before."""
+        """Write an object; *fresh*: look everything up again first."""
         ...
 
     async def is_gone(self) -> bool:
-        """Return whether what was written is gone."""
+        """Return whether the object that was written no longer exists."""
         ...
 
     async def remove(self) -> None:
-        """Remove the object, if it is there."""
+        """Remove the object if it exists."""
 
 
 class Pace(Struct, frozen=True, kw_only=True):
-    """The clock that a publisher goes by."""
+    """The clock and the delays of a publisher."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -105,7 +105,7 @@ class Pace(Struct, frozen=True, kw_only=True):
 
 
 class TopologyPublisher:
-    """Keeps the object at one place."""
+    """Keeps one copy of the object up to date."""
 
     def __init__(self, feed: Feed, sink: Sink, pace: Pace | None = None) -> None:
         self.publication = PublicationReport(to=sink.name, phase=PublicationPhase.WAITING)
@@ -113,14 +113,14 @@ class TopologyPublisher:
         self._sink = sink
         self._pace = pace or Pace()
         self._changes = feed.follow()
-        self._last_written: Reading | None = None  # what was written last
+        self._last_written: Reading | None = None
         self._may_exist = False  # whether there may be something of ours, be it by a write given up
         self._refresh_at = self._check_at = 0.0
         self._failures = 0
         self._logged_at: dict[
             tuple[str, str | None], float
         ] = {}  # warnings -> when they were logged
-        self._log_success = True  # whether the log is to hear of the next success
+        self._log_success = True  # whether to log the next success
 
     async def run(self) -> NoReturn:
         """Write whenever there is something to write."""
@@ -132,25 +132,25 @@ class TopologyPublisher:
                 await self._change()
 
     async def end(self, *, keep: bool) -> None:
-        """Mark what is there as the last word of a daemon, or remove it; in bounded time."""
+        """Mark the object as the last one of a stopped daemon, or remove it; in bounded time."""
         if not self._may_exist:
             return
         try:
             async with asyncio.timeout(self._pace.last_write_timeout):
                 if keep and self._feed.wanted:
                     last = await self._feed.read()
-                    # the write that was under way may have arrived, or not
+                    # a write that was cancelled may have arrived, so look up the revision
                     await self._sink.put(last.object(stopped=True), fresh=True)
                 else:
                     await self._sink.remove()
         except (PublishError, TimeoutError) as error:
             reason = str(error) or f"no answer within {self._pace.last_write_timeout:g} s"
             log.warning("nrt-stop-failed", extra={"to": self._sink.name, "reason": reason})
-        except Exception:  # the daemon ends all the same, and the other places hear of it
+        except Exception:  # the daemon must still end, and write its other copies
             log.exception("nrt-fault", extra={"to": self._sink.name})
 
     async def _change(self) -> None:
-        """Wait until there may be something new, or it is time to check or write again anyway."""
+        """Wait for a change, or until the next check or refresh is due."""
         due = min(self._refresh_at, self._check_at) - self._pace.now()
         timer = asyncio.ensure_future(self._pace.sleep(max(0.0, due)))
         change = asyncio.ensure_future(self._changes.wait())
@@ -161,7 +161,7 @@ class TopologyPublisher:
             change.cancel()
 
     async def _attempt(self) -> float:
-        """Write if there is something to write; return the seconds to do nothing after it."""
+        """Write if necessary; return the seconds to wait afterwards."""
         try:
             await self._write()
         except PublishError as error:
@@ -194,7 +194,7 @@ class TopologyPublisher:
         self._record_success(reading, written)
 
     async def _check_lost(self, now: float) -> bool:
-        """Look whether what was written is gone."""
+        """Return whether the object that was written has disappeared."""
         self._check_at = now + CHECK_INTERVAL
         return self._may_exist and await self._sink.is_gone()
 
@@ -229,7 +229,7 @@ class TopologyPublisher:
         )
 
     def _record_failure(self, error: PublishError) -> float:
-        """Show what went wrong; return the seconds to do nothing after it."""
+        """Report a failure; return the seconds to wait afterwards."""
         self._failures += 1
         self._update(
             phase=PublicationPhase.FAILING,
@@ -243,7 +243,7 @@ class TopologyPublisher:
         return max(error.wait, self._pace.delay(self._failures))
 
     def _warn(self, event: str, **fields: str) -> bool:
-        """Log *event*, unless it was lately for the same trouble; return whether it was now."""
+        """Log *event*, unless LOG_AGAIN has not passed since the last one; return if logged."""
         now, key = self._pace.now(), (event, fields.get("trouble"))
         due = now >= self._logged_at.get(key, -LOG_AGAIN) + LOG_AGAIN
         if due:
@@ -259,7 +259,7 @@ class TopologyPublisher:
 async def publishing(
     publishers: Collection[TopologyPublisher], *, keep: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Let *publishers* run; at the end *keep* says if what they wrote stays, marked, or goes."""
+    """Run *publishers*; at the end *keep* says whether their objects are marked or removed."""
     tasks = {asyncio.create_task(each.run(), name="nrt publisher") for each in publishers}
     try:
         yield

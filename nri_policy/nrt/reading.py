@@ -1,8 +1,8 @@
-"""Reading: what the engine held at one moment, and the NodeResourceTopology object made of it.
+"""Reading: the node's state at one moment, and the NodeResourceTopology object made from it.
 
-Owns what is read: one view, so that all numbers of an object are of one moment, and only once the
-runtime has told its containers, for before that all seems free. What takes longer than copying
-numbers is done with a Reading later, on another thread.
+Owns what is read: one view, so all numbers of an object are of the same moment. It is read only
+after the runtime has listed its containers, because before that everything seems free. A Reading
+copies numbers; slower work is done with it later, on another thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KIND = "NodeResourceTopology"
 GENERATION = "nri-policy/generation"
 STOPPED = "nri-policy/stopped"
 
-LABELS = {"app.kubernetes.io/managed-by": "nri-policy"}  # to find all of ours: to remove them
+LABELS = {"app.kubernetes.io/managed-by": "nri-policy"}  # a selector finds all of our objects
 
 Object = dict[str, Any]
 
@@ -42,15 +42,15 @@ class Reading(Struct, frozen=True, kw_only=True):
     layout: Layout
     amounts: ZoneAmounts
     devices: Devices
-    pods: frozenset[PodName]  # that have resources of their own and have started
-    counted: frozenset[PodName]  # whose requests are in the amounts
-    generation: int  # decisions until then
+    pods: frozenset[PodName]  # started pods that schedulers count as having exclusive resources
+    counted: frozenset[PodName]  # pods with their requests included in the amounts
+    generation: int  # number of decisions before
     numa_nodes: Mapping[ContainerName, int] | None = (
-        None  # of the containers of `pods`, to be shown
+        None  # of the containers of `pods`; None: not published
     )
 
     def equals(self, other: Reading | None) -> bool:
-        """Return whether *other* says the same, be it from an earlier decision."""
+        """Return whether *other* has the same content; the generation may differ."""
         return (
             other is not None
             and self.layout is other.layout
@@ -79,7 +79,7 @@ class Reading(Struct, frozen=True, kw_only=True):
             api_version=f"{GROUP}/{VERSION}",
             kind=KIND,
             metadata=ObjectName(name=self.node),
-            # without pods, too: an object that lists none counts none
+            # also without pods: an empty list says that the amounts count no pod
             attributes=(*named_values(attributes), NamedValue(name=PODS, value=pods)),
             zones=zones(
                 self.layout,
@@ -92,16 +92,16 @@ class Reading(Struct, frozen=True, kw_only=True):
         )
 
     def object(self, *, stopped: bool = False) -> Object:
-        """Return the document as the object that is written, with our labels."""
+        """Return the document as an API object, with our labels."""
         written: Object = plain(self.document(stopped=stopped))
         written["metadata"]["labels"] = LABELS
         return written
 
 
 class Feed:
-    """Readings of one node, and word of when there may be something new to read.
+    """Reads one node, and notifies publishers when there may be something new.
 
-    *name* is the node's; *devices* returns those that its NUMA nodes have and have left.
+    *name* is the node's; *devices* returns all and free devices by NUMA node.
     """
 
     def __init__(
@@ -125,28 +125,28 @@ class Feed:
         return self._node.view.layout.settings.agent.node_resource_topology
 
     def stays_after_exit(self) -> bool:
-        """Return whether the object is to stay when the daemon ends."""
+        """Return whether the object stays when the daemon ends."""
         return self._node.view.layout.settings.on_exit is OnExit.KEEP
 
     def note(self, *_: object) -> None:
-        """Take note of a decision; an observer of the node."""
+        """Count a decision, as an observer of the node."""
         self.generation += 1
         self.changed()
 
     def changed(self) -> None:
-        """Take note that there may be something new; costs next to nothing."""
+        """Notify the publishers of a change; cheap."""
         for follower in self._followers:
             follower.set()
 
     def follow(self) -> asyncio.Event:
-        """Return what is set now, and again whenever there may be something new."""
+        """Return an event that is set now and after each change."""
         follower = asyncio.Event()
         follower.set()
         self._followers.append(follower)
         return follower
 
     async def read(self) -> Reading:
-        """Return how it is now."""
+        """Read the present state."""
         self._node.catch_up()
         now = self._node.view
         view, counted = with_pending_pods(self._node)
@@ -161,7 +161,7 @@ class Feed:
             counted=counted,
             generation=self.generation,
         )
-        if now.layout.settings.agent.numa_placement:  # all containers: no request waits for that
+        if now.layout.settings.agent.numa_placement:  # on another thread: it reads all containers
             found = await asyncio.to_thread(numa_nodes, now, reading.pods)
             reading = replace(reading, numa_nodes=found)
         return reading

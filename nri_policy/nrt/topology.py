@@ -1,4 +1,4 @@
-"""Topology: the node's NodeResourceTopology object, and the copies of it that are kept."""
+"""Topology: the node's NodeResourceTopology object and its copies."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Topology:
         self._publishers: list[TopologyPublisher] = []
 
     async def document(self) -> ResourceTopology:
-        """Return the object as it is now."""
+        """Return the present object."""
         reading = await self.feed.read()
         return await asyncio.to_thread(reading.document)
 
     @property
     def publications(self) -> list[PublicationReport]:
-        """How it goes with the copies that are kept up to date."""
+        """The report of each copy."""
         return [publisher.publication for publisher in self._publishers]
 
     def trouble(self) -> str:
-        """Return why the object could not be published; for any thread.
+        """Return why the object could not be published; callable from any thread.
 
-        A cluster that does not know of such objects, as most do not, has nothing to wait for.
+        A cluster without the CRD, which most lack, is no trouble.
         """
         fine = ("", Trouble.NO_CRD)
         failing = [each for each in self.publications if each.trouble not in fine]
         return "; ".join(f"{each.to}: {each.error}" for each in failing)
 
     def pending(self) -> str:
-        """Return what is not published that is to be; nothing if all is."""
+        """Return which copies are not published yet, or failed; empty if all are published."""
         waiting = [each.to for each in self.publications if each.phase == PublicationPhase.WAITING]
         if waiting and not self.trouble():
             return f"not published yet to {', '.join(waiting)}"

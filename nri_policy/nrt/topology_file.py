@@ -1,7 +1,7 @@
-"""The object as a JSON file, for who reads it on the node itself.
+"""The object as a JSON file, for readers on the node.
 
-It is replaced by renaming: a reader sees one whole object or another. One thread does all of it:
-what was begun and is not waited for any more is over before anything else begins.
+The file is replaced by renaming, so a reader always sees one whole object. One thread does all file
+operations: a write that the publisher gave up ends before the next operation begins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopologyFile:
         self._thread = ThreadPoolExecutor(1)
 
     async def put(self, new: Object, *, fresh: bool) -> Written:
-        """Replace the file; PublishError where that cannot be."""
+        """Replace the file; raise PublishError if that fails."""
         del fresh
         try:
             await self._do(partial(self._replace, new))
@@ -39,11 +39,11 @@ class TopologyFile:
         return Written(version=new["apiVersion"])
 
     async def is_gone(self) -> bool:
-        """Return whether somebody has removed the file."""
+        """Return whether the file no longer exists."""
         return not await self._do(self._path.exists)
 
     async def remove(self) -> None:
-        """Remove the file if it is there; PublishError where that cannot be."""
+        """Remove the file if it exists; raise PublishError if that fails."""
         try:
             await self._do(partial(self._path.unlink, missing_ok=True))
         except OSError as error:

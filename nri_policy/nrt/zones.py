@@ -1,9 +1,9 @@
-"""Zones: what every NUMA node and every pool has and has left, as schedulers read it; nrt.md §0.
+"""Zones: the total and free resources of each NUMA node and pool, for schedulers; nrt.md §0.
 
-Pure: made from one state of the engine, by the engine's own accounting, in two steps: what others
-wait for is to `measure`, the rest can be done later and elsewhere. Owns the form of the zones:
-NUMA zones come first, dense by id, for the scheduler; then the pools of the tree under the names
-and types of the topology-aware policy of nri-plugins, whose readers look for these.
+Pure: zones are made from one state of the engine, by the engine's own accounting, in two steps.
+`measure` copies the numbers while requests wait; `zones` can run later on another thread. Owns the
+form of the zones: NUMA zones first, dense by id, for the scheduler; then the pools of the tree,
+with the names and types that readers of nri-plugins' topology-aware policy expect.
 
 What the numbers mean:
 
@@ -15,13 +15,12 @@ What the numbers mean:
 |             | could get there                      | grant could have                   |
 
 A container never gets isolated and ordinary CPUs together, so a NUMA zone's available CPUs are the
-more numerous of the two. The fraction beyond the whole ones, if any, is what the pool has left for
-sharing: a request for a fraction is shared, or has a shared part. It is less than a CPU, so that no
-request for whole CPUs is misled by it. Where only whole cores are given (`fullCores: require`),
-CPUs whose core is not idle are not available. Available memory is what fits without moving anyone
-else's. CPUs of a node without memory count where the engine counts them: with the nearest node that
-has memory; huge pages of each size are as memory. Devices are those that the kubelet tells of; the
-engine does not book them.
+larger of the two numbers. The pool's free shared capacity adds a fraction of a CPU, because a
+request for a fraction is shared or has a shared part. The fraction is less than one CPU, so it does
+not mislead a request for whole CPUs. With `fullCores: require`, CPUs in partly used cores are not
+available. Available memory is the amount that fits without moving another container's memory. CPUs
+of a node without memory count with the nearest node that has memory, as in the engine. Huge pages
+of each size count like memory. The devices are from the kubelet; the engine does not book them.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ from nri_policy.workload.request import Sort
 Devices = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> all, those left
 
 MOST_NODES = 64  # schedulers crash on ids beyond
-_UNREACHABLE = 255  # ACPI's distance to what cannot be reached, or is not there
+_UNREACHABLE = 255  # ACPI's distance to an unreachable or absent node
 _LOCAL = 10
-# What a pool is called that stands for several levels: the first of these (placement.md §1.5).
+# The type of a pool; a pool of several levels has the first of these (placement.md §1.5).
 _TYPES = {
     Level.PACKAGE: "socket",
     Level.SYSTEM: "virtual node",
@@ -59,7 +58,7 @@ _TYPES = {
 
 
 class ZoneAmounts(Struct, frozen=True, kw_only=True):
-    """What may change with every decision; all else in the zones is the layout's."""
+    """The numbers that a decision can change; the rest of the zones is from the layout."""
 
     numa_milli: tuple[int, ...]  # left for one new Guaranteed container, by NUMA id
     numa_memory: tuple[int, ...]  # bytes left, by NUMA id
@@ -67,8 +66,8 @@ class ZoneAmounts(Struct, frozen=True, kw_only=True):
     pool_milli: tuple[int, ...]  # left for a new shared grant, by pool
     pool_memory: tuple[int, ...]  # bytes left, by pool
     free: CPUSet
-    exclusive: CPUSet  # in use
-    members: Mapping[int, int]  # containers booked on just this pool
+    exclusive: CPUSet  # that containers have exclusively
+    members: Mapping[int, int]  # containers booked on exactly this pool
 
 
 def measure(view: NodeView) -> ZoneAmounts:
@@ -79,7 +78,7 @@ def measure(view: NodeView) -> ZoneAmounts:
     own = [each & capacity.available for each in zone_cpus(layout.machine)]
     homes = [layout.tree.around(each).id for each in own]
     pool_milli = tuple(max(0, supply.allocatable_shared(pool.id)) for pool in pools)
-    # where a node has no pool of its own, the pool's room may be more than the node has
+    # a node without its own pool may have fewer free CPUs than its pool
     left, left_isolated = [len(cpus & free) for cpus in own], [len(cpus & isolated) for cpus in own]
     room, room_isolated = list(cuttable(supply, homes)), left_isolated
     if layout.settings.full_cores is FullCores.REQUIRE:
@@ -124,7 +123,7 @@ def zones(
 ) -> tuple[Zone, ...]:
     """Return the zones of a *layout* with these *amounts*.
 
-    Those of NUMA nodes have the *devices* and *attributes* that are given for their ids.
+    NUMA zones also have the *devices* and *attributes* of their ids.
     """
     return (*_numa_zones(layout, amounts, devices, attributes), *_pool_zones(layout, amounts))
 
@@ -226,7 +225,7 @@ def _parents_first(tree: PoolTree, pool: Pool) -> Iterable[Pool]:
 
 
 def named_values(values: Mapping[str, object]) -> tuple[NamedValue, ...]:
-    """Return attributes as the API has them, without those that have nothing to say."""
+    """Return attributes in the API's form, without empty ones."""
     return tuple(
         NamedValue(name=name, value=text) for name, value in values.items() if (text := str(value))
     )

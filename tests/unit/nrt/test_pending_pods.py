@@ -1,4 +1,4 @@
-"""What pods will take whose containers are still to come."""
+"""The resources of pods whose containers do not exist yet."""
 
 from __future__ import annotations
 
