@@ -1,14 +1,17 @@
-"""Comparing where containers run with what was decided for them.
+"""Audit: compares where containers run with where they should run.
+
+Owns reading the kernel's side, from cgroups and procfs, and the verdict. It must not decide a
+placement or write a message to the runtime: repairs go through `plugin`.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `auditor` | looks every now and then whether containers run where they are to |
-| `cgroup` | what the kernel says of a container: its cgroup's files and threads |
-| `comparison` | what was decided for a container against what the kernel says of it. Pure |
-| `decisions` | where containers are to be, by the node, as an audit wants to know it |
+| `auditor` | audits all containers every minute, and sends wrong ones their updates again |
+| `cgroup` | what the kernel says about a container: its cgroup's files and threads |
+| `comparison` | compares a container's decision with what the kernel says. Pure |
+| `decisions` | the targets of an audit: what was decided for each container |
 | `first_process` | a first process's scheduling attributes and I/O priority, from the kernel |
-| `report` | what an audit found, and what is shown of it |
-| `source` | the node as its auditor sees it, and what is done about what was found |
+| `report` | the result of an audit, and the document that shows it |
+| `source` | the node as the auditor sees it, and the repairs |
 """

@@ -1,9 +1,9 @@
-"""Auditor: looks every now and then whether containers run where they are to.
+"""Auditor: checks regularly that containers run where they should.
 
-Owns when to look, what is taken for drift, and how often putting it right is tried. Files are read
-in a thread, one container at a time, so that no request of the runtime waits for them. What changes
-meanwhile is left for the next time: only a container about which the same was decided before and
-after, and that a second look still finds astray, has drifted.
+Owns when to check, what counts as drift, and how often a repair is tried. Files are read in a
+thread, one container at a time, so no request of the runtime waits for them. A container has
+drifted only if the same was decided for it before and after the check, and a second check still
+finds it wrong. Containers that change meanwhile are left for the next round.
 """
 
 from __future__ import annotations
@@ -36,47 +36,47 @@ from nri_policy.settings import Audit
 log = logging.getLogger(__name__)
 
 PERIOD = 60.0  # seconds between rounds
-GRACE = 2.0  # seconds that a runtime has to move a container
-MOST_LOOKS = 10  # in one round, at a runtime that is moving containers all the while
-MOST_TRIES = 3  # to put one container right
-FIRST_LOOK = 1.0  # seconds after its start that a container's first process is looked at
+GRACE = 2.0  # seconds between two checks of a container that seems to have drifted
+MOST_LOOKS = 10  # checks in one round, while the runtime is still moving containers
+MOST_TRIES = 3  # repairs of one container
+FIRST_LOOK = 1.0  # seconds from a container's start to the check of its first process
 
 
 class Source(PopulationSource, Protocol):
-    """What decides about containers: the daemon."""
+    """The daemon, which decides about containers."""
 
     @property
     def audit(self) -> Audit:
-        """What is to be done about drift."""
+        """The setting: what to do about drift."""
         ...
 
     async def targets(self) -> Sequence[Target]:
-        """Return where every running container is to be."""
+        """Return where every running container should be."""
         ...
 
     async def company(self) -> Sequence[Company]:
-        """Return the exclusive CPUs of running containers, and who else may run there."""
+        """Return the exclusive CPUs of running containers, and the others that may run there."""
         ...
 
     async def resend(self, container_ids: Collection[str]) -> None:
-        """Tell the runtime again where these containers are to be."""
+        """Send the runtime the updates of these containers again."""
 
 
 class Reader(ProcessReader, Protocol):
-    """What is asked about the kernel's view: `cgroup.Cgroups`."""
+    """How the auditor reads the kernel's side: `cgroup.Cgroups`."""
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
     ) -> Observed | None:
-        """Return what the kernel says of a container, None if it does not run."""
+        """Return what the kernel says about a container; None if it does not run."""
         ...
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
-        """Return what files of a cgroup about I/O hold, as far as they are there."""
+        """Return the content of those I/O files of a cgroup that exist."""
         ...
 
     def first_process(self, cgroup: str) -> FirstProcess | None:
-        """Return what the oldest process of a cgroup runs with, None if none can be seen."""
+        """Return the attributes of the oldest process of a cgroup; None if none is visible."""
         ...
 
     def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
@@ -89,7 +89,7 @@ class Reader(ProcessReader, Protocol):
 
 @dataclass(slots=True)
 class _Look:
-    """What was found, so far."""
+    """The findings of a check so far."""
 
     judged: dict[Target, tuple[Deviation, ...]] = field(default_factory=dict)
     unseen: dict[Target, None] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class _Look:
 
 
 class Auditor:
-    """Audits the containers of one node; `report` is the latest outcome."""
+    """Audits the containers of one node; `report` is the latest result."""
 
     def __init__(
         self,
@@ -127,20 +127,20 @@ class Auditor:
         self.presence = Presence(source, reader, sleep=sleep)
         self.report = Report()
         self.found = 0  # drifts, since the start
-        self.repairs = 0  # containers told again, since the start
-        # by container id: of those in a scheduling class, soon after their start
+        self.repairs = 0  # containers that were sent their update again, since the start
+        # by container id: of containers in a scheduling class, soon after their start
         self.first_processes: dict[str, FirstProcess] = {}
         self.limits_found: dict[str, Mapping[str, str]] = {}  # of I/O, by container id
-        self._started: dict[str, None] = {}  # whose first processes are still to be looked at
+        self._started: dict[str, None] = {}  # containers with a first process to check
         self._some_started = asyncio.Event()
 
     def note_start(self, container_id: str) -> None:
-        """Have the first process of a container looked at that has just started."""
+        """Have the first process of a container that has just started checked soon."""
         self._started[container_id] = None
         self._some_started.set()
 
     def in_kernel(self, container_id: str) -> Mapping[str, str]:
-        """Return what was found of a container's classes, by item."""
+        """Return the kernel's values of a container's classes, by item."""
         process = self.first_processes.get(container_id)
         found = dict(self.limits_found.get(container_id, {}))
         if process is not None:
@@ -150,9 +150,9 @@ class Auditor:
         return found
 
     async def watch_starts(self) -> None:
-        """Look at the first processes of those that start, until cancelled.
+        """Check the first processes of containers that start, until cancelled.
 
-        Where none can be read yet, it is tried again after the next round of the audit.
+        If no process is visible yet, try again after the next round of the audit.
         """
         while await self._some_started.wait():
             self._some_started.clear()
@@ -170,7 +170,7 @@ class Auditor:
                     self._judge_first(each, process)
 
     def _judge_first(self, decided: Target, process: FirstProcess) -> None:
-        """Report at once what a runtime did not do; the next round reports it again."""
+        """Report deviations of a first process at once; the next round reports them again."""
         nothing = CpusetState(written=EMPTY, effective=EMPTY)
         observed = Observed(cpus=nothing, mems=nothing, threads={}, process=process)
         drifts = [
@@ -180,11 +180,11 @@ class Auditor:
         self.report = replace(self.report, drifts=(*self.report.drifts, *drifts))
 
     def hasten(self) -> None:
-        """Let the next round begin now."""
+        """Start the next round now."""
         self._due.set()
 
     async def run(self) -> None:
-        """Audit every now and then, as the settings say, until cancelled."""
+        """Audit regularly, as the settings say, until cancelled."""
         while True:
             ends = {
                 asyncio.ensure_future(self._sleep(PERIOD)),
@@ -204,7 +204,7 @@ class Auditor:
                 self._some_started.set()
 
     async def round(self) -> None:
-        """Look, and put right what can be, as far as the settings say so."""
+        """Check all containers, and repair them if the settings say so."""
         async with self._looking:
             await self.presence.round()
             if self._source.audit is Audit.OFF:
@@ -215,7 +215,7 @@ class Auditor:
                 await self._repair(judged)
 
     async def look(self) -> Report:
-        """Return how things are now; what is new is put right in a round of its own."""
+        """Check all containers; a round of its own repairs new drifts."""
         async with self._looking:
             before = self.found
             await self._look()
@@ -224,7 +224,7 @@ class Auditor:
             return self.report
 
     async def document(self) -> AuditReport:
-        """Return how things are now, as `audit` shows it."""
+        """Check all containers and return the document that `audit` shows."""
         report, company = await self.look(), await self._source.company()
         outside: Mapping[str, CPUSet] = {}
         if company:
@@ -233,7 +233,7 @@ class Auditor:
         return document(report, self._source.audit, company, outside)
 
     async def observe(self, some: Iterable[Target]) -> dict[str, Observed]:
-        """Return what the kernel says of containers, by id, as far as they run here."""
+        """Return what the kernel says about containers, by id; only of those that run here."""
         seen = {}
         async with self._looking:
             for each in some:
@@ -245,7 +245,7 @@ class Auditor:
         return seen
 
     async def _repair(self, judged: Collection[str]) -> None:
-        """Tell the runtime again of those that have drifted, among the ones *judged* now."""
+        """Resend the updates of drifted containers, of the ones *judged* in this round."""
         drifts = self.report.drifts
         curable = {each.container_id for each in drifts if each.curable} & {*judged}
         if not curable:
@@ -262,7 +262,7 @@ class Auditor:
         await self._source.resend(sorted(curable))
 
     async def _look(self) -> Collection[str]:
-        """Make a new report; return the ids of the containers of which something could be said."""
+        """Make a new report; return the ids of the containers with a verdict."""
         everyone = await self._source.targets()
         self._reader.keep_only([each.container_id for each in everyone])
         there = {each.container_id for each in everyone}
@@ -275,7 +275,7 @@ class Auditor:
         known = {(each.container_id, each.deviation.kind) for each in self.report.drifts}
         looks = 1
         while (suspects := look.suspects()) and not _all_known(look, known):
-            # a runtime that is still moving containers gets more time, for as long as it gets on
+            # give a runtime that still moves containers more time, while it makes progress
             if looks == MOST_LOOKS:
                 look.judged = {
                     each: look.judged[each] for each in look.judged if each not in suspects
@@ -292,7 +292,7 @@ class Auditor:
         return {each.container_id for each in look.judged}
 
     async def _read(self, some: Iterable[Target], look: _Look) -> None:
-        """Look at some containers, and note in *look* what they are like now."""
+        """Check some containers, and record the findings in *look*."""
         watched = {
             each.container_id: each.deviation.threads
             for each in self.report.drifts
@@ -321,7 +321,7 @@ class Auditor:
                 look.hidden[each] = None
 
     def _conclude(self, everyone: Iterable[Target], look: _Look) -> None:
-        """Make the report of *look*, and log what is new in it and what is gone."""
+        """Make the report of *look*; log new drifts and those that are gone."""
         now = self._now()
         known = {(each.container_id, each.deviation.kind): each for each in self.report.drifts}
         drifts = []
@@ -336,7 +336,7 @@ class Auditor:
                 log.info(
                     "drift-gone", extra={"container": drift.name, "what": drift.deviation.kind}
                 )
-            elif drift.container_id in there:  # nothing can be said of it now
+            elif drift.container_id in there:  # no verdict now
                 drifts.append(drift)
         self.report = Report(
             time=now,
@@ -390,7 +390,7 @@ class Auditor:
 
 
 def _all_known(look: _Look, known: Collection[tuple[str, DeviationKind]]) -> bool:
-    """Whether everything that *look* found amiss was *known* before."""
+    """Return whether *look* has only deviations that are *known*."""
     return all(
         (each.container_id, deviation.kind) in known
         for each, deviations in look.judged.items()

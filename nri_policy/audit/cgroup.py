@@ -1,13 +1,13 @@
-"""Reading what the kernel says of a container, from the files of its cgroup and its threads.
+"""Reads what the kernel says about a container, from its cgroup's files and its threads.
 
-Owns where these files are, for cgroup v1 and v2. Nothing is written but the CPUs of a cgroup that
-is there, and the CFS quota of a pod's, nothing outside the root is opened, no link is followed that
-a container could have made, and every read is bounded. A container that ends half-way is simply not
-there.
+Owns where these files are, for cgroup v1 and v2. Only two things are ever written, and only in
+cgroups that exist: the CPUs of a container's cgroup and the CFS quota of a pod's. Nothing outside
+the root is opened, no link that a container could have made is followed, and every read is
+limited. A container that ends during a read counts as absent.
 
-The cgroup is the one that the runtime names, not the one that a process says it is in: a container
-may move its processes. For one that was moved out, the oldest thread ever seen in the cgroup is
-remembered by its start time, and its process is looked at wherever it is.
+The cgroup is the one that the runtime names, not the one that a process reports: a container may
+move its processes out. So the oldest thread ever seen in the cgroup is remembered by its start
+time, and its process is checked in whichever cgroup it is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 
-MOST_THREADS = 32  # looked at in one turn: the others have theirs in the next ones
+MOST_THREADS = 32  # checked in one turn; the next turns check the others
 _LONGEST = 1 << 20  # bytes of a list of threads
 _STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
 # crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
@@ -42,7 +42,7 @@ _Read = TypeVar("_Read")
 
 
 class _Hierarchy(Struct, frozen=True, kw_only=True):
-    """Where the controllers are, and what the cpuset controller calls its files."""
+    """Where the controllers are mounted, and the names of the cpuset controller's files."""
 
     mount: str
     cpu: str
@@ -77,7 +77,7 @@ _V2 = _Hierarchy(
 
 
 class _OpenCgroup(Struct, frozen=True, kw_only=True):
-    """Where a container's cgroup is, with the folder of its cpuset controller open."""
+    """A container's cgroup, with the folder of its cpuset controller open."""
 
     tree: Tree
     hierarchy: _Hierarchy
@@ -86,10 +86,10 @@ class _OpenCgroup(Struct, frozen=True, kw_only=True):
 
 
 def folder_of(cgroup: str) -> str | None:
-    """Return where the runtime's *cgroup* is below a mount point; None for one that is none.
+    """Return the path of the runtime's *cgroup* below a mount point; None if it is malformed.
 
-    Its forms: `/parent/name`, and for systemd `SLICE:PREFIX:NAME`, which is the scope PREFIX-NAME
-    in that slice.
+    The forms are `/parent/name`, and for systemd `SLICE:PREFIX:NAME`: the scope PREFIX-NAME in that
+    slice.
     """
     path = cgroup.strip("/")
     if scope := scope_of(cgroup):
@@ -101,7 +101,7 @@ def folder_of(cgroup: str) -> str | None:
 
 
 def _parent_slices(slice_: str) -> str:
-    """Return the path of a slice with a slash behind: `a-b.slice` is in `a.slice`."""
+    """Return the path of a slice with a trailing slash: `a-b.slice` is in `a.slice`."""
     names = slice_.removesuffix(".slice").split("-")
     if not any(names):  # `-.slice`, the root
         return ""
@@ -109,7 +109,7 @@ def _parent_slices(slice_: str) -> str:
 
 
 def _path_of_pod(folder: str) -> str | None:
-    """Return where a pod's cgroup is below a mount point; None for one that is none."""
+    """Return the path of a pod's cgroup below a mount point; None if it is malformed."""
     if folder.endswith(".slice") and "/" not in folder:
         return _parent_slices(folder).rstrip("/")
     return folder_of(folder)
@@ -121,14 +121,14 @@ class Cgroups:
     def __init__(self, root: Path) -> None:
         """Take the folder that holds the host's /sys and /proc."""
         self._root = root
-        self._oldest: dict[str, tuple[int, str]] = {}  # thread and its start, by container id
+        self._oldest: dict[str, tuple[int, str]] = {}  # thread and start time, by container id
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
     ) -> Observed | None:
-        """Return what the kernel says of a container; None if it does not run, or not here.
+        """Return what the kernel says about a container; None if it does not run here.
 
-        Of many threads each *turn* shows others, and the *watched* ones.
+        If there are many threads, each *turn* reads some of them, and always the *watched* ones.
         """
         with self._open(cgroup) as at:
             if at is None:
@@ -150,10 +150,10 @@ class Cgroups:
         return Observed(cpus=cpus, mems=mems, threads=seen, hidden=hidden)
 
     def resources(self, cgroup: str) -> Resources | None:
-        """Return what a cgroup is set to; None if it is not here.
+        """Return the settings of a cgroup; None if it does not exist here.
 
-        What this kernel does not say, or says in a form that the runtime's cannot be told from, is
-        not set. Where the cpuset was never set, it is what the cgroup may use.
+        A field stays unset where this kernel has no file for it, or where its form does not tell
+        what the runtime set. A cpuset that was never set is the one that the cgroup may use.
         """
         with self._open(cgroup) as at:
             if at is None:
@@ -177,9 +177,9 @@ class Cgroups:
         )
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs of those of *cgroups* that are here and have any.
+        """Return the CPUs of those of *cgroups* that exist here and have any.
 
-        On version 2 one that has none of its own may use all of its parent's.
+        On version 2 a cgroup without CPUs of its own may use all CPUs of its parent.
         """
 
         def read(top: Folder, path: str, hierarchy: _Hierarchy) -> CPUSet | None:
@@ -190,7 +190,7 @@ class Cgroups:
         return self._of_each(cgroups, lambda hierarchy: hierarchy.mount, read)
 
     def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str]:
-        """Return the files that hold these CPUs, be they there or not."""
+        """Return the paths of the files with these CPUs, whether they exist or not."""
         with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
@@ -199,17 +199,17 @@ class Cgroups:
         return {f"{mount}/{path}/{name}" for path in paths}
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
-        """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
+        """Return the CPU time of those of *cgroups* that exist here; callable from any thread."""
         return self._of_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
-        """Return what files of a cgroup about I/O hold, as far as they are there."""
+        """Return the content of those I/O files of a cgroup that exist."""
         with self._open(cgroup) as at:
             texts = {} if at is None else {name: at.folder.text(name) for name in names}
         return {name: text.strip() for name, text in texts.items() if text is not None}
 
     def first_process(self, cgroup: str) -> FirstProcess | None:
-        """Return what the oldest process of a cgroup runs with, None if none can be seen."""
+        """Return the attributes of the oldest process of a cgroup; None if none is visible."""
         with self._open(cgroup) as at:
             if at is None:
                 return None
@@ -221,11 +221,11 @@ class Cgroups:
         return process_of(stat, io_priority_of(oldest) if visible(self._root) else None)
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
-        """Change the CPUs of cgroups, one after the other; return what became of each."""
+        """Change the CPUs of cgroups, one after the other; return the result of each."""
         done = {}
         with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
-            # no link is below a mount
+            # below a mount there are no links
             top = tree.open(hierarchy.mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             if top is None:
                 return {each: Confined(cpus=None) for each in wanted}
@@ -243,9 +243,10 @@ class Cgroups:
         return done
 
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
-        """Take the CFS quota from pods' cgroups, or give one to those that have none.
+        """Remove the CFS quota from pods' cgroups, or set one where there is none.
 
-        *wanted* has them by the runtime's name: µs a period, or NO_QUOTA. Of those that are here.
+        *wanted* is by the runtime's name: µs in a period, or NO_QUOTA. The result has only cgroups
+        that exist here.
         """
         done = {}
         with Tree(self._root, Notes()) as tree:
@@ -263,9 +264,9 @@ class Cgroups:
         return {folder: each for folder, each in done.items() if each is not None}
 
     def kept_by_systemd(self, cgroup: str) -> bool:
-        """Return whether systemd writes the cpuset of a cgroup again: a scope, on cgroup v2.
+        """Return whether systemd rewrites the cpuset of a cgroup: of a scope, on cgroup v2.
 
-        What `confine` sets there lasts only if `Scopes.allow` has systemd keep it.
+        There a change by `confine` only lasts if `Scopes.allow` stores it in systemd.
         """
         if scope_of(cgroup) is None:
             return False
@@ -273,17 +274,17 @@ class Cgroups:
             return _hierarchy(tree) is _V2
 
     def processes(self, cgroup: str) -> Collection[int]:
-        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
+        """Return the threads in a cgroup; 0 stands for threads that are not visible from here."""
         with self._open(cgroup) as at:
             return () if at is None else _inside(at.folder, at.hierarchy)
 
     def has_process(self, pid: int) -> bool:
-        """Return whether there is a process."""
+        """Return whether a process exists."""
         with Tree(self._root, Notes()) as tree, tree.folder("proc") as proc:
             return proc.has(str(pid))
 
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
-        """Return the cgroups below a pod's that have threads, by name, and these."""
+        """Return the cgroups below a pod's that have threads, with these, by name."""
         path = _path_of_pod(folder)
         if path is None:
             return {}
@@ -298,9 +299,9 @@ class Cgroups:
         return found
 
     def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the top cgroups that have no pod of these *folders*, and their CPUs.
+        """Return the top cgroups without a pod of these *folders*, and their CPUs.
 
-        Those that have processes, as far as the kernel says so (cgroup v2).
+        On cgroup v2, only those with processes.
         """
         pods = {path.partition("/")[0] for each in folders if (path := _path_of_pod(each))}
         found = {}
@@ -324,7 +325,7 @@ class Cgroups:
 
     @contextmanager
     def _open(self, cgroup: str) -> Iterator[_OpenCgroup | None]:
-        """Open where the runtime's *cgroup* is, or would be; None for one that is none."""
+        """Open the runtime's *cgroup*, whether it exists or not; None if it is malformed."""
         path = folder_of(cgroup)
         if path is None:
             yield None
@@ -340,11 +341,11 @@ class Cgroups:
         mount: Callable[[_Hierarchy], str],
         read: Callable[[Folder, str, _Hierarchy], _Read | None],
     ) -> dict[str, _Read]:
-        """Return what *read* finds of each cgroup below a mount, of those where it finds any."""
+        """Return what *read* returns for each cgroup below a mount, without None."""
         found = {}
         with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
-            with tree.folder(mount(hierarchy)) as top:  # no link is below
+            with tree.folder(mount(hierarchy)) as top:  # below it are no links
                 for each in cgroups:
                     path = folder_of(each)
                     if path is not None and (what := read(top, path, hierarchy)) is not None:
@@ -352,7 +353,7 @@ class Cgroups:
         return found
 
     def _process(self, container_id: str, proc: Folder, inside: set[int]) -> set[int]:
-        """Return the threads of the container's oldest process, wherever they are now."""
+        """Return the threads of the container's oldest process, in any cgroup."""
         if container_id not in self._oldest:
             oldest = min(inside, default=0)
             started = _start_time(proc, oldest) if oldest else None
@@ -360,7 +361,7 @@ class Cgroups:
                 return set()
             self._oldest[container_id] = oldest, started
         thread, started = self._oldest[container_id]
-        if _start_time(proc, thread) != started:  # it ended: the next oldest takes over
+        if _start_time(proc, thread) != started:  # it ended: use the next oldest
             del self._oldest[container_id]
             return set()
         with proc.folder(str(thread)) as process, process.folder("task") as tasks:
@@ -374,7 +375,7 @@ def _hierarchy(tree: Tree) -> _Hierarchy:
 
 
 def _cpu_seconds(top: Folder, path: str, hierarchy: _Hierarchy) -> float | None:
-    """Return the CPU time that a cgroup has used, None if it is not there."""
+    """Return the CPU time that a cgroup has used; None if it does not exist."""
     if hierarchy is _V1:  # in ns
         text = (top.text(f"{path}/cpuacct.usage") or "").strip()
         return int(text) / 1e9 if text.isdecimal() else None
@@ -386,9 +387,9 @@ def _cpu_seconds(top: Folder, path: str, hierarchy: _Hierarchy) -> float | None:
 
 
 def _limit(top: int, path: str, quota: int) -> Limited | None:
-    """Write a file of CFS quota below *top* where it is on the other side; None if it is not here.
+    """Write a file of CFS quota below *top* if it changes between none and some; None if absent.
 
-    The period stays in both versions.
+    The period does not change, in both versions.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
@@ -416,7 +417,7 @@ def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> CpusetState | N
     written, effective = (
         folder.set(form.format(name)) for form in (hierarchy.written, hierarchy.effective)
     )
-    if effective is None:  # before Linux 3.17 there was one file
+    if effective is None:  # Linux before 3.17 had only one file
         effective = written
     return None if effective is None else CpusetState(written=written or EMPTY, effective=effective)
 
@@ -429,7 +430,7 @@ def _v1_cpu(folder: Folder) -> tuple[int, int, int]:
 
 
 def _v2_cpu(folder: Folder) -> tuple[int, int, int]:
-    """Return quota and period; runtimes turn shares into weights in more than one way."""
+    """Return quota and period, no shares: runtimes turn shares into weights in several ways."""
     quota, _, period = (folder.text("cpu.max") or "").partition(" ")
     return 0, -1 if quota == "max" else _number(quota), _number(period)
 
@@ -453,20 +454,20 @@ def _numbers(folder: Folder, name: str) -> set[int]:
     """Return the threads in a cgroup; 0 stands for those of another PID namespace."""
     text = folder.text(name, _LONGEST) or ""
     lines = text.split("\n")
-    if len(text) > _LONGEST - 16:  # the last may be cut
+    if len(text) > _LONGEST - 16:  # the last line may be incomplete
         lines.pop()
     return {int(line) for line in lines if line.isascii() and line.isdigit()}
 
 
 def _start_time(proc: Folder, thread: int) -> str | None:
-    """Return when a thread started, None if it is not there."""
+    """Return when a thread started; None if it does not exist."""
     with proc.folder(str(thread)) as process:
         fields = (process.text("stat") or "").rpartition(")")[2].split()
     return fields[_STARTED] if len(fields) > _STARTED else None
 
 
 def _affinity(proc: Folder, thread: int) -> CPUSet | None:
-    """Return the CPUs that a thread may use, None if it is not there."""
+    """Return the CPUs that a thread may use; None if it does not exist."""
     with proc.folder(str(thread)) as process:
         lines = (process.text("status") or "").split("\n")
     for line in lines:

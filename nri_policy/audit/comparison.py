@@ -1,14 +1,14 @@
-"""What was decided for a container against what the kernel says of it. Pure.
+"""Compares what was decided for a container with what the kernel says. Pure.
 
 | observed | judgement |
 |---|---|
-| the cgroup was set to other CPUs or nodes than decided | drift; telling again helps |
-| it was set right, but may not use all of that | drift; because of the cgroups above it |
-| a thread runs on fewer CPUs than the cgroup | none: threads may pin themselves |
+| the cgroup was set to other CPUs or nodes than decided | drift; sending the update again helps |
+| it was set as decided, but may use fewer | drift; because of its parent cgroups |
+| a thread runs on fewer CPUs than the cgroup | no drift: threads may pin themselves |
 | the first process had another scheduling class soon after its start | drift; nothing helps |
-| the cgroup has other limits of I/O than decided | drift; telling again helps |
-| another may run on its exclusive CPUs, because that one is not pinned | drift; nothing helps |
-| a thread runs on CPUs that neither the decision nor the cgroup allows | drift: it is elsewhere |
+| the cgroup has other I/O limits than decided | drift; sending the update again helps |
+| an unpinned container may run on its exclusive CPUs | drift; nothing helps |
+| a thread runs on CPUs that neither decision nor cgroup allows | drift: it left the cgroup |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_NAMED = 8  # threads
 
 
 class DeviationKind(StrEnum):
-    """What of a container has drifted."""
+    """The kind of a container's drift."""
 
     CPUS = "cpus"
     MEMS = "mems"
@@ -38,50 +38,50 @@ class DeviationKind(StrEnum):
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Where a running container is to be; an empty set is not looked at."""
+    """Where a running container should be; an empty set is not checked."""
 
     container_id: str
     name: str  # namespace/pod/container
     cgroup: str  # the runtime's name for it
     cpus: CPUSet
     mems: CPUSet
-    sent: bool = True  # whether the runtime has heard of it
-    scheduling: Scheduling | None = None  # that it was created with
-    limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, and what they hold
-    company: Company | None = None  # of one with exclusive CPUs that is pinned
+    sent: bool = True  # whether the runtime has this decision
+    scheduling: Scheduling | None = None  # set at its creation
+    limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, with their content
+    company: Company | None = None  # of a pinned container with exclusive CPUs
 
 
 class CpusetState(Struct, frozen=True, kw_only=True):
-    """One set of a cgroup."""
+    """The CPUs or the memory nodes of a cgroup."""
 
-    written: CPUSet  # empty where nothing was
-    effective: CPUSet  # what it may use
+    written: CPUSet  # empty if never written
+    effective: CPUSet  # what the cgroup may use
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """What the kernel says of a container."""
+    """What the kernel says about a container."""
 
     cpus: CpusetState
     mems: CpusetState
     threads: Mapping[int, CPUSet]  # the CPUs that each may use, by id
-    hidden: bool = False  # there are threads that cannot be seen from here
-    process: FirstProcess | None = None  # soon after its start; None: nobody looked
+    hidden: bool = False  # there are threads that are not visible from here
+    process: FirstProcess | None = None  # soon after its start; None: not read
     limits: Mapping[str, str] = field(default_factory=dict)  # files of its cgroup about I/O
 
 
 class Deviation(Struct, frozen=True, kw_only=True):
-    """One thing about a container that is not as decided."""
+    """One difference between a container and its decision."""
 
     kind: DeviationKind
     decided: CPUSet | str
     found: CPUSet | str
     reason: str
-    curable: bool  # by telling the runtime again
-    threads: tuple[int, ...] = ()  # some of those concerned
+    curable: bool  # by sending the update again
+    threads: tuple[int, ...] = ()  # some of the threads concerned
 
 
 def compare(decided: Target, observed: Observed) -> tuple[Deviation, ...]:
-    """Return everything about a container that is not as decided."""
+    """Return all differences between a container and its decision."""
     return tuple(_deviations(decided, observed))
 
 

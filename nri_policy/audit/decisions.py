@@ -1,4 +1,4 @@
-"""Where containers are to be, by the node, as an audit wants to know it."""
+"""The targets of an audit: what the node decided for each running container."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nri_policy.workload.pod import ContainerState
 
 
 def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Target, ...]:
-    """Return where each running container is to be that is pinned to anything.
+    """Return the targets of the running containers that are pinned to anything.
 
-    *unsent* are the ids of those that the runtime has not heard the latest of.
+    *unsent* are the ids of containers whose latest decision the runtime does not have yet.
     """
     return tuple(
         each
@@ -23,7 +23,7 @@ def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Target, ...]:
 
 
 def list_unpinned(view: NodeView) -> tuple[Target, ...]:
-    """Return the running containers whose CPUs, or memory nodes, are left alone."""
+    """Return the running containers whose CPUs or memory nodes are not pinned."""
     return tuple(each for each in _list_running(view, ()) if not (each.cpus and each.mems))
 
 
@@ -34,10 +34,10 @@ def books(
     may_be_given_up: Callable[[str], bool],
     pods_have_processes: bool,
 ) -> Population:
-    """Return who runs, or was created; *pids* are first processes by container.
+    """Return the containers that run or were created; *pids* are first processes by container.
 
-    Of those that did not start, only who *may be given up*, without a word of the runtime, needs a
-    look; an empty room, only where *pods have processes* for sure.
+    Containers that did not start are included only if they *may be given up* without a word from
+    the runtime; empty rooms only if *pods have processes* for sure.
     """
 
     def in_state(state: ContainerState) -> list[Present]:

@@ -1,6 +1,6 @@
-"""Scheduling attributes and I/O priority of a container's first process, as the kernel has them.
+"""Scheduling attributes and I/O priority of a container's first process, from the kernel.
 
-Read once, soon after its start: what a workload changes later is its own business.
+They are read once, soon after its start, because the workload may change them later.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _PROCESS, _CLASS_SHIFT = 1, 13  # IOPRIO_WHO_PROCESS, IOPRIO_CLASS_SHIFT
 
 
 class FirstProcess(Struct, frozen=True, kw_only=True):
-    """What a process runs with."""
+    """The scheduling attributes and I/O priority of a process."""
 
-    policy: SchedulingPolicy | None  # None: one that is not known here
+    policy: SchedulingPolicy | None  # None: unknown to this module
     nice: int
     priority: int  # of a real-time policy
-    io_class: IOClass | None  # None: cannot be read here
+    io_class: IOClass | None  # None: not readable here
     io_level: int = 0
 
     @property
     def scheduler(self) -> str:
-        """Policy, and nice or priority, as classes show them."""
+        """The policy and the nice value or priority, as classes show them."""
         if self.policy is None:
             return "unknown"
         if self.policy in REALTIME:
@@ -53,14 +53,14 @@ class FirstProcess(Struct, frozen=True, kw_only=True):
 
     @property
     def io_priority(self) -> str:
-        """Class and level, as classes show them."""
+        """The class and level, as classes show them."""
         if self.io_class is None:
             return "unknown"
         levels = self.io_class in (IOClass.BE, IOClass.RT)
         return f"{self.io_class} {self.io_level}" if levels else self.io_class.value
 
     def differences(self, scheduling: Scheduling) -> Iterator[tuple[str, str]]:
-        """Yield what is wanted and what was found, where these are not the same."""
+        """Yield the wanted and the found value of each attribute that differs."""
         wanted = scheduling.scheduler
         if wanted is not None:
             expected = FirstProcess(
@@ -69,14 +69,14 @@ class FirstProcess(Struct, frozen=True, kw_only=True):
             if expected.scheduler != self.scheduler:
                 yield str(wanted), self.scheduler
         io = scheduling.io_priority
-        # of a process without a class of its own the kernel names one that follows its nice
+        # for a process without a class the kernel names one that follows its nice value
         readable = self.io_class is not None and io is not None and io.io_class is not IOClass.NONE
         if readable and str(io) != self.io_priority:
             yield f"I/O {io}", f"I/O {self.io_priority}"
 
 
 def process_of(stat: str, io_priority: int | None) -> FirstProcess | None:
-    """Return what /proc/PID/stat and ioprio_get(2) say; None where *stat* is none."""
+    """Parse /proc/PID/stat and the result of ioprio_get(2); None if *stat* is malformed."""
     fields = stat.rpartition(")")[2].split()
     try:
         nice, priority, policy = (int(fields[each]) for each in (_NICE, _PRIORITY, _POLICY))
@@ -96,7 +96,7 @@ def process_of(stat: str, io_priority: int | None) -> FirstProcess | None:
 
 
 def io_priority_of(pid: int) -> int | None:
-    """Return what ioprio_get(2) says of a process, None where it says nothing."""
+    """Return the I/O priority of a process by ioprio_get(2), None if it fails."""
     number = _IOPRIO_GET.get(platform.machine())
     if number is None:
         return None
@@ -107,7 +107,7 @@ def io_priority_of(pid: int) -> int | None:
 def visible(root: Path) -> bool:
     """Return whether the processes below *root* have the numbers that system calls take.
 
-    A process of ours has one number there, unless its PID namespace is within that one.
+    /proc shows this process one number, unless it is in a nested PID namespace.
     """
     try:
         status = (root / "proc/self/status").read_text()

@@ -1,18 +1,18 @@
-"""Presence: who is in the books and has no process any more, and who runs and is in no book.
+"""Finds containers of ours that no longer have a process, and containers that we do not know.
 
-A runtime can miss the end of a container that falls into our registration, and we its creation.
-Both are looked for twice, `GRACE` apart, and only where the processes of others can be seen: what
-cannot be seen has not ended.
+A runtime can miss the end of a container during our registration, and we can miss its creation.
+Both are checked twice, `GRACE` apart, and only where processes outside our PID namespace are
+visible: an invisible process has not ended.
 
-CRI-O says nothing of a creation that fails, or that nobody waits for any more: it keeps the
-container for one to two minutes, in case it is asked for again. From early in its creation on, a
-slow hook included, a container there has a process. So one that never started is given up once it
-has had none for `MAX_CREATION`, and CRI-O's own limit of a creation (240 s) is over. So is one
-whose creation an older containerd may have given up while we registered.
+CRI-O does not report a creation that fails or that the kubelet gave up: it keeps the container for
+one to two minutes, in case it is requested again. From early in its creation, even during a slow
+hook, a container there has a process. So a container that never started is released when it has had
+no process for `MAX_CREATION`, which is longer than CRI-O's own limit of a creation (240 s). So is a
+container whose creation an older containerd may have given up while we registered.
 
-containerd says nothing of the end of a pod that it had before its own last start. So a pod that has
-a room and no containers is over once nothing runs in its cgroup: there its sandbox has a process
-for as long as it lives. CRI-O's may have none, but it tells of the end of each.
+containerd does not report the end of a pod that existed before its own last start. So a pod with a
+room and no containers has ended if its cgroup has no process, because with containerd a sandbox has
+a process as long as it lives. A sandbox of CRI-O may have none, but CRI-O reports the end of each.
 """
 
 from __future__ import annotations
@@ -27,62 +27,62 @@ from msgspec import Struct
 
 log = logging.getLogger(__name__)
 
-GRACE = 2.0  # seconds between the two looks
-MAX_CREATION = 300.0  # seconds that a container under creation may have no process
+GRACE = 2.0  # seconds between the two checks
+MAX_CREATION = 300.0  # seconds that a container under creation may be without a process
 
 
 class Present(Struct, frozen=True, kw_only=True):
-    """A container that runs, or was created, by the books."""
+    """A container that runs or was created, as far as the daemon knows."""
 
     container_id: str
     name: str  # namespace/pod/container
     cgroup: str  # the runtime's name for it
-    pid: int  # of its first process; 0 where the runtime does not say
+    pid: int  # of its first process; 0 if the runtime does not say
 
 
 class Population(Struct, frozen=True, kw_only=True):
-    """What a look is held against."""
+    """The containers, pods and rooms that the daemon knows."""
 
     running: Sequence[Present]
-    created: Sequence[Present]  # not started yet; the runtime might not say that they never will
+    created: Sequence[Present]  # not started; the runtime may not report that they never will
     known: Collection[str]  # ids of all containers and pods
     folders: Collection[str]  # the pods' cgroups
     rooms: Mapping[str, str]  # cgroups of pods that have a room and no tenants, by the pod's id
 
 
 class PopulationSource(Protocol):
-    """Whose books they are: the daemon."""
+    """The daemon, which knows containers and releases them."""
 
     async def books(self) -> Population:
-        """Return what is in the books now."""
+        """Return the containers that the daemon knows now."""
         ...
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended."""
 
     async def give_up(self, container_ids: Collection[str]) -> None:
-        """Release containers that were never started, if they still are not."""
+        """Release containers that never started, if they still have not."""
 
     async def clear(self, pod_ids: Collection[str]) -> None:
         """Release the rooms of pods that have ended, if they still have no tenants."""
 
     async def admit(self, cgroups: Collection[str]) -> None:
-        """Take in who runs in *cgroups* that are in no book."""
+        """Register again, because unknown containers run in *cgroups*."""
 
 
 class ProcessReader(Protocol):
-    """What is asked about the kernel's view: `cgroup.Cgroups`."""
+    """How processes are found: `cgroup.Cgroups`."""
 
     def processes(self, cgroup: str) -> Collection[int]:
-        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
+        """Return the threads in a cgroup; 0 stands for threads that are not visible from here."""
         ...
 
     def has_process(self, pid: int) -> bool:
-        """Return whether there is a process."""
+        """Return whether a process exists."""
         ...
 
     def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
-        """Return the cgroups below a pod's that have threads, by name, and these."""
+        """Return the cgroups below a pod's that have threads, with these, by name."""
         ...
 
 
@@ -94,7 +94,7 @@ class _Seen(Struct, frozen=True, kw_only=True):
 
 
 class Presence:
-    """Holds the books against the processes."""
+    """Compares the containers that the daemon knows with the processes."""
 
     def __init__(
         self,
@@ -109,12 +109,12 @@ class Presence:
         self._reader = reader
         self._sleep = sleep
         self._clock = clock
-        # since when those that were created have had no process, at every look, by container id
+        # since when created containers have been without a process, by container id
         self._without: dict[str, float] = {}
-        self.strangers: frozenset[str] = frozenset()  # cgroups of containers that are in no book
+        self.strangers: frozenset[str] = frozenset()  # cgroups of unknown containers
 
     async def round(self) -> None:
-        """Look twice; release who has ended or never begun, and have strangers taken in."""
+        """Check twice; release containers without a process, register again for unknown ones."""
         first = await self._look()
         if not (first.ended or first.given_up or first.strangers or first.cleared):
             self.strangers = frozenset()
@@ -156,7 +156,7 @@ class Presence:
         return _Seen(ended=ended, given_up=given_up, strangers=strangers, cleared=cleared)
 
     def _is_gone(self, each: Present) -> bool:
-        """Return whether a container has no process, as far as can be seen."""
+        """Return whether a container has no visible process."""
         return not self._reader.processes(each.cgroup) and not (
             each.pid and self._reader.has_process(each.pid)
         )

@@ -1,4 +1,4 @@
-"""What an audit found: values that are kept until the next one, and what is shown of them."""
+"""The result of an audit, kept until the next one, and the document that shows it."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from nri_policy.report import AuditReport, CompanyReport, DriftReport
 
 
 class Drift(Struct, frozen=True, kw_only=True):
-    """A container that is not as decided, and what was done about it."""
+    """A difference between a container and its decision, and the repairs."""
 
     container_id: str
     name: str  # namespace/pod/container
     deviation: Deviation
     since: float  # when it was found first, seconds since the epoch
-    tries: int = 0  # to put it right
-    given_up: bool = False  # these did not help
+    tries: int = 0  # repairs so far
+    given_up: bool = False  # the repairs did not help
 
     @property
     def curable(self) -> bool:
-        """Whether to tell the runtime again is worth a try."""
+        """Whether sending the update again may help."""
         return self.deviation.curable and not self.given_up
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """The outcome of one audit."""
+    """The result of one audit."""
 
     time: float = 0.0  # seconds since the epoch; 0 before the first
     audited: int = 0  # containers
-    unseen: tuple[str, ...] = ()  # names of those that have no cgroup here, or ended meanwhile
-    changing: tuple[str, ...] = ()  # names of those about which nothing can be said meanwhile
-    hidden: tuple[str, ...] = ()  # names of those whose threads cannot be seen from here
+    unseen: tuple[str, ...] = ()  # names of containers without a cgroup here, or that ended
+    changing: tuple[str, ...] = ()  # names of containers without a verdict, because they change
+    hidden: tuple[str, ...] = ()  # names of containers with threads not visible from here
     drifts: tuple[Drift, ...] = ()
 
     @property
@@ -47,9 +47,9 @@ class Report(Struct, frozen=True, kw_only=True):
 def document(
     report: Report, mode: str, company: Sequence[Company], outside: Mapping[str, CPUSet]
 ) -> AuditReport:
-    """Return what is shown of an audit; *mode* is the setting.
+    """Return the document of an audit; *mode* is the setting.
 
-    And who may run on exclusive CPUs: containers, and cgroups *outside* of pods with their CPUs.
+    It also lists what may run on exclusive CPUs: containers, and cgroups *outside* of pods.
     """
     exclusive = CPUSet.union(each.cpus for each in company)
     return AuditReport(

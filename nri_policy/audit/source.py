@@ -1,4 +1,4 @@
-"""Source: the node as its auditor sees it, and what is done about what was found."""
+"""Source: the node as the auditor sees it, and the repairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeSource:
-    """The containers of one node; a `Source` of an auditor."""
+    """The containers of one node; the `Source` of an auditor."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class NodeSource:
         findings: Findings,
         unsent: Collection[str],
     ) -> None:
-        """*unsent* are the ids of containers that the runtime has not heard the latest of."""
+        """*unsent* are the ids of containers whose latest decision the runtime does not have."""
         self._node = parts.node
         self._parts = parts
         self._events = events
@@ -40,23 +40,23 @@ class NodeSource:
 
     @property
     def audit(self) -> Audit:
-        """What the settings want done about drift."""
+        """The setting: what to do about drift."""
         return self._node.view.layout.settings.audit
 
     async def targets(self) -> Sequence[Target]:
-        """Return where every running container is to be."""
+        """Return where every running container should be."""
         return decisions(self._node.view, self._unsent)
 
     async def company(self) -> Sequence[Company]:
-        """Return the exclusive CPUs of running containers, and who else may run there."""
+        """Return the exclusive CPUs of running containers, and the others that may run there."""
         return [*list_company(self._node.view)]
 
     async def resend(self, container_ids: Collection[str]) -> None:
-        """Tell the runtime again where these containers are to be, whatever it believes."""
+        """Send the runtime the updates of these containers again, even if they seem in force."""
         await self._events.resend(container_ids)
 
     async def books(self) -> Population:
-        """Return who runs, and whom there is, by the books."""
+        """Return the containers that the daemon knows."""
         runtime = self._parts.runtime
         return books(
             self._node.view,
@@ -66,21 +66,21 @@ class NodeSource:
         )
 
     async def release(self, container_ids: Collection[str]) -> None:
-        """Release containers that have ended, though the runtime has not said so."""
+        """Release containers that have ended without a report from the runtime."""
         for each in await self._events.release(container_ids, ContainerState.RUNNING):
             self._findings.report_end(each)
 
     async def give_up(self, container_ids: Collection[str]) -> None:
-        """Release containers whose creation the runtime has given up without saying so."""
+        """Release containers whose creation the runtime gave up without a report."""
         for each in await self._events.release(container_ids, ContainerState.CREATED):
             self._findings.report_given_up(each)
 
     async def clear(self, pod_ids: Collection[str]) -> None:
-        """Release the rooms of pods whose end the runtime has not said."""
+        """Release the rooms of pods that ended without a report from the runtime."""
         await self._events.clear_rooms(pod_ids)
 
     async def admit(self, cgroups: Collection[str]) -> None:
-        """Have the runtime list its containers: some in *cgroups* are not known."""
+        """Have the runtime list its containers, because some in *cgroups* are unknown."""
         log.info("registering-again", extra={"cgroups": len(cgroups)})
         self._findings.unknown(cgroups)
         if self._session.can_register:
