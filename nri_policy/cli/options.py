@@ -22,7 +22,7 @@ from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine, MemoryKind
 from nri_policy.hardware.synthetic import write
-from nri_policy.hardware.synthetic_spec import SpecError
+from nri_policy.hardware.synthetic_spec import SpecError, parse
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.settings import Settings, SettingsError, find_settings
 
@@ -69,6 +69,10 @@ class Source(Struct, frozen=True, kw_only=True):
         """
         with self.root() as root:
             return discover(root, memory_kinds=memory_kinds)
+
+    def devices(self) -> dict[str, list[int]]:
+        """List the NUMA node of each device that `--synthetic` names, by resource."""
+        return {} if self.synthetic is None else parse(self.synthetic).list_devices()
 
     def __str__(self) -> str:
         if self.synthetic is not None:

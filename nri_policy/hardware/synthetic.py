@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.synthetic_devices import ACCELERATOR, address_of
 from nri_policy.hardware.synthetic_layout import Core, Layout, NodeLayout, lay_out
 from nri_policy.hardware.synthetic_spec import Spec, parse
 
@@ -41,6 +42,7 @@ def write(text: str, folder: Path) -> None:
     _write_cpus(writer, layout)
     _write_nodes(writer, layout)
     _write_proc(writer, layout)
+    _write_devices(writer, layout.spec)
 
 
 class _Writer:
@@ -233,3 +235,23 @@ def _write_proc(writer: _Writer, layout: Layout) -> None:
     writer.put("proc/cmdline", " ".join(f"{name}={cpus}" for name, cpus in options.items() if cpus))
     kib = sum(node.memory for node in layout.nodes) >> 10
     writer.put("proc/meminfo", f"MemTotal: {kib} kB\nMemFree: {kib} kB")
+
+
+def _write_devices(writer: _Writer, spec: Spec) -> None:
+    """Write a PCI function for each device, and a list of PCI ids that has its resource's name."""
+    count = 0
+    names = []
+    for vendor, (resource, nodes) in enumerate(spec.list_devices().items(), start=1):
+        domain, _, name = resource.partition("/")
+        names.append(f"{vendor:04x}  {domain}\n\t0000  {name}\n")
+        for node in nodes:
+            address = address_of(0, count)
+            place = f"devices/pci{address[:7]}/{address}"
+            writer.put(f"sys/{place}/class", ACCELERATOR)
+            writer.put(f"sys/{place}/numa_node", node)
+            writer.put(f"sys/{place}/vendor", f"{vendor:#06x}")
+            writer.put(f"sys/{place}/device", "0x0000")
+            writer.link(f"sys/bus/pci/devices/{address}", f"../../../{place}")
+            count += 1
+    if names:
+        writer.put("usr/share/misc/pci.ids", "".join(names))

@@ -13,7 +13,8 @@ from pathlib import Path
 MAJOR = 511  # of device files; the last that the kernel gives to drivers
 
 _BLOCK_MAJOR = 259
-_ACCELERATOR, _NVME = "0x120000", "0x010802"
+ACCELERATOR = "0x120000"  # the class of a PCI function
+_NVME = "0x010802"
 
 
 def write_devices(root: Path, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
@@ -25,16 +26,16 @@ def write_devices(root: Path, devices: Mapping[int, int | None], disks: Mapping[
     for folder in ("sys", "proc"):
         shutil.rmtree(root / folder, ignore_errors=True)
     for minor, node in devices.items():
-        _write(root, _address(0xF000, minor), _ACCELERATOR, node, f"char/{MAJOR}:{minor}")
+        _write(root, address_of(0xF000, minor), ACCELERATOR, node, f"char/{MAJOR}:{minor}")
     table = []
     for number, (path, node) in enumerate(disks.items()):
-        _write(root, _address(0xE000, number), _NVME, node, f"block/{_BLOCK_MAJOR}:{number}")
+        _write(root, address_of(0xE000, number), _NVME, node, f"block/{_BLOCK_MAJOR}:{number}")
         table.append(f"{number} 0 {_BLOCK_MAJOR}:{number} / {path} rw - ext4 /dev/disk rw\n")
     _put(root / "proc/1/mountinfo", "".join(table))
     (root / "sys").mkdir(exist_ok=True)
 
 
-def _address(domain: int, number: int) -> str:
+def address_of(domain: int, number: int) -> str:
     """Return the address of a function that has a bus for itself."""
     return f"{domain + number // 256:04x}:{number % 256:02x}:00.0"
 

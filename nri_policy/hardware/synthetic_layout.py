@@ -70,8 +70,10 @@ def _cores(spec: Spec) -> tuple[Core, ...]:
         for number in range(total)
         for thread in range(1 if slow[number] else spec.counts["pu"])
     ]
-    if spec.apart:
+    if spec.siblings == "apart":
         threads.sort(key=lambda place: place[1])  # stable: all first threads, then all second ones
+    elif spec.siblings == "alternating":
+        threads.sort(key=lambda place: (place[1], place[0] % share["package"]))
     cpus: list[list[int]] = [[] for _ in range(total)]
     for cpu, (number, _) in enumerate(threads):
         cpus[number].append(cpu)

@@ -16,13 +16,16 @@ LEVEL:COUNT(attribute=value …), the attributes of a level:
                             it); `memory=16GiB,0` takes turns
     hugepages-1Gi=16        so many huge pages of this size on each NUMA node; `hugepages-2Mi=0,512`
                             takes turns
+    example.com/gpu=2       so many devices on each NUMA node, by the name that pods ask for them;
+                            `example.com/gpu=1,2` takes turns
     hbm=8GiB                on package, die or numa: each has a memory-only node of this kind near
     pmem=64GiB  cxl=64GiB   to it; repeat an attribute for several. Their ids follow the others'
     efficiency=8            on core: the last so many of each are efficiency cores of one thread
 
 NAME=VALUE, the attributes of the machine:
 
-    siblings=adjacent       numbers of a core's threads: adjacent (0,1; default) or apart (0,N)
+    siblings=adjacent       numbers of a core's threads: adjacent (0,1; default) or apart (0,N);
+                            alternating: apart, and the packages take turns
     offline=3,7             CPUs that are there but offline
     isolated=4-7            CPUs isolated at boot; nohz_full=4-7 likewise
     distances=10,21/21,10   a row a node, instead of 10 local, 11 in the package, 21 beyond
@@ -46,6 +49,7 @@ MEMORY = 4 << 30  # bytes of a NUMA node
 MOST_CPUS = 8192
 MOST_NODES = 1024
 MOST_PAGES = 1 << 30
+MOST_DEVICES = 4096
 _ALIASES = {
     "pack": "package",
     "socket": "package",
@@ -57,11 +61,12 @@ _ALIASES = {
     "thread": "pu",
 }
 _RANK = {"package": 1, "die": 2, "numa": 0, "l3": 0, "cluster": 3, "l2": 4, "core": 5, "pu": 6}
+SIBLINGS = ("adjacent", "apart", "alternating")
 MEMORY_ONLY = ("hbm", "pmem", "cxl")
 _LEVEL_ATTRIBUTES = {
     "package": MEMORY_ONLY,
     "die": MEMORY_ONLY,
-    "numa": ("memory", "hugepages-SIZE", *MEMORY_ONLY),
+    "numa": ("memory", "hugepages-SIZE", "DOMAIN/DEVICE", *MEMORY_ONLY),
     "core": ("efficiency",),
 }
 _FREQUENCIES = ("base", "min", "max")
@@ -75,7 +80,8 @@ _WORD = re.compile(
     r"|(?P<name>[A-Za-z]\w*)(?:@(?P<cpus>[\d,-]+))?=(?P<value>[^\s()]*)(?=\s|$)"
 )
 _HUGEPAGES = re.compile(r"hugepages-([0-9]{1,4})([KMG])i")
-_INNER = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<value>[^\s=()]+)")
+_RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}/[A-Za-z0-9][\w.-]{0,62}")
+_INNER = re.compile(r"(?P<name>[A-Za-z0-9][\w./-]*)=(?P<value>[^\s=()]+)")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _SIZE = re.compile(r"(\d{1,15})\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _HERTZ = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(khz|mhz|ghz)", re.IGNORECASE)
@@ -109,9 +115,11 @@ class Spec:
     counts: dict[str, int] = field(default_factory=dict)
     memory: tuple[int, ...] = ()  # bytes, of the nodes in turn; none: MEMORY besides huge pages
     hugepages: dict[int, tuple[int, ...]] = field(default_factory=dict)  # by bytes of a page
+    # devices of each node in turn, by resource
+    devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
     memory_only: list[MemoryOnly] = field(default_factory=list)
     efficiency: int = 0  # cores in each unit above the core
-    apart: bool = False
+    siblings: str = "adjacent"  # one of SIBLINGS
     offline: CPUSet = EMPTY
     isolated: CPUSet = EMPTY
     nohz_full: CPUSet = EMPTY
@@ -122,6 +130,17 @@ class Spec:
     def pages_of(self, node: int) -> dict[int, int]:
         """Return how many huge pages a NUMA node has, by the bytes of a page."""
         return {size: counts[node % len(counts)] for size, counts in self.hugepages.items()}
+
+    def list_devices(self) -> dict[str, list[int]]:
+        """List the NUMA node of every device, by resource."""
+        return {
+            resource: [
+                node
+                for node in range(self.units("numa"))
+                for _ in range(counts[node % len(counts)])
+            ]
+            for resource, counts in self.devices.items()
+        }
 
     def memory_of(self, node: int) -> int:
         """Return the bytes of a NUMA node."""
@@ -197,7 +216,8 @@ class _Parser:
             where = position + part.start()
             match = _INNER.fullmatch(part[0])
             pages = match and level == "numa" and _HUGEPAGES.fullmatch(match["name"])
-            if match is None or not (pages or match["name"] in allowed):
+            device = match and level == "numa" and _RESOURCE.fullmatch(match["name"])
+            if match is None or not (pages or device or match["name"] in allowed):
                 known = ", ".join(f"{name}=…" for name in allowed) or "none"
                 self._fail(where, f"attributes of {level} are: {known}")
             name, value = match["name"], match["value"]
@@ -206,6 +226,10 @@ class _Parser:
                 size = int(pages[1]) << {"K": 10, "M": 20, "G": 30}[pages[2]]
                 self.spec.hugepages[size] = tuple(
                     self._number(each, where, MOST_PAGES) for each in value.split(",")
+                )
+            elif device:
+                self.spec.devices[name] = tuple(
+                    self._number(each, where, MOST_DEVICES) for each in value.split(",")
                 )
             elif name == "memory":
                 self.spec.memory = tuple(self._size(each, where) for each in value.split(","))
@@ -224,9 +248,9 @@ class _Parser:
         if word["cpus"] is not None and name not in (*_FREQUENCIES, "epp"):
             self._fail(word.start("cpus"), f"{name} is not an attribute of single CPUs")
         if name == "siblings":
-            if value not in ("adjacent", "apart"):
-                self._fail(where, "siblings are adjacent or apart")
-            self.spec.apart = value == "apart"
+            if value not in SIBLINGS:
+                self._fail(where, f"siblings are {', '.join(SIBLINGS)}")
+            self.spec.siblings = value
         elif name == "distances":
             rows = value.split("/")
             self.spec.distances = tuple(
@@ -301,6 +325,9 @@ class _Parser:
         nodes = spec.units("numa") + sum(spec.units(each.level) for each in spec.memory_only)
         if nodes > MOST_NODES:
             self._fail(end, f"{nodes} NUMA nodes; the most is {MOST_NODES}")
+        devices = sum(map(len, spec.list_devices().values()))
+        if devices > MOST_DEVICES:
+            self._fail(end, f"{devices} devices; the most is {MOST_DEVICES}")
         for node in range(spec.units("numa")):
             pages = sum(size * count for size, count in spec.pages_of(node).items())
             if pages > spec.memory_of(node):

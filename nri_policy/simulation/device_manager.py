@@ -64,6 +64,17 @@ class DriverDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             parse_cpu(self.cpu)
 
 
+def number_devices(nodes: Mapping[str, Sequence[int]]) -> dict[str, list[PluginDevice]]:
+    """Return a device, such as `gpu0`, on each of these NUMA nodes, by resource."""
+    return {
+        resource: [
+            PluginDevice(id=f"{resource.partition('/')[2]}{number}", numa=node)
+            for number, node in enumerate(each)
+        ]
+        for resource, each in nodes.items()
+    }
+
+
 Requests = Mapping[str, Sequence[DriverDevice]]  # the devices of a claim, by request
 
 _Given = list[tuple[str, PluginDevice]]  # resource, device
@@ -74,18 +85,18 @@ class DeviceManager:
 
     def __init__(self) -> None:
         self._devices: Mapping[str, Sequence[PluginDevice]] = {}
+        self.numa_nodes: dict[int, int | None] = {}  # by the minor numbers of the devices' files
         self._given: dict[str, tuple[PodManifest, dict[str, _Given]]] = {}  # by uid; by container
         self._minors: dict[tuple[str, str], int] = {}  # of device files, by resource and id
         self._claims: Mapping[str, Requests] = {}  # by name
 
-    def advertise(self, devices: Mapping[str, Sequence[PluginDevice]]) -> dict[int, int | None]:
+    def advertise(self, devices: Mapping[str, Sequence[PluginDevice]]) -> None:
         """Take all devices that the node has from now on, by resource.
 
-        Return their NUMA nodes by the minor numbers of their files. Whoever was given one that is
-        gone keeps it.
+        A container keeps a device that is gone.
         """
         self._devices = devices
-        return {
+        self.numa_nodes = {
             self._minor(resource, device): device.numa
             for resource, group in devices.items()
             for device in group

@@ -7,9 +7,10 @@ tells of devices, a folder for its state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ from nri_policy.settings import Settings, SettingsError, from_spec
 from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
-from nri_policy.simulation.device_manager import DeviceManager, answering
+from nri_policy.simulation.device_manager import DeviceManager, PluginDevice, answering
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.playback import COMES_BACK, NodeError, Snapshot
 from nri_policy.workload.claim import ClaimPart
@@ -51,7 +52,10 @@ OUTSIDE = "Synchronize"
 
 
 class SimulatedNode:
-    """A `Node` to be played with; `stack` ends its daemon."""
+    """A `Node` to be played with; `stack` ends its daemon.
+
+    *devices* are those that its plugins offer first, by resource.
+    """
 
     def __init__(
         self,
@@ -59,14 +63,15 @@ class SimulatedNode:
         settings: Settings | None,
         folder: Path,
         stack: AsyncExitStack,
+        devices: Mapping[str, Sequence[PluginDevice]] = MappingProxyType({}),
     ) -> None:
-        self._whole = machine
+        # the device manager shows these devices, and a scenario can take them away
+        self._whole = replace(machine, devices=()) if devices else machine
         self._online = machine.online
         self._settings = settings
         self._folder = folder
         self._stack = stack
         self._devices = folder / "devices"  # a root of their own: the machine's may be this host's
-        write_devices(self._devices, {}, {})
         self._running: AsyncExitStack | None = None
         self._daemon: Daemon | None = None
         self._time = 1.7e9  # seconds since the epoch; moves only by `advance`
@@ -80,6 +85,8 @@ class SimulatedNode:
             timeouts=Timeouts(registration=COMES_BACK, request=COMES_BACK),
             clock=lambda: self._time,
         )
+        self.runtime.devices.advertise(devices)
+        write_devices(self._devices, self.runtime.devices.numa_nodes, {})
         self.runtime.prepare, self.runtime.unprepare = self._prepare, self._unprepare
 
     async def _prepare(self, pod: PodManifest) -> None:

@@ -127,7 +127,6 @@ class Playback:
         self._patience = patience
         self._present = runtime.machine.online_cpus  # CPUs that can be online
         self._started = False
-        self._devices: Mapping[int, int | None] = {}
         self._disks: Mapping[str, int] = {}
         self._errors: dict[str, str] = {}  # container that did not start → what was shown
 
@@ -278,10 +277,10 @@ class Playback:
             self._runtime.devices.allocate(step.claims)
             return
         if isinstance(step, Devices):
-            self._devices = self._runtime.devices.advertise(step.devices)
+            self._runtime.devices.advertise(step.devices)
         else:
             self._disks = step.nodes
-        await self._node.attach(self._devices, self._disks)
+        await self._node.attach(self._runtime.devices.numa_nodes, self._disks)
 
     def _pods(self) -> dict[str, Pod]:
         return {pod.key: pod for pod in self._runtime.pods}

@@ -7,15 +7,17 @@ expectation in a scenario is derived from the spec (`§` is a section of placeme
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from nri_policy.cli.options import Source
 from nri_policy.hardware.machine import Machine
+from nri_policy.simulation.device_manager import number_devices
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback, Result
 from nri_policy.simulation.scenario import Apply, Expect, Step, read_scenario, read_step
@@ -26,19 +28,29 @@ HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*/*.yaml"))
 
 
+def source(folder: Path) -> Source:
+    """Return where the machine of a folder of scenarios is read from."""
+    words = folder.joinpath("machine.txt").read_text().strip()
+    if words.endswith(".tar.xz"):
+        return Source(capture=folder / words)
+    return Source(synthetic=words)
+
+
 @cache
 def machine(folder: Path) -> Machine:
     """Return the machine of a folder of scenarios."""
-    words = folder.joinpath("machine.txt").read_text().strip()
-    if words.endswith(".tar.xz"):
-        return Source(capture=folder / words).machine()
-    return Source(synthetic=words).machine()
+    return source(folder).machine()
 
 
-async def played(machine: Machine, steps: Sequence[Step], folder: Path) -> list[Result]:
-    """Return the results of *steps* on *machine*."""
+async def played(
+    machine: Machine,
+    steps: Sequence[Step],
+    folder: Path,
+    devices: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> list[Result]:
+    """Return the results of *steps* on *machine*, with devices on these NUMA nodes."""
     async with AsyncExitStack() as stack:
-        node = SimulatedNode(machine, None, folder, stack)
+        node = SimulatedNode(machine, None, folder, stack, number_devices(devices))
         await stack.enter_async_context(node.runtime)
         return [result async for result in Playback(node.runtime, node).play(steps)]
 
@@ -79,7 +91,8 @@ def _expected(step: Step, result: Result, after: Step | None) -> bool:
 def test_a_scenario_goes_as_the_spec_says(path: Path, tmp_path: Path) -> None:
     steps = read_scenario(path)
     assert any(isinstance(step, Expect) for step in steps), "nothing is expected"
-    results = asyncio.run(played(machine(path.parent), steps, tmp_path))
+    devices = source(path.parent).devices()
+    results = asyncio.run(played(machine(path.parent), steps, tmp_path, devices))
     wrong = complaints(steps, results)
     assert not wrong, "\n".join([f"{path}:", *wrong])
     again = stores.replayed(tmp_path / "store" / FILE)

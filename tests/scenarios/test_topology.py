@@ -19,11 +19,12 @@ from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.nrt.pending_pods import with_pending_pods
 from nri_policy.report import plain
 from nri_policy.simulation.containers import RuntimeState
+from nri_policy.simulation.device_manager import number_devices
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback
 from nri_policy.simulation.scenario import read_scenario
-from tests.scenarios.test_scenarios import SCENARIOS, machine
+from tests.scenarios.test_scenarios import SCENARIOS, machine, source
 from tests.support.topology_twin import Twin
 
 LIVE = RuntimeState.CREATED, RuntimeState.RUNNING
@@ -80,7 +81,8 @@ async def follow(path: Path, folder: Path) -> int:
     checked, before = 0, None
     started: set[str] = set()
     async with AsyncExitStack() as stack:
-        node = SimulatedNode(machine(path.parent), None, folder, stack)
+        devices = number_devices(source(path.parent).devices())
+        node = SimulatedNode(machine(path.parent), None, folder, stack, devices)
         await stack.enter_async_context(node.runtime)
         async for _ in Playback(node.runtime, node).play(read_scenario(path)):
             if node.daemon is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -26,7 +27,6 @@ from nri_policy.cli.terminal.progress import progress
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon.build import Daemon
 from nri_policy.foundation.wording import printable
-from nri_policy.hardware.machine import Machine
 from nri_policy.observability.logs import Warnings, show_warnings
 from nri_policy.picture.page import played_page
 from nri_policy.picture.scene import Scene, scene
@@ -34,6 +34,7 @@ from nri_policy.picture.svg import Strip, document
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import machine_report
 from nri_policy.settings import Settings
+from nri_policy.simulation.device_manager import number_devices
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback, Result, find_unexpected
 from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
@@ -73,12 +74,14 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         steps = read_scenario(scenario)
     except ScenarioError as error:
         raise Failure(str(error), Exit.USAGE) from error
+    devices = number_devices(source.devices())
+    start = partial(SimulatedNode, machine, settings, devices=devices)
     show = _Show(title=f"{scenario.name} on {source}", form=form, steps=steps)
     with (
         TemporaryDirectory(prefix="nri-policy-") if stay is None else nullcontext(_make(stay)) as at
     ):
         # within: the end of the run waits for the threads that still write there
-        asyncio.run(_play(machine, settings, show, Path(at), stay=stay is not None))
+        asyncio.run(_play(start, show, Path(at), stay=stay is not None))
     context.exit(Exit.NO if show.problems else 0)
 
 
@@ -125,19 +128,14 @@ class _Show:
 
 
 async def _play(
-    machine: Machine,
-    settings: Settings | None,
-    show: _Show,
-    folder: Path,
-    *,
-    stay: bool,
+    start: Callable[[Path, AsyncExitStack], SimulatedNode], show: _Show, folder: Path, *, stay: bool
 ) -> None:
     """Play the steps with a node's state in *folder*; to *stay*, go on as a node until Ctrl-C."""
     before: Scene | None = None
     async with AsyncExitStack() as stack:
         stack.enter_context(_remarks_shown())
         show_warnings()
-        node = SimulatedNode(machine, settings, folder, stack)
+        node = start(folder, stack)
         # what is drawn meanwhile is progress enough
         with progress("playing", len(show.steps), shown=show.form != "table") as step:
             await stack.enter_async_context(node.runtime)

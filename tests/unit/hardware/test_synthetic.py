@@ -31,6 +31,12 @@ def test_siblings_are_adjacent_by_default(read: Read) -> None:
     assert machine.notes == ()
 
 
+def test_packages_may_take_turns(read: Read) -> None:
+    machine = read("package:2 numa:1 core:2 pu:2 siblings=alternating")
+    assert [str(each.cpus) for each in machine.packages] == ["0,2,4,6", "1,3,5,7"]
+    assert [str(core.cpus) for core in machine.cores] == ["0,4", "1,5", "2,6", "3,7"]
+
+
 def test_siblings_may_be_apart(read: Read) -> None:
     machine = read("package:2 core:4 pu:2 siblings=apart")
     assert [str(core.cpus) for core in machine.cores][:2] == ["0,8", "1,9"]
@@ -81,6 +87,14 @@ def test_huge_pages_take_turns_and_are_a_part_of_the_memory(read: Read) -> None:
 def test_huge_pages_come_on_top_of_memory_that_is_not_given(read: Read) -> None:
     machine = read("numa:2(hugepages-1Gi=0,16) core:1")
     assert [node.memory for node in machine.nodes] == [4 * GIB, 20 * GIB]
+
+
+def test_devices_are_functions_with_the_names_of_their_resources(read: Read) -> None:
+    machine = read("numa:3(x.com/gpu=1,2 y.com/nic=1) core:1")
+    assert [(each.name, str(each.numa_nodes), str(each.cpus)) for each in machine.devices] == [
+        *(("x.com gpu", str(node), str(node)) for node in (0, 1, 1, 2)),
+        *(("y.com nic", str(node), str(node)) for node in (0, 1, 2)),
+    ]
 
 
 def test_memory_only_nodes_are_of_their_kind_and_near_their_place(read: Read) -> None:
@@ -147,12 +161,17 @@ def test_frequencies_may_be_given_for_all_or_some(read: Read) -> None:
         ("numa:2(hugepages=4)", 7, "attributes of numa are: memory=…, hugepages-SIZE=…"),
         ("numa:1(hugepages-1Gi=4GiB)", 21, "expected a number from 0 to"),
         ("numa:1(memory=1GiB hugepages-1Gi=2)", 35, "node 0 has less memory than huge pages"),
+        ("numa:1(x.com/=4)", 7, "attributes of numa are: memory=…"),
+        ("numa:1(gpu=4)", 7, "hugepages-SIZE=…, DOMAIN/DEVICE=…"),
+        ("core:1(x.com/gpu=1)", 7, "attributes of core are: efficiency=…"),
+        ("numa:1(x.com/gpu=many)", 17, "expected a number from 0 to"),
+        ("numa:4(x.com/gpu=2000)", 22, "8000 devices; the most is 4096"),
         ("pu:2(hugepages-1Gi=4)", 5, "attributes of pu are: none"),
         ("pu:2(memory=1GiB)", 5, "attributes of pu are: none"),
         ("numa:2(memory=1GiB,much) core:1", 14, "expected a size such as 16GiB"),
         ("core:2(efficiency=3)", 18, "expected a number from 0 to 2"),
         ("core:2 sibling=apart", 7, "attributes of the machine are: siblings"),
-        ("core:2 siblings=far", 16, "adjacent or apart"),
+        ("core:2 siblings=far", 16, "adjacent, apart, alternating"),
         ("core:2 base=fast", 12, "such as 2.1GHz"),
         ("core:2 offline@0=1", 15, "not an attribute of single CPUs"),
         ("core:2 offline=1-", 15, "is not a number"),

@@ -102,9 +102,12 @@ def test_a_node_without_such_devices_admits_nobody_who_asks() -> None:
 def test_the_minor_number_of_a_device_stays_its_own() -> None:
     manager = DeviceManager()
     a, b = PluginDevice(id="a", numa=0), PluginDevice(id="b", numa=1)
-    assert manager.advertise({NIC: [a, b], "other.com/x": [a]}) == {0: 0, 1: 1, 2: 0}
-    assert manager.advertise({NIC: [b]}) == {1: 1}
-    assert manager.advertise({NIC: [a]}) == {0: 0}
+    manager.advertise({NIC: [a, b], "other.com/x": [a]})
+    assert manager.numa_nodes == {0: 0, 1: 1, 2: 0}
+    manager.advertise({NIC: [b]})
+    assert manager.numa_nodes == {1: 1}
+    manager.advertise({NIC: [a]})
+    assert manager.numa_nodes == {0: 0}
 
 
 async def test_a_plugin_sees_the_files_and_that_they_may_be_used(tmp_path: Path) -> None:
