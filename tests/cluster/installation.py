@@ -27,16 +27,17 @@ def install(cluster: ControlPlane, node: str) -> None:
 
 def install_readiness(cluster: ControlPlane) -> None:
     """Apply both sides with their components for readiness."""
-    _kustomize(cluster, ["kubernetes", "cluster"], ["readiness", "cluster-readiness"])
+    both = kustomization(cluster, ["kubernetes", "cluster"], ["readiness", "cluster-readiness"])
+    cluster.kubectl("apply", "-k", both)
 
 
 def install_dra(cluster: ControlPlane) -> None:
     """Apply the node's side with its component for DRA."""
-    _kustomize(cluster, ["kubernetes"], ["dra"])
+    cluster.kubectl("apply", "-k", kustomization(cluster, ["kubernetes"], ["dra"]))
 
 
-def _kustomize(cluster: ControlPlane, sides: list[str], components: list[str]) -> None:
-    """Apply *sides* with *components*, as a user's kustomization would."""
+def kustomization(cluster: ControlPlane, sides: list[str], components: list[str]) -> str:
+    """Return the folder of a kustomization of *sides* with *components*, as a user's would be."""
     folder = cluster.folder / "kustomization"
     folder.mkdir(exist_ok=True)
     root = os.path.relpath(CONFIGS, folder.resolve())
@@ -45,7 +46,7 @@ def _kustomize(cluster: ControlPlane, sides: list[str], components: list[str]) -
         "components": [f"{root}/kustomize/{each}" for each in components],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
-    cluster.kubectl("apply", "-k", str(folder))
+    return str(folder)
 
 
 def register(cluster: ControlPlane, node: str, **status: object) -> str:

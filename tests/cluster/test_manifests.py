@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.control_plane import ControlPlane
-from tests.cluster.installation import CONFIGS, KINDS, daemon_token
+from tests.cluster.installation import CONFIGS, daemon_token
 
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 SETTINGS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"
@@ -28,13 +28,6 @@ def topology(node: str) -> dict[str, Any]:
 def said(node: str, status: str = "Success") -> dict[str, Any]:
     about = {"status": status, "generation": 1, "timestamp": "2026-01-01T00:00:00Z"}
     return {"status": {"nodes": {node: about}}}
-
-
-def test_to_apply_again_changes_nothing(cluster: ControlPlane) -> None:
-    kinds = [part for kind in KINDS for part in ("-f", kind)]
-    for what in (["-k", str(CONFIGS / "kubernetes")], kinds):
-        again = cluster.kubectl("apply", *what).split("\n")
-        assert [line for line in again if line and not line.endswith(" unchanged")] == []
 
 
 def test_a_daemon_writes_the_topology_of_its_own_node_alone(cluster: ControlPlane) -> None:
