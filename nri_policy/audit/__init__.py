@@ -9,9 +9,9 @@ Others import from these modules:
 |---|---|
 | `auditor` | audits all containers every minute, and sends wrong ones their updates again |
 | `cgroup` | what the kernel says about a container: its cgroup's files and threads |
-| `comparison` | compares a container's decision with what the kernel says. Pure |
-| `decisions` | the targets of an audit: what was decided for each container |
+| `deviations` | compares a container's decision with what the kernel says. Pure |
 | `first_process` | a first process's scheduling attributes and I/O priority, from the kernel |
-| `report` | the result of an audit, and the document that shows it |
-| `source` | the node as the auditor sees it, and the repairs |
+| `node_source` | the node as the auditor sees it, and the repairs |
+| `result` | the result of an audit, and the document that shows it |
+| `targets` | the targets of an audit: what was decided for each container |
 """

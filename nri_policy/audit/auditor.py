@@ -17,7 +17,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import (
+from nri_policy.audit.deviations import (
     CpusetState,
     Deviation,
     DeviationKind,
@@ -26,8 +26,8 @@ from nri_policy.audit.comparison import (
     compare,
 )
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.audit.presence import PopulationSource, Presence, ProcessReader
-from nri_policy.audit.report import Drift, Report, document
+from nri_policy.audit.orphans import OrphanFinder, OrphanSource, ProcessReader
+from nri_policy.audit.result import AuditResult, Drift, document
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Company
 from nri_policy.report import AuditReport
@@ -37,12 +37,12 @@ log = logging.getLogger(__name__)
 
 PERIOD = 60.0  # seconds between rounds
 GRACE = 2.0  # seconds between two checks of a container that seems to have drifted
-MOST_LOOKS = 10  # checks in one round, while the runtime is still moving containers
-MOST_TRIES = 3  # repairs of one container
-FIRST_LOOK = 1.0  # seconds from a container's start to the check of its first process
+MAX_CHECKS = 10  # checks in one round, while the runtime is still moving containers
+MAX_REPAIRS = 3  # repairs of one container
+FIRST_PROCESS_DELAY = 1.0  # seconds from a container's start to the check of its first process
 
 
-class Source(PopulationSource, Protocol):
+class AuditSource(OrphanSource, Protocol):
     """The daemon, which decides about containers."""
 
     @property
@@ -62,7 +62,7 @@ class Source(PopulationSource, Protocol):
         """Send the runtime the updates of these containers again."""
 
 
-class Reader(ProcessReader, Protocol):
+class CgroupReader(ProcessReader, Protocol):
     """How the auditor reads the kernel's side: `cgroup.Cgroups`."""
 
     def observe(
@@ -88,7 +88,7 @@ class Reader(ProcessReader, Protocol):
 
 
 @dataclass(slots=True)
-class _Look:
+class _Check:
     """The findings of a check so far."""
 
     judged: dict[Target, tuple[Deviation, ...]] = field(default_factory=dict)
@@ -105,8 +105,8 @@ class Auditor:
 
     def __init__(
         self,
-        source: Source,
-        reader: Reader,
+        source: AuditSource,
+        reader: CgroupReader,
         *,
         drifted: Callable[[Drift], None] = lambda _: None,
         now: Callable[[], float] = time.time,
@@ -122,10 +122,10 @@ class Auditor:
         self._now = now
         self._sleep = sleep
         self._due = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._turn = 0
-        self.presence = Presence(source, reader, sleep=sleep)
-        self.report = Report()
+        self.orphans = OrphanFinder(source, reader, sleep=sleep)
+        self.report = AuditResult()
         self.found = 0  # drifts, since the start
         self.repairs = 0  # containers that were sent their update again, since the start
         # by container id: of containers in a scheduling class, soon after their start
@@ -134,7 +134,7 @@ class Auditor:
         self._started: dict[str, None] = {}  # containers with a first process to check
         self._some_started = asyncio.Event()
 
-    def note_start(self, container_id: str) -> None:
+    def record_start(self, container_id: str) -> None:
         """Have the first process of a container that has just started checked soon."""
         self._started[container_id] = None
         self._some_started.set()
@@ -156,7 +156,7 @@ class Auditor:
         """
         while await self._some_started.wait():
             self._some_started.clear()
-            await self._sleep(FIRST_LOOK)
+            await self._sleep(FIRST_PROCESS_DELAY)
             due, self._started = self._started, {}
             if self._source.audit is Audit.OFF:
                 continue
@@ -167,19 +167,19 @@ class Auditor:
                         self._started[each.container_id] = None
                         continue
                     self.first_processes[each.container_id] = process
-                    self._judge_first(each, process)
+                    self._check_first_process(each, process)
 
-    def _judge_first(self, decided: Target, process: FirstProcess) -> None:
+    def _check_first_process(self, decided: Target, process: FirstProcess) -> None:
         """Report deviations of a first process at once; the next round reports them again."""
         nothing = CpusetState(written=EMPTY, effective=EMPTY)
         observed = Observed(cpus=nothing, mems=nothing, threads={}, process=process)
         drifts = [
-            self._drift(decided, deviation, None, self._now())
+            self._record_drift(decided, deviation, None, self._now())
             for deviation in compare(replace(decided, cpus=EMPTY, mems=EMPTY, limits=()), observed)
         ]
         self.report = replace(self.report, drifts=(*self.report.drifts, *drifts))
 
-    def hasten(self) -> None:
+    def start_now(self) -> None:
         """Start the next round now."""
         self._due.set()
 
@@ -205,37 +205,37 @@ class Auditor:
 
     async def round(self) -> None:
         """Check all containers, and repair them if the settings say so."""
-        async with self._looking:
-            await self.presence.round()
+        async with self._lock:
+            await self.orphans.round()
             if self._source.audit is Audit.OFF:
-                self.report = Report()
+                self.report = AuditResult()
                 return
-            judged = await self._look()
+            judged = await self._check_all()
             if self._source.audit is Audit.REPAIR:
                 await self._repair(judged)
 
-    async def look(self) -> Report:
+    async def check(self) -> AuditResult:
         """Check all containers; a round of its own repairs new drifts."""
-        async with self._looking:
+        async with self._lock:
             before = self.found
-            await self._look()
+            await self._check_all()
             if self.found > before:
-                self.hasten()
+                self.start_now()
             return self.report
 
     async def document(self) -> AuditReport:
         """Check all containers and return the document that `audit` shows."""
-        report, company = await self.look(), await self._source.company()
+        report, company = await self.check(), await self._source.company()
         outside: Mapping[str, CPUSet] = {}
         if company:
-            folders = (await self._source.books()).folders
+            folders = (await self._source.known_containers()).folders
             outside = await asyncio.to_thread(self._reader.outside, folders)
         return document(report, self._source.audit, company, outside)
 
     async def observe(self, some: Iterable[Target]) -> dict[str, Observed]:
         """Return what the kernel says about containers, by id; only of those that run here."""
         seen = {}
-        async with self._looking:
+        async with self._lock:
             for each in some:
                 observed = await asyncio.to_thread(
                     self._reader.observe, each.container_id, each.cgroup, turn=self._turn
@@ -261,38 +261,38 @@ class Auditor:
         log.info("sending-again", extra={"containers": len(curable)})
         await self._source.resend(sorted(curable))
 
-    async def _look(self) -> Collection[str]:
+    async def _check_all(self) -> Collection[str]:
         """Make a new report; return the ids of the containers with a verdict."""
-        everyone = await self._source.targets()
-        self._reader.keep_only([each.container_id for each in everyone])
-        there = {each.container_id for each in everyone}
+        targets = await self._source.targets()
+        self._reader.keep_only([each.container_id for each in targets])
+        there = {each.container_id for each in targets}
         for table in (self.first_processes, self.limits_found):
             for gone in table.keys() - there:
                 del table[gone]
         self._turn += 1
-        look = _Look()
-        await self._read([each for each in everyone if each.sent], look)
+        check = _Check()
+        await self._read([each for each in targets if each.sent], check)
         known = {(each.container_id, each.deviation.kind) for each in self.report.drifts}
-        looks = 1
-        while (suspects := look.suspects()) and not _all_known(look, known):
+        checks = 1
+        while (suspects := check.suspects()) and not _all_known(check, known):
             # give a runtime that still moves containers more time, while it makes progress
-            if looks == MOST_LOOKS:
-                look.judged = {
-                    each: look.judged[each] for each in look.judged if each not in suspects
+            if checks == MAX_CHECKS:
+                check.judged = {
+                    each: check.judged[each] for each in check.judged if each not in suspects
                 }
                 break
             await self._sleep(GRACE)
-            await self._read(suspects, look)
-            looks += 1
-            if look.suspects() == suspects:
+            await self._read(suspects, check)
+            checks += 1
+            if check.suspects() == suspects:
                 break
         same = {*await self._source.targets()}
-        look.judged = {each: found for each, found in look.judged.items() if each in same}
-        self._conclude(everyone, look)
-        return {each.container_id for each in look.judged}
+        check.judged = {each: found for each, found in check.judged.items() if each in same}
+        self._make_report(targets, check)
+        return {each.container_id for each in check.judged}
 
-    async def _read(self, some: Iterable[Target], look: _Look) -> None:
-        """Check some containers, and record the findings in *look*."""
+    async def _read(self, some: Iterable[Target], check: _Check) -> None:
+        """Check some containers, and record the findings in *check*."""
         watched = {
             each.container_id: each.deviation.threads
             for each in self.report.drifts
@@ -306,9 +306,9 @@ class Auditor:
                 turn=self._turn,
                 watched=watched.get(each.container_id, ()),
             )
-            look.judged.pop(each, None)
+            check.judged.pop(each, None)
             if observed is None:
-                look.unseen[each] = None
+                check.unseen[each] = None
                 continue
             if each.limits:
                 names = [name for name, _ in each.limits]
@@ -316,21 +316,21 @@ class Auditor:
                 observed = replace(observed, limits=found)
                 self.limits_found[each.container_id] = found
             first = self.first_processes.get(each.container_id)
-            look.judged[each] = compare(each, replace(observed, process=first))
+            check.judged[each] = compare(each, replace(observed, process=first))
             if observed.hidden:
-                look.hidden[each] = None
+                check.hidden[each] = None
 
-    def _conclude(self, everyone: Iterable[Target], look: _Look) -> None:
-        """Make the report of *look*; log new drifts and those that are gone."""
+    def _make_report(self, targets: Iterable[Target], check: _Check) -> None:
+        """Make the report of *check*; log new drifts and those that are gone."""
         now = self._now()
         known = {(each.container_id, each.deviation.kind): each for each in self.report.drifts}
         drifts = []
-        for each, deviations in look.judged.items():
+        for each, deviations in check.judged.items():
             for deviation in deviations:
                 before = known.pop((each.container_id, deviation.kind), None)
-                drifts.append(self._drift(each, deviation, before, now))
-        judged = {each.container_id for each in look.judged}
-        there = {each.container_id for each in everyone} - {e.container_id for e in look.unseen}
+                drifts.append(self._record_drift(each, deviation, before, now))
+        judged = {each.container_id for each in check.judged}
+        there = {each.container_id for each in targets} - {e.container_id for e in check.unseen}
         for drift in known.values():
             if drift.container_id in judged:
                 log.info(
@@ -338,20 +338,20 @@ class Auditor:
                 )
             elif drift.container_id in there:  # no verdict now
                 drifts.append(drift)
-        self.report = Report(
+        self.report = AuditResult(
             time=now,
             audited=len(judged),
-            unseen=tuple(each.name for each in look.unseen),
+            unseen=tuple(each.name for each in check.unseen),
             changing=tuple(
                 each.name
-                for each in everyone
-                if each not in look.judged and each not in look.unseen
+                for each in targets
+                if each not in check.judged and each not in check.unseen
             ),
-            hidden=tuple(each.name for each in look.hidden),
+            hidden=tuple(each.name for each in check.hidden),
             drifts=tuple(drifts),
         )
 
-    def _drift(
+    def _record_drift(
         self, decided: Target, deviation: Deviation, before: Drift | None, now: float
     ) -> Drift:
         if before is None:
@@ -374,7 +374,7 @@ class Auditor:
             )
             self._drifted(drift)
             return drift
-        if before.tries == MOST_TRIES and not before.given_up:
+        if before.tries == MAX_REPAIRS and not before.given_up:
             log.warning(
                 "drift-not-repaired",
                 extra={
@@ -385,14 +385,14 @@ class Auditor:
                 },
             )
         return replace(
-            before, deviation=deviation, given_up=before.given_up or before.tries == MOST_TRIES
+            before, deviation=deviation, given_up=before.given_up or before.tries == MAX_REPAIRS
         )
 
 
-def _all_known(look: _Look, known: Collection[tuple[str, DeviationKind]]) -> bool:
-    """Return whether *look* has only deviations that are *known*."""
+def _all_known(check: _Check, known: Collection[tuple[str, DeviationKind]]) -> bool:
+    """Return whether *check* has only deviations that are *known*."""
     return all(
         (each.container_id, deviation.kind) in known
-        for each, deviations in look.judged.items()
+        for each, deviations in check.judged.items()
         for deviation in deviations
     )

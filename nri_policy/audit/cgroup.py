@@ -21,8 +21,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from nri_policy.audit.comparison import CpusetState, Observed
-from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
+from nri_policy.audit.deviations import CpusetState, Observed
+from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
@@ -32,7 +32,7 @@ from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 
-MOST_THREADS = 32  # checked in one turn; the next turns check the others
+MAX_THREADS = 32  # checked in one turn; the next turns check the others
 _LONGEST = 1 << 20  # bytes of a list of threads
 _STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
 # crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
@@ -134,17 +134,17 @@ class Cgroups:
             if at is None:
                 return None
             cpus, mems = (_cpuset(at.folder, at.hierarchy, name) for name in ("cpus", "mems"))
-            inside = _inside(at.folder, at.hierarchy)
-            populated = "populated 1" in (at.folder.text("cgroup.events") or "")
+            inside = _list_threads(at.folder, at.hierarchy)
+            find_populated = "populated 1" in (at.folder.text("cgroup.events") or "")
             with at.tree.folder("proc") as proc:
                 hidden = 0 in inside
                 inside.discard(0)
                 threads = inside | self._process(container_id, proc, inside)
-                if cpus is None or mems is None or not (threads or hidden or populated):
+                if cpus is None or mems is None or not (threads or hidden or find_populated):
                     return None
                 shown = sorted(threads)
-                start = turn * MOST_THREADS % max(1, len(shown))
-                window = (shown[start:] + shown[:start])[:MOST_THREADS]
+                start = turn * MAX_THREADS % max(1, len(shown))
+                window = (shown[start:] + shown[:start])[:MAX_THREADS]
                 found = {each: _affinity(proc, each) for each in {*window, *watched}}
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
         return Observed(cpus=cpus, mems=mems, threads=seen, hidden=hidden)
@@ -187,7 +187,7 @@ class Cgroups:
             found = (top.set(f"{path}/{form.format('cpus')}") for form in forms)
             return next(filter(None, found), None)
 
-        return self._of_each(cgroups, lambda hierarchy: hierarchy.mount, read)
+        return self._read_each(cgroups, lambda hierarchy: hierarchy.mount, read)
 
     def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str]:
         """Return the paths of the files with these CPUs, whether they exist or not."""
@@ -200,7 +200,7 @@ class Cgroups:
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
         """Return the CPU time of those of *cgroups* that exist here; callable from any thread."""
-        return self._of_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
+        return self._read_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
         """Return the content of those I/O files of a cgroup that exist."""
@@ -213,12 +213,12 @@ class Cgroups:
         with self._open(cgroup) as at:
             if at is None:
                 return None
-            oldest = min(_inside(at.folder, at.hierarchy) - {0}, default=0)
+            oldest = min(_list_threads(at.folder, at.hierarchy) - {0}, default=0)
             with at.tree.folder("proc") as proc, proc.folder(str(oldest)) as process:
                 stat = process.text("stat") if oldest else None
         if stat is None:
             return None
-        return process_of(stat, io_priority_of(oldest) if visible(self._root) else None)
+        return process_of(stat, io_priority_of(oldest) if has_same_pids(self._root) else None)
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         """Change the CPUs of cgroups, one after the other; return the result of each."""
@@ -276,14 +276,14 @@ class Cgroups:
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the threads in a cgroup; 0 stands for threads that are not visible from here."""
         with self._open(cgroup) as at:
-            return () if at is None else _inside(at.folder, at.hierarchy)
+            return () if at is None else _list_threads(at.folder, at.hierarchy)
 
     def has_process(self, pid: int) -> bool:
         """Return whether a process exists."""
         with Tree(self._root, Notes()) as tree, tree.folder("proc") as proc:
             return proc.has(str(pid))
 
-    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
         """Return the cgroups below a pod's that have threads, with these, by name."""
         path = _path_of_pod(folder)
         if path is None:
@@ -294,7 +294,7 @@ class Cgroups:
             with tree.folder(f"{hierarchy.mount}/{path}") as pod:
                 for name in pod.names():
                     with pod.folder(name) as each:
-                        if threads := _inside(each, hierarchy):
+                        if threads := _list_threads(each, hierarchy):
                             found[name] = threads
         return found
 
@@ -335,7 +335,7 @@ class Cgroups:
             with tree.folder(f"{hierarchy.mount}/{path}") as folder:
                 yield _OpenCgroup(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
 
-    def _of_each(
+    def _read_each(
         self,
         cgroups: Iterable[str],
         mount: Callable[[_Hierarchy], str],
@@ -443,14 +443,14 @@ def _number(text: str | None) -> int:
         return 0
 
 
-def _inside(folder: Folder, hierarchy: _Hierarchy) -> set[int]:
+def _list_threads(folder: Folder, hierarchy: _Hierarchy) -> set[int]:
     """Return the threads of a container's cgroup."""
-    inside = _numbers(folder, hierarchy.threads)
+    inside = _read_threads(folder, hierarchy.threads)
     with folder.folder(_INNER) as inner:
-        return inside | _numbers(inner, hierarchy.threads)
+        return inside | _read_threads(inner, hierarchy.threads)
 
 
-def _numbers(folder: Folder, name: str) -> set[int]:
+def _read_threads(folder: Folder, name: str) -> set[int]:
     """Return the threads in a cgroup; 0 stands for those of another PID namespace."""
     text = folder.text(name, _LONGEST) or ""
     lines = text.split("\n")

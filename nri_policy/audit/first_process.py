@@ -104,7 +104,7 @@ def io_priority_of(pid: int) -> int | None:
     return None if found < 0 else int(found)
 
 
-def visible(root: Path) -> bool:
+def has_same_pids(root: Path) -> bool:
     """Return whether the processes below *root* have the numbers that system calls take.
 
     /proc shows this process one number, unless it is in a nested PID namespace.

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.audit.auditor import Auditor, Reader
+from nri_policy.audit.auditor import Auditor, CgroupReader
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.comparison import DeviationKind
-from nri_policy.audit.report import Drift
-from nri_policy.audit.source import NodeSource
+from nri_policy.audit.deviations import DeviationKind
+from nri_policy.audit.node_source import NodeSource
+from nri_policy.audit.result import Drift
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import ProgramReplacedError, listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
@@ -77,7 +77,7 @@ IDENTITY = Identity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
 
 
-class ContainerCgroups(Reader, HostCgroups, Cpusets, Protocol):
+class ContainerCgroups(CgroupReader, HostCgroups, Cpusets, Protocol):
     """The cgroups of a host's containers."""
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
@@ -278,7 +278,7 @@ class Daemon:
     def _took_over(self) -> None:
         self.synchronized.set()
         self.watchdog.hasten()
-        self.auditor.hasten()
+        self.auditor.start_now()
 
     def _not_ready(self) -> str:
         """Return why pods should not come yet; nothing if they may."""
@@ -289,7 +289,7 @@ class Daemon:
         return ""
 
     def _start(self, container_id: str) -> None:
-        self.auditor.note_start(container_id)
+        self.auditor.record_start(container_id)
         self._overlaps.hasten()
 
     def _note_drift(self, drift: Drift) -> None:

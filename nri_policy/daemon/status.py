@@ -127,7 +127,7 @@ class Status:
                 f"the runtime created no container of the last {count} pods ({some}): does another"
                 " plugin set the same? Its log says why"
             )
-        for cgroup in sorted(self._auditor.presence.strangers):
+        for cgroup in sorted(self._auditor.orphans.unknown):
             yield f"{cgroup} has processes, but belongs to no known container"
         yield from self._findings.recent()
         yield from self._more()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from nri_policy.audit.auditor import Auditor
-from nri_policy.audit.decisions import list_unpinned
+from nri_policy.audit.targets import list_unpinned
 from nri_policy.daemon.reload import Reloads
 from nri_policy.dra.hypothetical import allocator
 from nri_policy.engine.event import Reconfigured

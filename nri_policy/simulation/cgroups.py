@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import CpusetState, Observed
+from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
@@ -115,7 +115,7 @@ class SimulatedCgroups:
         running = (each for each in self._runtime.containers if each.state is RuntimeState.RUNNING)
         return any(each.message.pid == pid for each in running)
 
-    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
         """Return the containers of a pod that run, and its pause container."""
         found: dict[str, Collection[int]] = {}
         for pod in self._runtime.pods:

@@ -62,7 +62,7 @@ from pathlib import Path
 levers, ours = Levers(Path({levers!r})), time.time
 time.time = lambda: ours() + levers.clock
 from nri_policy.audit import presence
-presence.MAX_CREATION = 30.0
+orphans.MAX_CREATION = 30.0
 from nri_policy.cli import main
 sys.exit(main())
 """

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from nri_policy.audit.presence import Presence
+from nri_policy.audit.orphans import OrphanFinder
 from nri_policy.plugin.enforcement import Enforcement
 from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.plugin.update_queue import UpdateQueue
@@ -42,5 +42,5 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "overlaps are not watched": lambda: _patch(Overlaps, "run", _nothing),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "no answer takes changes along": lambda: _patch(UpdateQueue, "take", lambda *_a, **_k: []),
-    "containers that have ended unheard are kept": lambda: _patch(Presence, "round", _nothing),
+    "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
 }

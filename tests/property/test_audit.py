@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.audit.cgroup import folder_of
-from nri_policy.audit.comparison import CpusetState, DeviationKind, Observed, Target, compare
+from nri_policy.audit.deviations import CpusetState, DeviationKind, Observed, Target, compare
 from nri_policy.foundation.cpuset import CPUSet
 
 PARTS = st.sampled_from(["/", "..", ".", ":", "-", ".slice", "a", "kubepods", "\0", "\n", "é"])

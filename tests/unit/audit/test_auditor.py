@@ -8,10 +8,17 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.audit.auditor import FIRST_LOOK, GRACE, MOST_LOOKS, MOST_TRIES, PERIOD, Auditor
-from nri_policy.audit.comparison import CpusetState, Observed, Target
+from nri_policy.audit.auditor import (
+    FIRST_PROCESS_DELAY,
+    GRACE,
+    MAX_CHECKS,
+    MAX_REPAIRS,
+    PERIOD,
+    Auditor,
+)
+from nri_policy.audit.deviations import CpusetState, Observed, Target
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.audit.presence import Population
+from nri_policy.audit.orphans import KnownContainers
 from nri_policy.classes import Origin, Scheduler, Scheduling
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
@@ -76,19 +83,19 @@ class Node:
     async def resend(self, container_ids: Collection[str]) -> None:
         self.resent.append([*container_ids])
 
-    async def books(self) -> Population:
-        return Population(running=(), created=(), known=(), folders=(), rooms={})
+    async def known_containers(self) -> KnownContainers:
+        return KnownContainers(running=(), created=(), known=(), folders=(), rooms={})
 
     async def release(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)
 
-    async def give_up(self, container_ids: Collection[str]) -> None:
+    async def release_unstarted(self, container_ids: Collection[str]) -> None:
         raise AssertionError(container_ids)
 
-    async def clear(self, pod_ids: Collection[str]) -> None:
+    async def release_rooms(self, pod_ids: Collection[str]) -> None:
         raise AssertionError(pod_ids)
 
-    async def admit(self, cgroups: Collection[str]) -> None:
+    async def register_again(self, cgroups: Collection[str]) -> None:
         raise AssertionError(cgroups)
 
     def processes(self, cgroup: str) -> Collection[int]:
@@ -97,7 +104,7 @@ class Node:
     def has_process(self, pid: int) -> bool:
         raise AssertionError(pid)
 
-    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
         raise AssertionError(folder)
 
     def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
@@ -169,7 +176,7 @@ async def test_what_does_not_come_to_rest_is_left_for_the_next_round() -> None:
     for number in range(30):
         node.put(number, "0-7")
     await node.auditor.round()
-    assert len(node.slept) == MOST_LOOKS - 1
+    assert len(node.slept) == MAX_CHECKS - 1
     assert node.drifts() == []
 
 
@@ -263,17 +270,17 @@ async def test_repair_that_does_not_help_ends_after_some_tries(
 ) -> None:
     node = Node(audit=Audit.REPAIR)
     node.put(1, "0-7")
-    for _ in range(MOST_TRIES + 5):
+    for _ in range(MAX_REPAIRS + 5):
         await node.auditor.round()
-    assert len(node.resent) == MOST_TRIES
+    assert len(node.resent) == MAX_REPAIRS
     (drift,) = node.auditor.report.drifts
-    assert (drift.tries, drift.curable) == (MOST_TRIES, False)
+    assert (drift.tries, drift.curable) == (MAX_REPAIRS, False)
     assert caplog.text.count("event=drift-not-repaired") == 1
     node.put(1)
     await node.auditor.round()
     node.put(1, "0-7")
     await node.auditor.round()
-    assert len(node.resent) == MOST_TRIES + 1, "a new drift is tried anew"
+    assert len(node.resent) == MAX_REPAIRS + 1, "a new drift is tried anew"
 
 
 async def test_the_tries_are_not_forgotten_while_the_runtime_has_yet_to_hear() -> None:
@@ -306,7 +313,7 @@ async def test_off_reads_nothing_but_when_asked() -> None:
     node.put(1, "0-7")
     await node.auditor.round()
     assert (node.read, node.drifts()) == (0, [])
-    assert len((await node.auditor.look()).drifts) == 1
+    assert len((await node.auditor.check()).drifts) == 1
     await node.auditor.round()
     assert node.drifts() == [], "what was found is not kept"
 
@@ -314,11 +321,11 @@ async def test_off_reads_nothing_but_when_asked() -> None:
 async def test_who_asks_only_looks_and_what_is_new_hastens_a_round() -> None:
     node = Node(audit=Audit.REPAIR)
     node.put(1, "0-7")
-    report = await node.auditor.look()
+    report = await node.auditor.check()
     assert (len(report.drifts), node.resent) == (1, [])
     assert node.auditor._due.is_set()
     node.auditor._due.clear()
-    await node.auditor.look()
+    await node.auditor.check()
     assert not node.auditor._due.is_set(), "asking often is not trying often"
 
 
@@ -347,7 +354,7 @@ async def test_rounds_come_with_time_and_when_hastened() -> None:
     (await periods.get()).set()
     await periods.get()
     assert node.read == 1
-    node.auditor.hasten()
+    node.auditor.start_now()
     await periods.get()
     assert node.read == 2
     running.cancel()
@@ -382,8 +389,8 @@ def test_a_first_process_that_cannot_be_read_yet_is_looked_at_after_the_next_rou
         tasks = [
             asyncio.create_task(each) for each in (node.auditor.watch_starts(), node.auditor.run())
         ]
-        node.auditor.note_start("id1")
-        while FIRST_LOOK not in node.slept:  # noqa: ASYNC110 - as below
+        node.auditor.record_start("id1")
+        while FIRST_PROCESS_DELAY not in node.slept:  # noqa: ASYNC110 - as below
             await asyncio.sleep(0)
         node.firsts[node.containers["id1"].cgroup] = process
         async with asyncio.timeout(HANGS):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.audit.cgroup import MOST_THREADS, Cgroups, folder_of
-from nri_policy.audit.comparison import Observed
+from nri_policy.audit.cgroup import MAX_THREADS, Cgroups, folder_of
+from nri_policy.audit.deviations import Observed
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.cpuset_files import Change, Confined
@@ -145,7 +145,7 @@ def test_a_forgotten_container_is_not_looked_for_elsewhere(root: Root) -> None:
 
 
 def test_of_many_threads_each_turn_shows_others_and_those_that_are_watched(root: Root) -> None:
-    many = range(1000, 1000 + 3 * MOST_THREADS)
+    many = range(1000, 1000 + 3 * MAX_THREADS)
     root.cgroup(f"{POD}/1").hold(*many)
     for number in many:
         root.thread(number, "2")
@@ -153,7 +153,7 @@ def test_of_many_threads_each_turn_shows_others_and_those_that_are_watched(root:
     turns = [seen(cgroups, turn, watched=(1005,)) for turn in range(3)]
     shown = [{*each.threads} for each in turns if each is not None]
     assert [1005 in each for each in shown] == [True] * 3
-    assert all(len(each) <= MOST_THREADS + 1 for each in shown)
+    assert all(len(each) <= MAX_THREADS + 1 for each in shown)
     assert set.union(*shown) == {*many}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.first_process import FirstProcess, io_priority_of, process_of, visible
+from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.classes import IOPriority, Origin, Scheduler, Scheduling
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
 
@@ -128,12 +128,12 @@ def test_processes_are_visible_by_numbers_that_are_ours(
     status: str, expected: bool, tmp_path: Path
 ) -> None:
     """Whichever mount of proc it is: a DaemonSet with `hostPID` has the host's below /host."""
-    assert visible(Path("/"))
-    assert not visible(tmp_path)
+    assert has_same_pids(Path("/"))
+    assert not has_same_pids(tmp_path)
     folder = tmp_path / "proc/self"
     folder.mkdir(parents=True)
     (folder / "status").write_text(status.format(os.getpid()))
-    assert visible(tmp_path) is expected
+    assert has_same_pids(tmp_path) is expected
 
 
 def test_of_a_cgroup_that_is_not_there_nothing_is_read(tmp_path: Path) -> None:

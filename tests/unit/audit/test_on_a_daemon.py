@@ -47,7 +47,7 @@ async def test_drift_behind_the_runtimes_back_is_reported(
         own.set("cpus", "0-15")
         guest.set("mems", "0")
         await node.daemon.auditor.round()
-        report = await node.daemon.auditor.look()
+        report = await node.daemon.auditor.check()
     found = [(each.name, each.deviation.kind, str(each.deviation.found)) for each in report.drifts]
     assert found == [
         ("default/own/main", "cpus", "0-15"),

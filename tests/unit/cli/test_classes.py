@@ -123,7 +123,7 @@ def test_the_page_about_classes_shows_what_is_printed(tmp_path: Path) -> None:
             auditor = node.daemon.auditor
             assert container.process is not None
             auditor.first_processes[container.id] = container.process
-            await auditor.look()
+            await auditor.check()
             return await asyncio.to_thread(shown, node.socket, "explain", "web", width=125)
 
     printed = asyncio.run(both()).partition("\nClasses\n")[2]

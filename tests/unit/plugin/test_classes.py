@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import DeviationKind
+from nri_policy.audit.deviations import DeviationKind
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Equipment
 from nri_policy.hardware.disks import Disk
@@ -269,7 +269,7 @@ def test_limits_go_with_the_creation_and_a_disk_that_comes_follows(tmp_path: Pat
             await up.daemon.events.equip()
             assert not await up.start(pod("carrier"))  # whose answer takes it along
             assert io_of(web) == {"io.max": f"{LINE.format('8:0')}\n{LINE.format('8:16')}"}
-            assert not (await up.daemon.auditor.look()).drifts
+            assert not (await up.daemon.auditor.check()).drifts
             known = up.daemon.node.view.classes[web.id].limits
             assert known == {"io.max": f"{LINE.format('8:0')}\n{LINE.format('8:16')}"}
             assert not io_of(other)
@@ -378,7 +378,7 @@ def test_a_runtime_that_applies_nothing_is_found_out(tmp_path: Path) -> None:
                 "other, nice 0",
             )
             assert not drift.curable
-            report = await auditor.look()
+            report = await auditor.check()
             assert [each.deviation.kind for each in report.drifts] == [DeviationKind.CLASS]
 
     run(test)
@@ -404,6 +404,6 @@ def test_limits_that_somebody_changed_are_drift_and_are_sent_again(tmp_path: Pat
             assert drift.deviation.decided == f"io.max {LINE.format('8:0')}"
             assert not await up.start(pod("carrier"))
             assert io_of(web) == {"io.max": LINE.format("8:0")}
-            assert not (await auditor.look()).drifts
+            assert not (await auditor.check()).drifts
 
     run(test)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.audit import presence
+from nri_policy.audit import orphans
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
@@ -543,7 +543,7 @@ async def test_what_a_cgroup_has_counts_where_the_list_and_the_store_are_older(
 async def test_a_container_that_ends_unheard_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "GRACE", 0.0)
+    monkeypatch.setattr(orphans, "GRACE", 0.0)
     events: list[Event] = []
     async with served(
         tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append, audit="off"
@@ -562,8 +562,8 @@ async def test_a_container_that_ends_unheard_is_released(
 async def test_a_creation_that_nobody_waits_for_any_more_is_released_where_the_runtime_hides_it(
     runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "GRACE", 0.0)
-    monkeypatch.setattr(presence, "MAX_CREATION", 0.0)
+    monkeypatch.setattr(orphans, "GRACE", 0.0)
+    monkeypatch.setattr(orphans, "MAX_CREATION", 0.0)
     events: list[Event] = []
     async with served(
         tmp_path,
@@ -777,7 +777,7 @@ async def test_a_creation_that_was_refused_does_not_go_on(tmp_path: Path) -> Non
 async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(presence, "GRACE", 0.0)
+    monkeypatch.setattr(orphans, "GRACE", 0.0)
     events: list[Event] = []
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
@@ -791,7 +791,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
         await it.runtime.synchronized(after=1)
         assert missed.id in it.daemon.node.view.placed
         await it.daemon.auditor.round()
-        assert not it.daemon.auditor.presence.strangers
+        assert not it.daemon.auditor.orphans.unknown
         assert own.cpus.isdisjoint(missed.cpus)
 
 

@@ -136,7 +136,7 @@ async def test_a_room_ends_with_a_pod_whose_end_nobody_tells(tmp_path: Path) -> 
         assert it.daemon.node.view.rooms, "it has tenants"
         for name in ("main", "log"):
             await it.runtime.delete_container(it.runtime.container(f"shop/{name}"))
-        presence = it.daemon.auditor.presence
+        presence = it.daemon.auditor.orphans
         presence._sleep = at_once
         await presence.round()
         assert it.daemon.node.view.rooms, "its sandbox runs"

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from nri_policy.audit.comparison import CpusetState, Observed
+from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.daemon.build import Daemon
@@ -205,7 +205,7 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
 
 async def _at_rest(daemon: Daemon) -> None:
     """Wait until containers are where they are to be, as far as the kernel lets them."""
-    while daemon.parts.enforcement.unconfirmed or (await daemon.auditor.look()).changing:  # noqa: ASYNC110 - nothing says so
+    while daemon.parts.enforcement.unconfirmed or (await daemon.auditor.check()).changing:  # noqa: ASYNC110 - nothing says so
         await asyncio.sleep(0.01)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.audit.comparison import (
+from nri_policy.audit.deviations import (
     CpusetState,
     Deviation,
     DeviationKind,

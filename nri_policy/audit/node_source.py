@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 
-from nri_policy.audit.comparison import Target
-from nri_policy.audit.decisions import books, decisions
-from nri_policy.audit.presence import Population
+from nri_policy.audit.deviations import Target
+from nri_policy.audit.orphans import KnownContainers
+from nri_policy.audit.targets import list_known, list_targets
 from nri_policy.node import Company, list_company
 from nri_policy.nri.session import Session
 from nri_policy.plugin.daemon_events import DaemonEvents
@@ -45,7 +45,7 @@ class NodeSource:
 
     async def targets(self) -> Sequence[Target]:
         """Return where every running container should be."""
-        return decisions(self._node.view, self._unsent)
+        return list_targets(self._node.view, self._unsent)
 
     async def company(self) -> Sequence[Company]:
         """Return the exclusive CPUs of running containers, and the others that may run there."""
@@ -55,10 +55,10 @@ class NodeSource:
         """Send the runtime the updates of these containers again, even if they seem in force."""
         await self._events.resend(container_ids)
 
-    async def books(self) -> Population:
+    async def known_containers(self) -> KnownContainers:
         """Return the containers that the daemon knows."""
         runtime = self._parts.runtime
-        return books(
+        return list_known(
             self._node.view,
             self._parts.pids,
             may_be_given_up=self._events.may_be_given_up,
@@ -70,16 +70,16 @@ class NodeSource:
         for each in await self._events.release(container_ids, ContainerState.RUNNING):
             self._findings.report_end(each)
 
-    async def give_up(self, container_ids: Collection[str]) -> None:
+    async def release_unstarted(self, container_ids: Collection[str]) -> None:
         """Release containers whose creation the runtime gave up without a report."""
         for each in await self._events.release(container_ids, ContainerState.CREATED):
             self._findings.report_given_up(each)
 
-    async def clear(self, pod_ids: Collection[str]) -> None:
+    async def release_rooms(self, pod_ids: Collection[str]) -> None:
         """Release the rooms of pods that ended without a report from the runtime."""
         await self._events.clear_rooms(pod_ids)
 
-    async def admit(self, cgroups: Collection[str]) -> None:
+    async def register_again(self, cgroups: Collection[str]) -> None:
         """Have the runtime list its containers, because some in *cgroups* are unknown."""
         log.info("registering-again", extra={"cgroups": len(cgroups)})
         self._findings.unknown(cgroups)

@@ -23,7 +23,7 @@ from nri_policy.classes import Scheduling, parse_limits
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
 
-_MOST_NAMED = 8  # threads
+_MAX_NAMED = 8  # threads
 
 
 class DeviationKind(StrEnum):
@@ -143,5 +143,5 @@ def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
             found=CPUSet.union(astray.values()),
             reason="threads have left its cgroup",
             curable=False,
-            threads=tuple(sorted(astray)[:_MOST_NAMED]),
+            threads=tuple(sorted(astray)[:_MAX_NAMED]),
         )

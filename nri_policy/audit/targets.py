@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from nri_policy.audit.comparison import Target
-from nri_policy.audit.presence import Population, Present
+from nri_policy.audit.deviations import Target
+from nri_policy.audit.orphans import KnownContainer, KnownContainers
 from nri_policy.node import NodeView, list_company
 from nri_policy.workload.pod import ContainerState
 
 
-def decisions(view: NodeView, unsent: Collection[str]) -> tuple[Target, ...]:
+def list_targets(view: NodeView, unsent: Collection[str]) -> tuple[Target, ...]:
     """Return the targets of the running containers that are pinned to anything.
 
     *unsent* are the ids of containers whose latest decision the runtime does not have yet.
@@ -27,22 +27,22 @@ def list_unpinned(view: NodeView) -> tuple[Target, ...]:
     return tuple(each for each in _list_running(view, ()) if not (each.cpus and each.mems))
 
 
-def books(
+def list_known(
     view: NodeView,
     pids: Mapping[str, int],
     *,
     may_be_given_up: Callable[[str], bool],
     pods_have_processes: bool,
-) -> Population:
+) -> KnownContainers:
     """Return the containers that run or were created; *pids* are first processes by container.
 
     Containers that did not start are included only if they *may be given up* without a word from
     the runtime; empty rooms only if *pods have processes* for sure.
     """
 
-    def in_state(state: ContainerState) -> list[Present]:
+    def in_state(state: ContainerState) -> list[KnownContainer]:
         return [
-            Present(
+            KnownContainer(
                 container_id=each,
                 name=placed.container.full_name,
                 cgroup=placed.container.cgroup,
@@ -55,7 +55,7 @@ def books(
     folders = {each: pod.folder for each, pod in view.pods.items()}
     occupied = {each.container.pod.id for each in view.placed.values() if each.grant.tenant}
     rooms = view.rooms.keys() & folders.keys() - occupied if pods_have_processes else ()
-    return Population(
+    return KnownContainers(
         running=in_state(ContainerState.RUNNING),
         created=[
             each for each in in_state(ContainerState.CREATED) if may_be_given_up(each.container_id)

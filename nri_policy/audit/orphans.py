@@ -31,7 +31,7 @@ GRACE = 2.0  # seconds between the two checks
 MAX_CREATION = 300.0  # seconds that a container under creation may be without a process
 
 
-class Present(Struct, frozen=True, kw_only=True):
+class KnownContainer(Struct, frozen=True, kw_only=True):
     """A container that runs or was created, as far as the daemon knows."""
 
     container_id: str
@@ -40,33 +40,35 @@ class Present(Struct, frozen=True, kw_only=True):
     pid: int  # of its first process; 0 if the runtime does not say
 
 
-class Population(Struct, frozen=True, kw_only=True):
+class KnownContainers(Struct, frozen=True, kw_only=True):
     """The containers, pods and rooms that the daemon knows."""
 
-    running: Sequence[Present]
-    created: Sequence[Present]  # not started; the runtime may not report that they never will
+    running: Sequence[KnownContainer]
+    created: Sequence[
+        KnownContainer
+    ]  # not started; the runtime may not report that they never will
     known: Collection[str]  # ids of all containers and pods
     folders: Collection[str]  # the pods' cgroups
     rooms: Mapping[str, str]  # cgroups of pods that have a room and no tenants, by the pod's id
 
 
-class PopulationSource(Protocol):
+class OrphanSource(Protocol):
     """The daemon, which knows containers and releases them."""
 
-    async def books(self) -> Population:
+    async def known_containers(self) -> KnownContainers:
         """Return the containers that the daemon knows now."""
         ...
 
     async def release(self, container_ids: Collection[str]) -> None:
         """Release containers that have ended."""
 
-    async def give_up(self, container_ids: Collection[str]) -> None:
+    async def release_unstarted(self, container_ids: Collection[str]) -> None:
         """Release containers that never started, if they still have not."""
 
-    async def clear(self, pod_ids: Collection[str]) -> None:
+    async def release_rooms(self, pod_ids: Collection[str]) -> None:
         """Release the rooms of pods that have ended, if they still have no tenants."""
 
-    async def admit(self, cgroups: Collection[str]) -> None:
+    async def register_again(self, cgroups: Collection[str]) -> None:
         """Register again, because unknown containers run in *cgroups*."""
 
 
@@ -81,24 +83,24 @@ class ProcessReader(Protocol):
         """Return whether a process exists."""
         ...
 
-    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
         """Return the cgroups below a pod's that have threads, with these, by name."""
         ...
 
 
-class _Seen(Struct, frozen=True, kw_only=True):
+class _Orphans(Struct, frozen=True, kw_only=True):
     ended: Collection[str]  # container ids
     given_up: Collection[str]  # container ids
-    strangers: Collection[str]  # cgroups
-    cleared: Collection[str] = ()  # pod ids
+    unknown: Collection[str]  # cgroups
+    empty_rooms: Collection[str] = ()  # pod ids
 
 
-class Presence:
+class OrphanFinder:
     """Compares the containers that the daemon knows with the processes."""
 
     def __init__(
         self,
-        source: PopulationSource,
+        source: OrphanSource,
         reader: ProcessReader,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -111,51 +113,51 @@ class Presence:
         self._clock = clock
         # since when created containers have been without a process, by container id
         self._without: dict[str, float] = {}
-        self.strangers: frozenset[str] = frozenset()  # cgroups of unknown containers
+        self.unknown: frozenset[str] = frozenset()  # cgroups of unknown containers
 
     async def round(self) -> None:
         """Check twice; release containers without a process, register again for unknown ones."""
-        first = await self._look()
-        if not (first.ended or first.given_up or first.strangers or first.cleared):
-            self.strangers = frozenset()
+        first = await self._find()
+        if not (first.ended or first.given_up or first.unknown or first.empty_rooms):
+            self.unknown = frozenset()
             return
         await self._sleep(GRACE)
-        second = await self._look()
+        second = await self._find()
         if ended := {*first.ended} & {*second.ended}:
             await self._source.release(sorted(ended))
         if given_up := {*first.given_up} & {*second.given_up}:
-            await self._source.give_up(sorted(given_up))
-        if cleared := {*first.cleared} & {*second.cleared}:
-            await self._source.clear(sorted(cleared))
-        before, self.strangers = self.strangers, frozenset(first.strangers) & {*second.strangers}
-        if new := self.strangers - before:
+            await self._source.release_unstarted(sorted(given_up))
+        if empty_rooms := {*first.empty_rooms} & {*second.empty_rooms}:
+            await self._source.release_rooms(sorted(empty_rooms))
+        before, self.unknown = self.unknown, frozenset(first.unknown) & {*second.unknown}
+        if new := self.unknown - before:
             log.warning("unknown-container", extra={"cgroups": ",".join(sorted(new))})
-            await self._source.admit(sorted(new))
+            await self._source.register_again(sorted(new))
 
-    async def _look(self) -> _Seen:
-        books = await self._source.books()
+    async def _find(self) -> _Orphans:
+        known = await self._source.known_containers()
         now = self._clock()
-        return await asyncio.to_thread(self._compare, books, now)
+        return await asyncio.to_thread(self._compare, known, now)
 
-    def _compare(self, books: Population, now: float) -> _Seen:
-        there = {folder: self._reader.inhabited(folder) for folder in books.folders}
+    def _compare(self, known: KnownContainers, now: float) -> _Orphans:
+        there = {folder: self._reader.find_populated(folder) for folder in known.folders}
         if not any(any(threads) for names in there.values() for threads in names.values()):
             self._without.clear()
-            return _Seen(ended=(), given_up=(), strangers=())
-        ended = [each.container_id for each in books.running if each.pid and self._is_gone(each)]
-        without = [each.container_id for each in books.created if self._is_gone(each)]
+            return _Orphans(ended=(), given_up=(), unknown=())
+        ended = [each.container_id for each in known.running if each.pid and self._is_gone(each)]
+        without = [each.container_id for each in known.created if self._is_gone(each)]
         self._without = {each: self._without.get(each, now) for each in without}
         given_up = [each for each in without if now - self._without[each] >= MAX_CREATION]
-        strangers = [
+        unknown = [
             f"{folder}/{name}"
             for folder, names in there.items()
             for name in names
-            if "conmon" not in name and not any(each in name for each in books.known)
+            if "conmon" not in name and not any(each in name for each in known.known)
         ]
-        cleared = [each for each, folder in books.rooms.items() if not there.get(folder)]
-        return _Seen(ended=ended, given_up=given_up, strangers=strangers, cleared=cleared)
+        empty_rooms = [each for each, folder in known.rooms.items() if not there.get(folder)]
+        return _Orphans(ended=ended, given_up=given_up, unknown=unknown, empty_rooms=empty_rooms)
 
-    def _is_gone(self, each: Present) -> bool:
+    def _is_gone(self, each: KnownContainer) -> bool:
         """Return whether a container has no visible process."""
         return not self._reader.processes(each.cgroup) and not (
             each.pid and self._reader.has_process(each.pid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from nri_policy.audit.comparison import Deviation
+from nri_policy.audit.deviations import Deviation
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
 from nri_policy.report import AuditReport, CompanyReport, DriftReport
@@ -28,7 +28,7 @@ class Drift(Struct, frozen=True, kw_only=True):
         return self.deviation.curable and not self.given_up
 
 
-class Report(Struct, frozen=True, kw_only=True):
+class AuditResult(Struct, frozen=True, kw_only=True):
     """The result of one audit."""
 
     time: float = 0.0  # seconds since the epoch; 0 before the first
@@ -45,7 +45,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def document(
-    report: Report, mode: str, company: Sequence[Company], outside: Mapping[str, CPUSet]
+    report: AuditResult, mode: str, company: Sequence[Company], outside: Mapping[str, CPUSet]
 ) -> AuditReport:
     """Return the document of an audit; *mode* is the setting.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.presence import MAX_CREATION, Population, Presence, Present
+from nri_policy.audit.orphans import MAX_CREATION, KnownContainer, KnownContainers, OrphanFinder
 from tests.unit.audit.host import Root
 
 POD = "/kubepods/pod1"
@@ -29,32 +29,32 @@ class Node:
     admitted: list[str] = field(default_factory=list)
     rooms: dict[str, str] = field(default_factory=dict)  # without tenants: folders by pod
     others: dict[str, dict[str, list[int]]] = field(default_factory=dict)  # folders, as `cgroups`
-    cleared: list[str] = field(default_factory=list)
+    empty_rooms: list[str] = field(default_factory=list)
 
-    async def books(self) -> Population:
+    async def known_containers(self) -> KnownContainers:
         running, created = (
             [
-                Present(container_id=each, name=each, cgroup=f"{POD}/{each}", pid=pid)
+                KnownContainer(container_id=each, name=each, cgroup=f"{POD}/{each}", pid=pid)
                 for each, pid in some
             ]
             for some in ((("c1", 11), ("c2", 12), ("c3", 0)), self.created)
         )
         known = {"pod1", "c1", "c2", "c3", "created"}
         folders = {POD, *self.rooms.values()}
-        return Population(
+        return KnownContainers(
             running=running, created=created, known=known, folders=folders, rooms=self.rooms
         )
 
     async def release(self, container_ids: Collection[str]) -> None:
         self.released += container_ids
 
-    async def give_up(self, container_ids: Collection[str]) -> None:
+    async def release_unstarted(self, container_ids: Collection[str]) -> None:
         self.given_up += container_ids
 
-    async def clear(self, pod_ids: Collection[str]) -> None:
-        self.cleared += pod_ids
+    async def release_rooms(self, pod_ids: Collection[str]) -> None:
+        self.empty_rooms += pod_ids
 
-    async def admit(self, cgroups: Collection[str]) -> None:
+    async def register_again(self, cgroups: Collection[str]) -> None:
         self.admitted += cgroups
 
     def processes(self, cgroup: str) -> Collection[int]:
@@ -63,7 +63,7 @@ class Node:
     def has_process(self, pid: int) -> bool:
         return pid in self.pids
 
-    def inhabited(self, folder: str) -> Mapping[str, Collection[int]]:
+    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
         if folder != POD:
             return self.others.get(folder, {})
         return {name: threads for name, threads in self.cgroups.items() if threads}
@@ -74,8 +74,8 @@ class Node:
             self.cgroups = self.later
 
     async def after_a_round(self) -> tuple[list[str], list[str]]:
-        self.presence = Presence(self, self, sleep=self.sleep, clock=lambda: self.now)
-        await self.presence.round()
+        self.orphans = OrphanFinder(self, self, sleep=self.sleep, clock=lambda: self.now)
+        await self.orphans.round()
         return self.released, self.admitted
 
 
@@ -112,10 +112,10 @@ async def test_a_creation_without_a_process_for_too_long_is_given_up() -> None:
     node = Node(ALL, created=(("created", 0), ("again", 21)))
     assert await node.after_a_round() == ([], [])
     node.now = MAX_CREATION - 1.0
-    await node.presence.round()
+    await node.orphans.round()
     assert node.given_up == []
     node.now = MAX_CREATION
-    await node.presence.round()
+    await node.orphans.round()
     assert node.given_up == ["again", "created"]
     assert node.released == []
 
@@ -131,7 +131,7 @@ async def test_a_creation_that_may_go_on_is_never_given_up(
     node = Node(cgroups, pids=pids, created=(("created", 20),))
     await node.after_a_round()
     node.now = 1000 * MAX_CREATION
-    await node.presence.round()
+    await node.orphans.round()
     assert node.given_up == []
 
 
@@ -143,22 +143,22 @@ async def test_a_creation_has_its_time_from_when_it_was_last_seen_to_go_on() -> 
         (MAX_CREATION, ALL),
         (2 * MAX_CREATION - 1.0, ALL),
     ):
-        await node.presence.round()
+        await node.orphans.round()
         assert node.given_up == []
     node.now, node.later = 2 * MAX_CREATION, ALL | {"created": [20]}  # at the second look
-    await node.presence.round()
+    await node.orphans.round()
     assert node.given_up == []
 
 
 async def test_who_is_in_no_book_is_taken_in_once() -> None:
     node = Node(ALL | {"c4": [14], "crio-conmon-c5": [15], "crio-created": [16]})
     assert await node.after_a_round() == ([], [f"{POD}/c4"])
-    assert node.presence.strangers == {f"{POD}/c4"}
-    await node.presence.round()
+    assert node.orphans.unknown == {f"{POD}/c4"}
+    await node.orphans.round()
     assert node.admitted == [f"{POD}/c4"]
     node.cgroups = ALL
-    await node.presence.round()
-    assert not node.presence.strangers
+    await node.orphans.round()
+    assert not node.orphans.unknown
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -176,7 +176,7 @@ def test_threads_are_read_from_cgroups(
     root.cgroup(f"{path}/c1", thread=70)
     root.cgroup(f"{path}/c2", thread=71).hold()
     cgroups = Cgroups(tmp_path)
-    assert cgroups.inhabited(folder) == {"c1": {70}}
+    assert cgroups.find_populated(folder) == {"c1": {70}}
     assert cgroups.processes(f"/{path}/c1") == {70}
     assert not cgroups.processes(f"/{path}/c3")
     assert cgroups.has_process(70)
@@ -188,7 +188,7 @@ async def test_a_room_without_tenants_ends_with_the_last_process_of_its_pod() ->
     node = Node({"c1": [11], "c2": [12], "c3": [13]}, pids=(11, 12), rooms=rooms)
     node.others = {"/kubepods/lives": {"lives": [21]}}
     await node.after_a_round()
-    assert node.cleared == ["ended"]
+    assert node.empty_rooms == ["ended"]
     unseen = Node({}, rooms=rooms)
     await unseen.after_a_round()
-    assert unseen.cleared == [], "nothing can be seen from here"
+    assert unseen.empty_rooms == [], "nothing can be seen from here"
