@@ -1,13 +1,16 @@
-"""Durable state: what containers hold, and the journal of how that came about (SQLite).
+"""Durable state in SQLite: the grants of containers, and the journal of events and decisions.
+
+Owns the file, its forms, and what happens when it cannot be read or written. It must not decide
+anything: a replay uses the same engine.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `errors` | what can go wrong with the store; every text names the file and what to do |
-| `folder` | who may write it, and how a bad one is put out of the way |
-| `history` | what the journal tells those who ask, as documents |
-| `journal` | what happened and what was decided, in order, for replay and explanation |
-| `replay` | a recorded journal again, as it was, or with other settings or on another machine |
-| `store` | what must outlive the daemon, committed before the answer leaves |
+| `errors` | the errors of the store; each text names the file and the remedy |
+| `folder` | the permissions of the store's folder, and setting aside a damaged store |
+| `history` | answers from the journal, as documents |
+| `journal` | the recorded events and decisions, in order |
+| `replay` | replays a journal as recorded, or with other settings or on another machine |
+| `store` | commits each decision before its answer leaves |
 """

@@ -1,8 +1,8 @@
-"""Compaction: what keeps the store small and the next start quick, out of the answers' way.
+"""Compaction keeps the store small and the next start fast; no answer waits for it.
 
-Owns three steps. The changes in the records after the snapshot go into the table of grants, and the
-snapshot moves on to the last of them. The oldest records go where there are too many. SQLite's log
-goes into the database and starts anew: the only step that waits for the disk.
+Owns three steps. The grants in the records after the snapshot are merged into the table of grants,
+and the snapshot moves to the last record. The oldest records are dropped if there are too many. The
+content of SQLite's log moves into the database: only this step waits for the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nri_policy.store.database import (
 )
 from nri_policy.store.forms import GONE
 
-# The journal keeps this much: days of a busy node, and never a noticeable part of a disk.
+# The journal keeps this much: days of a busy node, and a small part of a disk.
 MAX_RECORDS = 10_000
 MAX_BYTES = 32 << 20
 
@@ -31,10 +31,10 @@ _GRANT = "INSERT OR REPLACE INTO grants VALUES (?, ?, CAST(? AS TEXT))"
 
 
 def compact(path: Path) -> None:
-    """Do all three steps, with a connection of its own, in any thread; one at a time.
+    """Do all three steps with a separate connection, in any thread; one call at a time.
 
-    Raises StoreError, DamagedStoreError where a record cannot be read. Whatever was done until then
-    stands, and the next time does the rest.
+    Raises StoreError, DamagedStoreError if a record cannot be read. The steps done before an error
+    remain, and the next call does the rest.
     """
     with translate_errors(path), closing(connect(path)) as connection:
         _fold(connection, path)
@@ -42,7 +42,7 @@ def compact(path: Path) -> None:
 
 
 def _fold(connection: sqlite3.Connection, path: Path) -> None:
-    """Move the snapshot on to the last record, and drop the oldest ones."""
+    """Move the snapshot to the last record, and drop the oldest ones."""
     tail = read_tail(connection, path)
     gone = [(each,) for each, form in tail.held.items() if form == GONE]
     kept = [
@@ -57,7 +57,7 @@ def _fold(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _drop_oldest(connection: sqlite3.Connection, tail: Tail) -> int:
-    """Drop what is too much in the journal, never the last record; return how many bytes stay."""
+    """Drop the oldest records above the limits, never the last; return the bytes that remain."""
     size, dropped = tail.bytes, 0
     for seq, of_record in connection.execute("SELECT seq, size FROM journal ORDER BY seq"):
         if seq == tail.seq or (seq > tail.seq - MAX_RECORDS and size <= MAX_BYTES):
@@ -72,10 +72,10 @@ def _drop_oldest(connection: sqlite3.Connection, tail: Tail) -> int:
 
 
 def _move_log(connection: sqlite3.Connection) -> None:
-    """Move the log's content to the database and start the log anew.
+    """Move the log's content to the database and let the log start again from its beginning.
 
-    Writers go on meanwhile. What they add is moved as well, until a pause between two of them is
-    long enough, or a reader holds on to an older state.
+    Writers continue meanwhile. Their records are moved too, until none was added during a pass, or
+    a reader of an older state blocks progress.
     """
     before = -1
     while True:
@@ -83,6 +83,6 @@ def _move_log(connection: sqlite3.Connection) -> None:
         if moved in {frames, before}:
             break
         before = moved
-    # whoever writes first after all was moved starts the log anew, and waits for the disk
+    # the first write after a complete move restarts the log and waits for the disk: do it here
     with transaction(connection):
         connection.execute(f"PRAGMA user_version = {VERSION}")

@@ -1,12 +1,12 @@
-"""The database: its schema, how it is opened, and what makes a file one of ours.
+"""The database: its schema, opening it, and checking that a file is ours.
 
-Owns the schema. What containers hold is in the journal: each record has the grants that came,
-changed or went with it. The table of grants is a snapshot: it spares a start the records before
-`snapshot.seq`, and `compaction` moves it on.
+Owns the schema. The grants of containers are in the journal: each record has the grants that it
+added, changed or removed. The table of grants is a snapshot, so that a start need not read the
+records up to `snapshot.seq`; `compaction` moves it forward.
 
-WAL with `synchronous=NORMAL`: a commit is safe from the death of the process, and waits for the
-disk only where the log starts anew, which `compaction` does out of the answers' way. A power cut
-loses what came after that; with `journal.sync: commit` nothing, and each commit waits.
+WAL with `synchronous=NORMAL`: a commit survives the death of the process, and waits for the disk
+only when the log restarts, which `compaction` does outside of requests. A power cut loses the
+records after that. With `journal.sync: commit` it loses none, and each commit waits.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ APPLICATION = 0x6E72_6970
 MAX_LOG = 16 << 20  # bytes of SQLite's log
 BUSY_TIMEOUT = 0.5  # seconds that a commit waits for another connection: far from any deadline
 
-# Every row has a checksum: SQLite has none, and a flipped digit in a CPU list still makes a grant.
+# Every row has a checksum: SQLite has none, and a CPU list with a flipped digit is still valid.
 _SCHEMA = {
-    # what containers held after record `snapshot.seq`
+    # the grants of containers after record `snapshot.seq`
     "grants": (
         "CREATE TABLE grants (container TEXT PRIMARY KEY, sum INTEGER NOT NULL,"
         " form TEXT NOT NULL) WITHOUT ROWID"
     ),
-    # one row: the last record that is in `grants`, and the `size` of all up to there
+    # one row: the last record merged into `grants`, and the total `size` of the journal up to it
     "snapshot": (
         "CREATE TABLE snapshot (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
         " bytes INTEGER NOT NULL)"
     ),
-    # what decisions rest on; a new row where it changes
+    # settings and machine of decisions; a new row for each change
     "layouts": (
         "CREATE TABLE layouts (id INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
         " settings TEXT NOT NULL, machine TEXT NOT NULL, reserved TEXT NOT NULL)"
     ),
-    # `layout` is the one after the event, `link` a Link, `held` the grants that are others after it
+    # `layout` is the one after the event, `link` a Link, `held` the grants that the record changed
     "journal": (
         "CREATE TABLE journal (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
         " time REAL NOT NULL, size INTEGER NOT NULL, link INTEGER NOT NULL,"
@@ -66,12 +66,12 @@ _PRAGMAS = (
     "trusted_schema = OFF",
     "synchronous = NORMAL",
     "wal_autocheckpoint = 0",
-    f"journal_size_limit = {MAX_LOG}",  # what a log may keep after it started anew
+    f"journal_size_limit = {MAX_LOG}",  # size of a log file after its restart
     "secure_delete = OFF",
-    "cache_size = -256",  # KiB: who adds at the end of a table looks at few pages
+    "cache_size = -256",  # KiB: appending to a table touches few pages
 )
 _MAGIC = b"SQLite format 3\0"
-# What says nothing of the file itself: I/O, no space, no permission, somebody else at it.
+# Errors that do not mean a damaged file: I/O, no space, no permission, a lock.
 _TRANSIENT = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -87,23 +87,23 @@ _TRANSIENT = frozenset(
 
 
 class Link(IntEnum):
-    """How a record goes with the one before it."""
+    """How a record relates to the one before it."""
 
     NEXT = 0  # nothing happened between the two
-    GAP = 1  # another life of the daemon, or events that could not be written, lie between them
-    BASE = 2  # not an event: everything that ran then, for a replay to start from
+    GAP = 1  # events between the two are missing: a restart, or failed writes
+    BASE = 2  # not an event: all containers of that moment, where a replay can start
 
 
 class StoreContents(Struct, frozen=True, kw_only=True):
-    """What containers hold, and where."""
+    """The stored grants, with the machine and the reserved CPUs that they were made for."""
 
     grants: Mapping[str, StoredGrant]  # by container id
-    machine: Machine | None  # None where nothing is stored
+    machine: Machine | None  # None if nothing is stored
     reserved: CPUSet  # the CPUs kept for the system
 
     @property
     def earlier(self) -> Earlier:
-        """What an engine that comes after has to know of the CPUs."""
+        """The CPUs of the earlier run that a new engine must know."""
         exclusive = CPUSet.union(each.grant.exclusive for each in self.grants.values())
         return Earlier(reserved=self.reserved, exclusive=exclusive)
 
@@ -111,13 +111,13 @@ class StoreContents(Struct, frozen=True, kw_only=True):
 NOTHING = StoreContents(grants={}, machine=None, reserved=EMPTY)
 
 
-# what reading and writing a database raises: SQLite's errors, the system's, of a text that is none,
-# a value without a form, and of what was written and is not what was meant
+# exceptions when reading and writing a database: of SQLite, of the system, malformed text, a value
+# without a stored form, and a failed assertion about what was written
 FAILURES = (sqlite3.Error, OSError, ValueError, AssertionError)
 
 
 def failure_of(path: Path, error: Exception) -> StoreError:
-    """Return what *error*, one of FAILURES, says of *path*."""
+    """Return the StoreError for *error*, one of FAILURES, at *path*."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         kind = StoreError if code in _TRANSIENT else DamagedStoreError
@@ -125,18 +125,18 @@ def failure_of(path: Path, error: Exception) -> StoreError:
         return kind(path, text)
     if isinstance(error, OSError):
         return StoreError(path, error.strerror or str(error))
-    # sqlite3 reads what SQLite says of a damaged schema as text
+    # sqlite3 decodes SQLite's message about a damaged schema as text
     if isinstance(error, UnicodeDecodeError):
         return DamagedStoreError(path, f"it has malformed text: {error}")
     if isinstance(error, ValueError):
         return StoreError(path, f"a value has no stored form: {error}")
-    # it is opened and read again, and no decision fails for it
+    # the store is opened and read again, and no decision fails because of it
     return StoreError(path, f"what was written is not what was meant: {error}")
 
 
 @contextmanager
 def translate_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system say of *path* into StoreError."""
+    """Turn errors of SQLite and the system into StoreError."""
     try:
         yield
     except FAILURES as error:
@@ -145,7 +145,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what is written in the `with`, or nothing of it."""
+    """Commit all writes in the `with`, or none of them."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -158,7 +158,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def moment(connection: sqlite3.Connection) -> Iterator[None]:
-    """Have all that is read in the `with` be of one moment, while others write."""
+    """Let all reads in the `with` see the same state, while others write."""
     connection.execute("BEGIN")
     try:
         yield
@@ -168,9 +168,9 @@ def moment(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open the database at *path*, an empty file or one of ours, for writing.
+    """Open the database at *path* for writing; the file is empty or a store of ours.
 
-    Raises DamagedStoreError where it is anything else, StoreError where it cannot be opened now.
+    Raises DamagedStoreError for any other file, StoreError if it cannot be opened now.
     """
     with translate_errors(path):
         _check_header(path)
@@ -188,7 +188,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """Open the database at *path* without changing anything; raises as `open_database` does."""
+    """Open the database at *path* without changing anything; errors as of `open_database`."""
     with translate_errors(path):
         log = path.with_name(f"{path.name}-wal")
         connection = connect(path, "ro" if log.exists() else "ro&immutable=1")
@@ -198,7 +198,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
-    """Return what is stored; DamagedStoreError where it cannot be read, StoreError."""
+    """Return the stored grants; raises DamagedStoreError for malformed content, StoreError."""
     with translate_errors(path), moment(connection):
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
         query = "SELECT sum, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
@@ -222,17 +222,17 @@ def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
 
 
 class Tail(Struct, frozen=True, kw_only=True):
-    """What the records after the snapshot say."""
+    """The content of the records after the snapshot."""
 
     seq: int  # of the last record
-    held: Mapping[str, bytes]  # forms of the grants that are others, by container id, or GONE
+    held: Mapping[str, bytes]  # forms of changed grants by container id, or GONE
     bytes: int  # of the whole journal
 
 
 def read_tail(connection: sqlite3.Connection, path: Path) -> Tail:
-    """Return what is in the journal and not in the snapshot.
+    """Return what the journal has beyond the snapshot.
 
-    Raises DamagedStoreError where it cannot be read, sqlite3.Error.
+    Raises DamagedStoreError for malformed records, sqlite3.Error.
     """
     held: dict[str, bytes] = {}
     query = "SELECT seq, size, held, held_sum FROM journal WHERE seq > ? ORDER BY seq"
@@ -251,13 +251,13 @@ def read_tail(connection: sqlite3.Connection, path: Path) -> Tail:
 
 
 def _check_successor(seq: int, before: int) -> None:
-    """Raise ValueError where record *seq* is not the next one after *before*."""
+    """Raise ValueError unless record *seq* is the next one after *before*."""
     if seq != before + 1:
         raise ValueError(f"record {before + 1} is missing")
 
 
 def write_snapshot(connection: sqlite3.Connection, seq: int, size: int) -> None:
-    """Note that the table of grants is as after record *seq*, where the journal has *size* bytes.
+    """Record that the table of grants is as of record *seq*, with a journal of *size* bytes.
 
     Raises sqlite3.Error.
     """
@@ -267,7 +267,7 @@ def write_snapshot(connection: sqlite3.Connection, seq: int, size: int) -> None:
 
 
 def check_machine(held: StoreContents, path: Path, machine: Machine) -> None:
-    """Raise DamagedStoreError where *held* is of another machine, whatever has gone offline."""
+    """Raise DamagedStoreError if *held* is of another machine; CPUs may have gone offline."""
     if held.machine is None:
         return
     common = held.machine.online & machine.online
@@ -293,13 +293,13 @@ def checksum(*cells: bytes | float | None) -> int:
 
 
 def verify(found: object, *cells: bytes | float | None) -> None:
-    """Raise ValueError where *found* is not the checksum of *cells*."""
+    """Raise ValueError unless *found* is the checksum of *cells*."""
     if found != checksum(*cells):
         raise ValueError("the checksum is wrong")
 
 
 def connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
-    """Connect to a database that was opened before; sqlite3.Error."""
+    """Connect to a database that was opened before; raises sqlite3.Error."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode={mode}",
         uri=True,
@@ -343,7 +343,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise DamagedStoreError where a database is not whole and ours; sqlite3.Error."""
+    """Raise DamagedStoreError if a database is damaged or not ours; sqlite3.Error."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise DamagedStoreError(path, "this is not a store of nri-policy")
     version = _version(connection)
@@ -360,9 +360,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Raise DamagedStoreError for what SQLite would take for a read-only file of its future.
+    """Raise DamagedStoreError for a file that SQLite would open read-only, as of a later version.
 
-    Closing a file drops this process's locks on it (fcntl(2)): not while a database is open.
+    Closing a file drops this process's locks on it (fcntl(2)), so never while a database is open.
     """
     with path.open("rb") as file:
         header = file.read(20)

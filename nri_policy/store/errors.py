@@ -1,4 +1,4 @@
-"""What can go wrong with the store; every text names the file and what to do."""
+"""The errors of the store; each text names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StoreError(Exception):
 
 
 class UnsafeStoreError(StoreError):
-    """Someone else could have written the store: it is not opened, the daemon does not start."""
+    """Another user could have written the store: it is not opened, the daemon does not start."""
 
 
 class DamagedStoreError(StoreError):

@@ -1,7 +1,7 @@
-"""The store's folder: who may write it, and how a bad one is put out of the way.
+"""The store's folder: its permissions, and setting aside a damaged store.
 
-All files of a database lie in one folder of their own, so that renaming the folder sets them aside
-together: a write-ahead log beside another database would be taken for that one's.
+All files of a database are in one separate folder, so renaming the folder moves them together:
+SQLite would apply a write-ahead log to any database beside it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 from nri_policy.store.errors import DamagedStoreError, UnsafeStoreError
 
 FILE = "state.db"
-KEPT = 3  # folders that were set aside
+KEPT = 3  # number of folders set aside
 _SUFFIXES = ("", "-wal", "-shm")
 
 
 def secure(folder: Path) -> None:
-    """Make *folder* if it is not there and close it to others.
+    """Create *folder* if it does not exist, and remove the permissions of others.
 
-    Raises UnsafeStoreError where another user could have written it, its files or the folder that
-    it is in, or a symbolic link stands there, DamagedStoreError where something else stands in the
-    place of a file; OSError.
+    Raises UnsafeStoreError if another user could have written the folder, its parent or its files,
+    or if one of them is a symbolic link; DamagedStoreError if one of them has the wrong file type;
+    OSError.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check(folder.parent, stat.S_ISDIR, "folder")
@@ -40,12 +40,12 @@ def secure(folder: Path) -> None:
             _close(file, 0o600)
     if not (folder / FILE).exists():
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        # SQLite gives its other files the permissions of this one
+        # SQLite gives its other files the same permissions
         os.close(os.open(folder / FILE, flags, 0o600))
 
 
 def set_aside(folder: Path) -> Path:
-    """Rename *folder* out of the way, drop the oldest of those before; return the new name."""
+    """Rename *folder*, drop the oldest ones set aside before; return the new name."""
     form = re.compile(re.escape(folder.name) + r"\.aside-([0-9]+)")
     before = sorted(
         (int(match[1]), entry)
@@ -55,7 +55,7 @@ def set_aside(folder: Path) -> Path:
     for _, entry in before[: max(0, len(before) + 1 - KEPT)]:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
-        else:  # something else had stood in the folder's place
+        else:  # it was not a folder
             with suppress(OSError):
                 entry.unlink()
     aside = folder.with_name(f"{folder.name}.aside-{before[-1][0] + 1 if before else 1}")

@@ -1,12 +1,12 @@
-"""The forms in which events, decisions, grants, settings and machines are stored: JSON text.
+"""The stored forms of events, decisions, grants, settings and machines: JSON text.
 
-Owns what is left out and how it is read back. Types are checked on reading, so any text gives a
-value or ValueError. A stored type may gain a field with a default, and a Table, which
-names its columns, a column; whatever else changes in one asks for another `database.VERSION`.
+Owns which parts are left out, and reading the forms back. Types are checked on reading, so any text
+gives a value or ValueError. A stored type may gain a field with a default, and a Table, which names
+its columns, a column; any other change needs another `database.VERSION`.
 
-A field that has its default is left out. Of a pod's annotations only ours are kept: nothing else
-counts for a decision. What is beyond `MAX_TEXTS` in one map is left out as well: then a replay may
-differ, and the journal stays small. Requests are kept without affinities and hints, explanations
+A field with its default value is left out. Of a pod's annotations only ours are kept, because
+decisions use no others. A map with more than `MAX_TEXTS` characters is cut: a replay may then
+differ, but the journal stays small. Requests are kept without affinities and hints, explanations
 with the `MAX_PULLS` strongest pulls.
 """
 
@@ -39,7 +39,7 @@ from nri_policy.workload.request import Request
 
 MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
 MAX_PULLS = 16
-GONE = b"null"  # the form of a grant that is no more
+GONE = b"null"  # the form of a grant that was released
 _RENAMED = {"kept what it ran on": DecisionKind.KEPT.value}  # outcomes of earlier versions
 
 
@@ -59,10 +59,10 @@ class _Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Placement(Placement, frozen=True, kw_only=True, omit_defaults=True):
-    """A placement with those who are told it."""
+    """A placement with its containers."""
 
     container_id: str
-    others: tuple[str, ...] = ()  # ids of those who are told the same
+    others: tuple[str, ...] = ()  # ids of more containers with the same placement
 
     @classmethod
     def of(cls, placement: Placement, container_id: str, *others: str) -> _Placement:
@@ -73,7 +73,7 @@ class _Placement(Placement, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Repeats(Struct, frozen=True, kw_only=True):
-    """How often the same was decided again, where that is not recorded one by one."""
+    """How often an identical resize was decided again, without a record of each."""
 
     count: int
     last: float  # seconds since the epoch
@@ -111,7 +111,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 @cache
 def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return what decodes a kind; made when the first one is read: a new node has none."""
+    """Return the decoder of a kind, made at the first use: a new node needs none."""
     return msgspec.json.Decoder(kind, dec_hook=_decode_cpus)
 
 
@@ -127,12 +127,12 @@ def encode(value: StoredGrant | Machine) -> bytes:
 
 
 def encode_held(held: Mapping[str, StoredGrant | None]) -> bytes:
-    """Return the form of grants by container id, None for one that is no more."""
+    """Return the form of grants by container id; None for a grant that was released."""
     return _encoder.encode(held)
 
 
 def encode_settings(settings: Settings) -> bytes:
-    """Return the form of settings: the spec that says the same."""
+    """Return the form of settings: an equivalent spec."""
     return _encoder.encode(to_spec(settings))
 
 
@@ -155,7 +155,7 @@ def encode_event(event: Event) -> bytes:
 def encode_decision(
     decision: Decision, refusal: str | None, explanation: Explanation | None
 ) -> bytes:
-    """Return the form of a decision, or of a refusal with its explanation; the table is apart."""
+    """Return the form of a decision or a refusal, with the explanation but without its table."""
     why = None
     if explanation is not None:
         pulls, request, room = explanation.pulls, explanation.request, explanation.room
@@ -232,9 +232,9 @@ def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
 def decode_decision(
     text: str | bytes, scores: bytes | None, layout: Layout
 ) -> tuple[Decision, str | None, Repeats | None]:
-    """Return the decision in *text*, made on *layout*, why it was refused, and how often again.
+    """Return the decision in *text*, made on *layout*, its refusal if any, and its repeats.
 
-    None if it was not. Raises ValueError.
+    Raises ValueError.
     """
     form: _Decision = _decode(_Decision, text)
     tree, explanation = layout.tree, None
@@ -244,7 +244,7 @@ def decode_decision(
             if pool is not None and not 0 <= pool < len(tree.pools):
                 raise ValueError(f"there is no pool {pool}")
         if scores is not None:
-            Table.unpack(scores, len(tree.pools))  # now, for who asks later to find a table
+            Table.unpack(scores, len(tree.pools))  # find a malformed table now, not at its use
         explanation = Explanation(
             container=why.container,
             kind=DecisionKind(_RENAMED.get(why.outcome, why.outcome)),
@@ -270,7 +270,7 @@ def decode_decision(
 
 
 def _group(changes: Changes) -> tuple[_Placement, ...]:
-    """Return *changes* with one entry for all of a row that are told the same."""
+    """Return *changes* with one entry for each run of containers with the same placement."""
     alike = groupby(changes, changes.__getitem__)
     return tuple([_Placement.of(placement, *ids) for placement, ids in alike])
 
@@ -298,7 +298,7 @@ def _read_request(form: Any) -> Request:
 
 
 def _decode(kind: Any, text: str | bytes) -> Any:
-    """Return what *text* holds; whatever is wrong with it is a ValueError."""
+    """Decode *text*; any error is a ValueError."""
     try:
         return _decoder(kind).decode(text)
     except (msgspec.MsgspecError, TypeError, RecursionError) as error:
@@ -306,7 +306,7 @@ def _decode(kind: Any, text: str | bytes) -> Any:
 
 
 def _trim(container: Container) -> Container:
-    """Return *container* with no more text than decisions need."""
+    """Return *container* with only the texts that decisions use."""
     return replace(container, pod=_trim_pod(container.pod), labels=_shorten(container.labels))
 
 
@@ -318,7 +318,7 @@ def _trim_pod(pod: Pod) -> Pod:
 
 
 def _shorten(texts: Mapping[str, str]) -> Mapping[str, str]:
-    """Return as many of *texts* as there is room for."""
+    """Return as many of *texts* as fit."""
     if sum(map(len, texts)) + sum(map(len, texts.values())) <= MAX_TEXTS:
         return texts
     kept, room = {}, MAX_TEXTS

@@ -1,7 +1,7 @@
-"""History: what the journal tells those who ask, as documents.
+"""History: answers from the journal, as documents.
 
-Opens the journal for each question, so that it may be asked from any thread, and whatever became of
-the store meanwhile. What cannot be read is as if it had never been.
+Each question opens the journal again. So any thread can ask, and it works after the store was set
+aside or failed. Unreadable records are skipped.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _Answer = TypeVar("_Answer")
 
 
 class History:
-    """What is in the journal of the store at *path*."""
+    """The journal of the store at *path*, for questions."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def names(self) -> frozenset[str]:
-        """Return the containers, as namespace/pod/name, that a decision is known about."""
+        """Return the containers with a recorded decision, as namespace/pod/name."""
         return self._ask(Journal.names, frozenset())
 
     def explained(self, full_name: str) -> ExplanationReport | None:
@@ -66,7 +66,7 @@ class History:
         return self._ask(lambda journal: _find_explanation(journal, full_name), None)
 
     def refused_resize(self, full_name: str, report: ExplanationReport) -> ExplanationReport:
-        """Return the *report* of a container's latest refused resize with its times."""
+        """Return the *report* of a container's latest refused resize, with its times."""
 
         def question(journal: Journal) -> ExplanationReport:
             record = journal.latest(full_name)
@@ -78,20 +78,20 @@ class History:
         return self._ask(question, report)
 
     def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
-        """Return the decision that gave this very container its place.
+        """Return the decision that placed the container with this id.
 
-        None where it is not the latest one that is known about its name.
+        None if there is a later decision about a container of the same name.
         """
         return self._ask(lambda journal: _find_placement(journal, full_name, container_id), None)
 
     def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
-        """Return what changed a container lately, the latest first: when, why, to which CPUs."""
+        """Return the latest changes of a container, latest first: time, cause and CPUs."""
         return self._ask(lambda journal: _changes_of(journal, container_id, pod_id)[0], ())
 
     def page(self, after: int, limit: int, full_name: str) -> JournalPage:
         """Return records with higher numbers than *after*, oldest first.
 
-        Those that decided about *full_name*, if one is given.
+        With *full_name*, only the decisions about that container.
         """
         most = min(limit or MOST_RECORDS, MOST_RECORDS)
         nothing = JournalPage(records=(), more=False)
@@ -139,7 +139,7 @@ def _find_placement(
 
 
 def _explanation(record: Record, full_name: str) -> Explanation:
-    """Return the explanation in *record*; a refused annotation has none but its text."""
+    """Return the explanation in *record*; for a refused annotation, one with only its text."""
     return record.decision.explanation or Explanation(
         container=full_name,
         kind=DecisionKind.REFUSED,
@@ -152,7 +152,7 @@ def _explanation(record: Record, full_name: str) -> Explanation:
 
 
 def _is_unset(record: Record) -> bool:
-    """Return whether a place was decided and CPUs were not set, because nothing pins them."""
+    """Return whether a place was decided but its CPUs were not set, because CPUs are not pinned."""
     placement, explanation = record.decision.placement, record.decision.explanation
     if placement is None or explanation is None or explanation.request is None:
         return False
@@ -161,7 +161,7 @@ def _is_unset(record: Record) -> bool:
 
 
 def _ids_of(record: Record) -> tuple[str, str] | None:
-    """Return the ids of the container asked about and of its pod, empty where that is not told."""
+    """Return the ids of the container asked about and of its pod, "" if unknown."""
     match record.event:
         case Created(container=container):
             return container.id, container.pod.id
@@ -174,7 +174,7 @@ def _ids_of(record: Record) -> tuple[str, str] | None:
 def _changes_of(
     journal: Journal, container_id: str, pod_id: str
 ) -> tuple[tuple[ChangeReport, ...], str | None]:
-    """Return what changed a container lately, and when it ended, None where that is not known."""
+    """Return the latest changes of a container and its end, None if unknown."""
     changes: list[ChangeReport] = []
     ended = None
     for record in journal.about(container_id, pod_id):
@@ -184,7 +184,7 @@ def _changes_of(
             case PodStopped():
                 ended = ended or format_time(record.time)
             case ResizeEnded(container_id=resized) if resized == container_id:
-                continue  # it was refused: nothing has changed
+                continue  # it was refused, so nothing changed
             case _:
                 pass
         change = record.decision.changes.get(container_id)
@@ -214,7 +214,7 @@ def _page(journal: Journal, after: int, most: int, full_name: str) -> JournalPag
 
 
 def documents(journal: Journal, after: int = 0, full_name: str = "") -> Iterator[JournalRecord]:
-    """Yield records as documents, chosen and ordered as by `Journal.records`.
+    """Yield records as documents, selected and ordered as by `Journal.records`.
 
     Raises StoreError, DamagedStoreError.
     """
@@ -227,7 +227,7 @@ def documents(journal: Journal, after: int = 0, full_name: str = "") -> Iterator
 
 
 def _named_by(event: Event) -> Iterator[tuple[str, str]]:
-    """Yield the ids of containers, pods and claims that an event brings, with their names."""
+    """Yield the ids of containers, pods and claims in an event, with their names."""
     match event:
         case Created(container=container):
             yield container.id, container.full_name
@@ -243,7 +243,7 @@ def _named_by(event: Event) -> Iterator[tuple[str, str]]:
 
 
 def _subject(event: Event) -> str:
-    """Return the id of whom an event is about, empty if it is about no one."""
+    """Return the id of the subject of an event, empty if it has none."""
     match event:
         case Created(container=container):
             return container.id
@@ -291,7 +291,7 @@ def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
 
 
 def _last(record: Record) -> str | None:
-    """Return when a record's event came last, None where it came once."""
+    """Return the time of the last repetition of a record's event; None if it was not repeated."""
     return format_time(record.repeats.last) if record.repeats else None
 
 

@@ -1,8 +1,8 @@
-"""The journal: what happened and what was decided, in order, for replay and explanation.
+"""The journal: recorded events and decisions, in order, for replay and explanation.
 
-Owns reading it, from the daemon's own store while it is being written or from a copy. Records
-begin wherever older ones were dropped. A replay starts at a BASE, which looks like a Synchronized
-event of all that ran at that moment, and stops at a GAP until the next BASE.
+Owns reading it, from the daemon's own store during writes, or from a copy. The oldest records may
+have been dropped. A replay starts at a BASE, which is a Synchronized event of all containers of
+that moment, and stops at a GAP until the next BASE.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ _Row = tuple[int, int, float, int, int, bytes, bytes, bytes, bytes | None]
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """One event and what became of it."""
+    """One event and its decision."""
 
     seq: int
     time: float  # seconds since the epoch
     link: Link
     layout: Layout  # after the event
     event: Event
-    decision: Decision  # of a refused event, its explanation at most
+    decision: Decision  # of a refused event it has at most the explanation
     refusal: str | None
     repeats: Repeats | None = None  # of a resize that changed nothing
 
     @property
     def count(self) -> int:
-        """How often the event came, and came to this."""
+        """How often the event occurred with this decision."""
         return 1 + (self.repeats.count if self.repeats else 0)
 
 
@@ -60,7 +60,7 @@ class Journal:
         self._layouts: dict[int, Layout] = {}
 
     def __len__(self) -> int:
-        """Return how many records there are; raises StoreError, DamagedStoreError."""
+        """Return the number of records; raises StoreError, DamagedStoreError."""
         with translate_errors(self._path):
             (count,) = self._connection.execute("SELECT count(*) FROM journal").fetchone()
             return int(count)
@@ -68,7 +68,7 @@ class Journal:
     def records(self, after: int = 0, full_name: str = "") -> Iterator[Record]:
         """Yield the records with a higher number than *after*, oldest first.
 
-        Those of decisions about *full_name*, if one is given. Raises StoreError, DamagedStoreError.
+        With *full_name*, only decisions about that container. Raises StoreError, DamagedStoreError.
         """
         query = _QUERY + "seq > ? AND ? IN ('', name) ORDER BY seq"
         with translate_errors(self._path):
@@ -76,9 +76,9 @@ class Journal:
                 yield self._record(row)
 
     def before(self, after: int) -> Iterator[Record]:
-        """Yield the records up to *after* that bring whom later ones are about, oldest first.
+        """Yield the records up to *after* that introduce the subjects of later ones, oldest first.
 
-        They begin with the latest list of all there is. Raises StoreError, DamagedStoreError.
+        The first is the latest BASE. Raises StoreError, DamagedStoreError.
         """
         base = "(SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?1 AND link = ?2)"
         query = f"{_QUERY}seq BETWEEN {base} AND ?1 ORDER BY seq"
@@ -87,13 +87,13 @@ class Journal:
                 yield self._record(row)
 
     def names(self) -> frozenset[str]:
-        """Return the containers that decisions are recorded about; StoreError."""
+        """Return the containers with a recorded decision; raises StoreError."""
         query = "SELECT DISTINCT name FROM journal WHERE name IS NOT NULL"
         with translate_errors(self._path):
             return frozenset(name.decode() for (name,) in self._connection.execute(query))
 
     def about(self, container_id: str, pod_id: str) -> Iterator[Record]:
-        """Yield the records that a container is in, or its pod where that is given, latest first.
+        """Yield the records that name a container, or its pod if given, latest first.
 
         Raises StoreError, DamagedStoreError.
         """
@@ -107,7 +107,7 @@ class Journal:
                 yield self._record(row)
 
     def latest(self, full_name: str) -> Record | None:
-        """Return the latest decision about the container `namespace/pod/name`, None if forgotten.
+        """Return the latest decision about the container `namespace/pod/name`, None without one.
 
         Raises StoreError, DamagedStoreError.
         """
@@ -150,17 +150,17 @@ class Journal:
             self._layouts[layout_id] = layout_of(
                 described,
                 decode_settings(settings, str(self._path)),
-                Earlier(reserved=kept, exclusive=described.online - kept),  # the same ones again
-                forced=True,  # as hotplug may have left it
+                Earlier(reserved=kept, exclusive=described.online - kept),  # reserve the same CPUs
+                forced=True,  # also with few CPUs left by hotplug
             )
         return self._layouts[layout_id]
 
 
 @contextmanager
 def open_journal(path: Path) -> Iterator[Journal]:
-    """Read the journal in the store's file *path* for the time of a `with`.
+    """Open the journal in the store's file *path* for the duration of a `with`.
 
-    Raises StoreError where the file cannot be read, DamagedStoreError where it is not a store.
+    Raises StoreError if the file cannot be read, DamagedStoreError if it is not a store.
     """
     connection = open_for_reading(path)
     try:

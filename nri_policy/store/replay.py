@@ -1,9 +1,9 @@
-"""Replay: a recorded journal again, as it was, or with other settings or on another machine.
+"""Replay: runs a recorded journal again, as recorded, or with other settings or another machine.
 
-Owns where a replay can start and what it does about gaps. `Recorded` goes the recorded way and says
-where it comes to other decisions than the records. `Alternative` lets the same containers come and
-go under other circumstances: what runs where the journal starts, or goes on after a gap, comes in
-the recorded order, as if the circumstances had been so all along.
+Owns where a replay can start, and gaps. `Recorded` repeats the records and reports decisions that
+differ. `Alternative` repeats the arrivals and ends of containers under other circumstances: the
+containers of the first BASE, or of the one after a gap, are created in the recorded order, as if
+the circumstances had been the same all along.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nri_policy.workload.pod import Container, ContainerState
 
 
 class Difference(Struct, frozen=True, kw_only=True):
-    """A record that came out otherwise when it was replayed."""
+    """A record whose replay gave another decision."""
 
     seq: int
     time: float  # seconds since the epoch
@@ -49,15 +49,15 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 class Recorded:
-    """The engine that the records are of, made anew from them."""
+    """The recorded engine, rebuilt from the records."""
 
     def __init__(self) -> None:
-        self.engine: Engine | None = None  # None where its state is not known
+        self.engine: Engine | None = None  # None while its state is unknown
         self.statistics = Statistics()
-        self.skipped = 0  # records whose beginning is not known
+        self.skipped = 0  # records after a gap, before the next base
 
     def step(self, record: Record) -> Iterator[Difference]:
-        """Go on by one record and yield what comes out otherwise; ValueError for a wrong one."""
+        """Replay one record and yield differences; raises ValueError for a malformed record."""
         if record.link is Link.BASE:
             assert isinstance(record.event, Synchronized), "a picture of all containers"
             yield from self._rebase(record, record.event)
@@ -84,17 +84,17 @@ class Recorded:
 
 
 class Alternative:
-    """An engine with *settings* or a *machine* of its own; None: as recorded."""
+    """An engine with other *settings* or another *machine*; None: as recorded."""
 
     def __init__(self, settings: Settings | None, machine: Machine | None) -> None:
         self._settings = settings
         self._machine = machine
         self._engine: Engine | None = None
-        self._whole = False  # whether all that happened until now is known
+        self._whole = False  # whether there is no gap since the last base
         self.statistics = Statistics()
 
     def step(self, record: Record) -> None:
-        """Go on by one record; CapacityError where the circumstances are impossible."""
+        """Replay one record; raises CapacityError if the circumstances are impossible."""
         event = record.event
         if record.link is Link.GAP:
             self._whole = False
@@ -124,14 +124,14 @@ class Alternative:
                 if settings or machine:
                     self._handle(Reconfigured(settings=settings, machine=machine))
             case Elapsed():
-                pass  # it has deadlines of its own
+                pass  # this engine has deadlines of its own
             case _:
                 self._handle(event)
 
     def _catch_up(self, record: Record, picture: Synchronized) -> None:
-        """Stop containers that are not in the *picture*; create those in it that are missing.
+        """Stop containers that are not in the *picture*; create the missing ones.
 
-        Those that were refused here before are not created again.
+        A container that this engine refused before is not created again.
         """
         if self._engine is None:
             layout = record.layout
@@ -140,11 +140,11 @@ class Alternative:
             )
         if picture.equipment not in {None, view_of(self._engine).equipment}:
             self._handle(Equipped(equipment=picture.equipment))
-        # rooms are cut again, with the first tenants
+        # a room is made again for its first tenant
         containers = {each.id: each for each in picture.containers if not each.stands_in}
         for gone in [each for each in view_of(self._engine).placed if each not in containers]:
             self._handle(Stopped(container_id=gone))
-        claims: dict[str, list[ClaimPart]] = {}  # the parts of one need not follow one another
+        claims: dict[str, list[ClaimPart]] = {}  # the parts of a claim may be far apart
         for part in (each.part for each in picture.containers if each.part is not None):
             claims.setdefault(part.claim, []).append(part)
         for parts in claims.values():
@@ -160,14 +160,14 @@ class Alternative:
     def _create(
         self, container: Container, *, admitted: bool = False, unheard: bool = False
     ) -> None:
-        """Create a container, which nobody can refuse if it is *admitted*, or nothing is pinned."""
+        """Create a container; it cannot be refused if it is *admitted* or nothing is pinned."""
         assert self._engine is not None, "there is one before anybody is created"
         admitted |= self._engine.layout.settings.pins_nothing
         container = self._update(container)
         self._handle(Created(container=container, admitted=admitted, unheard=unheard))
 
     def _update(self, container: Container) -> Container:
-        """Return *container* as it would come here: what is near to it is on its own machine."""
+        """Return *container* as it would be created here: hints are of the recorded machine."""
         resources = replace(container.resources, cpus="", mems="")
         hints = () if self._machine else container.hints
         return replace(container, state=ContainerState.CREATED, resources=resources, hints=hints)
@@ -179,7 +179,7 @@ class Alternative:
 
 
 def handle(engine: Engine, event: Event) -> Outcome:
-    """Return what *engine* makes of *event*; a refusal is an outcome."""
+    """Have *engine* handle *event*; return a refusal as the outcome."""
     try:
         return engine.handle(event)
     except Refused as refusal:
@@ -187,7 +187,7 @@ def handle(engine: Engine, event: Event) -> Outcome:
 
 
 def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
-    """Yield in what *outcome* is not what was recorded."""
+    """Yield the differences between *outcome* and the record."""
     decision, refusal, why = Decision(), None, None
     if isinstance(outcome, Decision):
         decision, why = outcome, outcome.explanation
@@ -205,7 +205,7 @@ def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
     }
     if then.moved:  # earlier versions did not record it
         pairs["moved"] = then.moved, decision.moved
-    # why those are where they are who were there at the base, it does not tell
+    # the base record has no reasons for containers that existed before it
     if why is None or not (why.kind is DecisionKind.KEPT or _room_unknown(then.explanation, why)):
         pairs["explanation"] = _reasons(then.explanation), _reasons(why)
     for what, (before, after) in pairs.items():
@@ -224,7 +224,7 @@ def _room_unknown(then: Explanation | None, now: Explanation) -> bool:
 
 
 def _reasons(explanation: Explanation | None) -> tuple[object, ...] | None:
-    """Return what a choice was made from, to be compared."""
+    """Return the parts of an explanation that are compared."""
     if explanation is None:
         return None
     table = explanation.table

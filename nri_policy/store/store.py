@@ -1,13 +1,13 @@
-"""Store: what must outlive the daemon, committed before the answer leaves.
+"""Store: commits each decision before its answer leaves, and reads the grants at the start.
 
-Rule 1: one record a commit, with the grants that it changed, so that they never disagree. Rule 2:
-the engine's state is the truth: after a failure the next commit that succeeds writes all that is
-missing. Rule 3: no commit waits for the disk; what has to is done in a thread (`compaction`). Only
-where commits leave that no pause until SQLite's log is at its bound, one waits for it; and all do
-where the settings say so (`journal.sync`).
+Rule 1: each commit is one record with the grants that it changed, so they never disagree. Rule 2:
+the engine's state is the truth: after a failure, the next successful commit writes everything that
+is missing. Rule 3: no commit waits for the disk; `compaction` does that in a thread. There are two
+exceptions: if frequent commits let SQLite's log grow to its limit, one commit waits for the
+compaction; and with the setting `journal.sync: commit` all do.
 
-A store that is damaged, or of another version or machine, is set aside with one message, and
-everything starts from the runtime's word.
+A store that is damaged, or of another version or machine, is set aside with one message, and the
+daemon starts from the runtime's list of containers.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ from nri_policy.store.writer import Writer
 log = logging.getLogger(__name__)
 
 COMPACT_EVERY = 8 << 20  # bytes written to the log until the store is compacted
-PAGES = 3 << 12  # bytes that a row takes in the log beside its own: whole pages of 4 KiB
-PATIENCE = 0.5  # seconds that a commit waits where the log is at its bound
-RETRY_AFTER = 5.0  # seconds until a store that failed is opened again
+PAGES = 3 << 12  # bytes that a row takes in the log besides its own: whole pages of 4 KiB
+PATIENCE = 0.5  # seconds that a commit waits when the log is at its limit
+RETRY_AFTER = 5.0  # seconds before a store that failed is opened again
 
 
 class Store:
-    """The store below one state folder; for one thread. `held` is what was found at the start."""
+    """The store in one state folder; for one thread. `held` is what was stored at the start."""
 
     def __init__(self, state_dir: Path, machine: Machine) -> None:
-        """Open what is stored, or start anew; where that fails commits will try again.
+        """Open the store, or create it; if that fails, commits will try again.
 
-        UnsafeStoreError where others could have written it.
+        Raises UnsafeStoreError if other users could have written it.
         """
         self.path = state_dir / "store" / FILE
         self.held = NOTHING
         self._connection: sqlite3.Connection | None = None
         self._writer: Writer | None = None
-        self._failure: tuple[str, float] | None = None  # the latest, and when it was
-        self._logged = 0  # bytes in the log since it was last compacted, about
+        self._failure: tuple[str, float] | None = None  # the latest one, and its time
+        self._logged = 0  # bytes in the log since the last compaction, about
         self._compacting: threading.Thread | None = None
-        self._damaged = False  # compacting found a record that cannot be read
+        self._damaged = False  # compaction found an unreadable record
         try:
             self._writer, self.held = self._open(machine)
         except UnsafeStoreError:
@@ -69,7 +69,7 @@ class Store:
         except StoreError as error:
             log.warning("store-unavailable", extra={"error": str(error)})
             self.held = _readable(self.path, machine)
-        # what an earlier life knew of the containers stands until this one knows them
+        # keep the grants of an earlier run until this one has synchronized
         self._synchronized = not self.held.grants
 
     def commit(
@@ -79,10 +79,10 @@ class Store:
         view: NodeView,
         now: float,
     ) -> None:
-        """Write what came of *event*: the node as in *view*, and a record of both.
+        """Write the outcome of *event*: a record, and the grants that changed in *view*.
 
-        *now* is in seconds since the epoch. StoreError where it cannot be written: a later commit
-        makes up for it.
+        *now* is in seconds since the epoch. Raises StoreError if it cannot be written; a later
+        commit then writes what is missing.
         """
         if isinstance(event, Synchronized):
             self._synchronized = True
@@ -109,13 +109,13 @@ class Store:
             self._compact()
 
     def close(self) -> None:
-        """Let go of the files; what was committed is in them."""
+        """Close the files; all commits are in them."""
         if self._compacting is not None:
             self._compacting.join()
         self._let_go()
 
     def _open(self, machine: Machine) -> tuple[Writer, StoreContents]:
-        """Open the database, setting aside one that is no use; StoreError, UnsafeStoreError."""
+        """Open the database, set a damaged one aside; raises StoreError, UnsafeStoreError."""
         folder = self.path.parent
         with translate_errors(self.path):
             try:
@@ -127,7 +127,7 @@ class Store:
             return self._read(machine)
 
     def _read(self, machine: Machine) -> tuple[Writer, StoreContents]:
-        """Open the database and take in what is stored; StoreError, DamagedStoreError."""
+        """Open the database and read its content; raises StoreError, DamagedStoreError."""
         connection = open_database(self.path)
         try:
             with translate_errors(self.path):
@@ -146,7 +146,7 @@ class Store:
         return self._writer
 
     def _give_up(self, error: StoreError, now: float) -> None:
-        """Let go of a database that failed: what is in it is no longer known."""
+        """Close a database that failed, because its content is no longer known."""
         self._failure = error.reason, now
         self._let_go()
 
@@ -158,7 +158,7 @@ class Store:
         self._connection = self._writer = None
 
     def _compact(self) -> None:
-        """Start to compact, or wait a moment for what was started where the log is at its bound."""
+        """Start to compact; if the log is at its limit, wait a moment for the compaction."""
         if self._compacting is None or not self._compacting.is_alive():
             self._logged = 0
             self._compacting = threading.Thread(target=self._compact_now, name="store", daemon=True)
@@ -170,13 +170,13 @@ class Store:
         """Compact, in a thread."""
         try:
             compact(self.path)
-        except StoreError as error:  # all is in the log: the next time will do
+        except StoreError as error:  # nothing is lost: the next time compacts
             log.warning("store-not-compacted", extra={"error": str(error)})
             self._damaged = isinstance(error, DamagedStoreError)
 
 
 def _readable(path: Path, machine: Machine) -> StoreContents:
-    """Return what a store that cannot be written holds, nothing if it cannot be read either."""
+    """Return the grants in a store that cannot be written, none if it cannot be read either."""
     try:
         with closing(open_for_reading(path)) as connection:
             held = read_held(connection, path)

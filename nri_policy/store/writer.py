@@ -1,8 +1,8 @@
-"""Writer: the record of a decision, with the grants that it changed, in one transaction.
+"""Writer: writes the record of a decision, with the grants that it changed, in one transaction.
 
-Owns what is known to be in the database, so that a commit writes differences only: a view says
-whose grants are others than in the view before it. Nearly all commits are one row. An exception
-leaves the database as it was, and the writer of no more use.
+Owns a copy of the stored grants, so that a commit writes only differences: a view names the grants
+that changed since the view before it. Nearly all commits write one row. After an exception the
+database is unchanged, and the writer must not be used again.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from nri_policy.store.forms import (
     repeat_decision,
 )
 
-BASE_EVERY = 1000  # records: as many cannot be replayed once the journal's start was dropped
-MAX_BASE = 8 << 20  # bytes; a larger picture of the node is left out
-_ROW = 100  # bytes of a record beside its texts, about
+BASE_EVERY = 1000  # records; up to so many cannot be replayed after the oldest were dropped
+MAX_BASE = 8 << 20  # bytes; a larger base is left out
+_ROW = 100  # bytes of a record besides its texts, about
 
 _SYNCHRONOUS = {JournalSync.BACKGROUND: "NORMAL", JournalSync.COMMIT: "FULL"}
 _LAYOUT = (
@@ -70,25 +70,25 @@ class Writer:
     """Writes to one open database."""
 
     def __init__(self, connection: sqlite3.Connection, found: StoreContents) -> None:
-        """Take the database and the grants that are in it."""
+        """Take the database and the grants in it."""
         self._connection = connection
         self._stored = {**found.grants}  # by container id, as in the database
-        self._mark: object = None  # of the grants there; None: all are compared
-        self._cold: Mapping[str, float | None] = {}  # as in the view that was written
+        self._mark: object = None  # of the grants in the database; None: compare all
+        self._cold: Mapping[str, float | None] = {}  # of the view that was written last
         self._layout: Layout | None = None
         self._layout_id = 0
         self._base_in = 0  # records until the next base
         self._link = Link.GAP  # of the next record
-        # the latest resize of each container or pod if it changed nothing; by id, of this layout
+        # the latest resize of each container or pod that changed nothing; by id, of this layout
         self._resizes: dict[str, _Resize] = {}
         self._changed = 0  # the latest record that may have changed the engine's state
 
     def write(self, event: Event, outcome: Outcome, view: NodeView, now: float) -> int:
-        """Write what came of *event* and return about how many bytes that were.
+        """Write the outcome of *event*; return about how many bytes were written.
 
         Raises sqlite3.Error.
         """
-        based = self._base_in <= 0 and not view.resizing  # a picture has no resize under way
+        based = self._base_in <= 0 and not view.resizing  # a base cannot show a pending resize
         if view.layout is not self._layout:
             sync = _SYNCHRONOUS[view.layout.settings.journal.sync]
             self._connection.execute(f"PRAGMA synchronous = {sync}")
@@ -106,7 +106,7 @@ class Writer:
         return written
 
     def _held(self, view: NodeView) -> dict[str, StoredGrant | None]:
-        """Return the grants that are others than in the database, None for one that is no more."""
+        """Return the grants that differ from the database; None for one that was released."""
         changed = view.changed_since(self._mark)
         if changed is None:
             changed = {*self._stored, *view.holders}
@@ -148,7 +148,7 @@ class Writer:
     def _write_record(
         self, event: Event, outcome: Outcome, view: NodeView, now: float, introduced: int = 0
     ) -> int:
-        """Add a record of *event*, with a layout of *introduced* bytes if it is the first there."""
+        """Add a record of *event*; *introduced* is the size of a layout written before it."""
         held, form = self._held(view), encode_event(event)
         if isinstance(event, Resized) and not held:
             size = self._repeat(event, form, outcome, now)
@@ -181,10 +181,10 @@ class Writer:
         return size
 
     def _repeat(self, event: Resized, form: bytes, outcome: Outcome, now: float) -> int:
-        """Count a resize that comes to the same as its latest one did, as the kubelet asks again.
+        """Count a resize that is identical to the latest one: the kubelet asks again and again.
 
-        Return about how many bytes that were, 0 for one that needs a record. A refusal changes
-        nothing. A pod's resize changes something where anything has happened since.
+        Return about how many bytes were written, 0 if it needs a record. A refusal changes nothing.
+        A pod's resize may change something if anything has happened since.
         """
         before = self._resizes.get(event.container_id)
         refusal = None if isinstance(outcome, Decision) else str(outcome)
@@ -193,7 +193,7 @@ class Writer:
         if refusal is None and before.seq < self._changed:
             return 0
         row = self._connection.execute(_DECISION, (before.seq,)).fetchone()
-        if row is None:  # the oldest are dropped
+        if row is None:  # its record was dropped
             return 0
         found, *cells, decision, scores = row
         verify(found, *cells, decision, scores)
@@ -210,7 +210,7 @@ class Writer:
         seq: int,
         held: Mapping[str, StoredGrant | None],
     ) -> None:
-        """Keep record *seq* if it is of a resize that changed nothing; forget what it changed."""
+        """Remember record *seq* if it is a resize that changed nothing; forget what it changed."""
         for each in held:
             self._resizes.pop(each, None)
         refusal: str | None = str(outcome)
@@ -236,7 +236,7 @@ class Writer:
             self._changed = seq
 
     def _write_base(self, view: NodeView, now: float) -> int:
-        """Add a record of everything there is, unless it is too much."""
+        """Add a BASE, unless it is too large."""
         others = *view.rooms.values(), *view.claims.values()
         containers = [each.container for each in others]
         for container_id, placed in view.placed.items():
