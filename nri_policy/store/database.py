@@ -28,7 +28,7 @@ from nri_policy.pools.capacity import Earlier
 from nri_policy.store.errors import DamagedStoreError, StoreError
 from nri_policy.store.forms import GONE, decode_grant, decode_held, decode_machine
 
-VERSION = 2
+VERSION = 1
 APPLICATION = 0x6E72_6970
 MAX_LOG = 16 << 20  # bytes of SQLite's log
 BUSY_TIMEOUT = 0.5  # seconds that a commit waits for another connection: far from any deadline
@@ -58,10 +58,6 @@ _SCHEMA = {
         " decision TEXT NOT NULL, scores BLOB, held TEXT, held_sum INTEGER)"
     ),
 }
-# Version 1 had every grant in `grants` at all times.
-_SCHEMA_1 = {name: sql for name, sql in _SCHEMA.items() if name != "snapshot"}
-_SCHEMA_1["journal"] = _SCHEMA["journal"].replace(", held TEXT, held_sum INTEGER", "")
-_SCHEMAS = {1: _SCHEMA_1, VERSION: _SCHEMA}
 _PRAGMAS = (
     "trusted_schema = OFF",
     "synchronous = NORMAL",
@@ -182,8 +178,6 @@ def open_database(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             if empty:
                 _create(connection)
-            elif _version(connection) == 1:
-                _upgrade(connection)
     return connection
 
 
@@ -203,7 +197,7 @@ def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
         query = "SELECT sum, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
         layout = connection.execute(query).fetchone()
-        tail = None if _version(connection) == 1 else read_tail(connection, path)
+        tail = read_tail(connection, path)
     grants, machine, reserved = {}, None, EMPTY
     try:
         if layout is not None:
@@ -212,7 +206,7 @@ def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
         for container, found, form in rows:
             verify(found, container, form)
             grants[container.decode()] = decode_grant(form)
-        for container_id, grant in () if tail is None else tail.held.items():
+        for container_id, grant in tail.held.items():
             grants.pop(container_id, None)
             if grant != GONE:
                 grants[container_id] = decode_grant(grant)
@@ -331,27 +325,16 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _upgrade(connection: sqlite3.Connection) -> None:
-    """Make a store of version 1 one of this version: its grants are those after its last record."""
-    with transaction(connection):
-        connection.execute("ALTER TABLE journal ADD COLUMN held TEXT")
-        connection.execute("ALTER TABLE journal ADD COLUMN held_sum INTEGER")
-        connection.execute(_SCHEMA["snapshot"])
-        query = "SELECT coalesce(max(seq), 0), coalesce(sum(size), 0) FROM journal"
-        write_snapshot(connection, *connection.execute(query).fetchone())
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-
-
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise DamagedStoreError if a database is damaged or not ours; sqlite3.Error."""
     if _pragma(connection, "application_id") != APPLICATION:
         raise DamagedStoreError(path, "this is not a store of nri-policy")
-    version = _version(connection)
-    if version not in _SCHEMAS:
+    version = _pragma(connection, "user_version")
+    if version != VERSION:
         raise DamagedStoreError(path, f"it is of version {version}, this program's is {VERSION}")
     rows = connection.execute("SELECT name, sql FROM sqlite_master")
     if {name.decode(errors="replace"): sql for name, sql in rows} != {
-        name: sql.encode() for name, sql in _SCHEMAS[version].items()
+        name: sql.encode() for name, sql in _SCHEMA.items()
     }:
         raise DamagedStoreError(path, "its tables are not those of this version")
     (outcome,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -368,12 +351,6 @@ def _check_header(path: Path) -> None:
         header = file.read(20)
     if header and not (header[:16] == _MAGIC and {*header[18:20]} <= {1, 2}):
         raise DamagedStoreError(path, "this is not an SQLite database")
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version = _pragma(connection, "user_version")
-    assert isinstance(version, int), "SQLite's own field"
-    return version
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:

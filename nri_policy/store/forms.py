@@ -12,7 +12,6 @@ with the `MAX_PULLS` strongest pulls.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import cache
 from itertools import groupby
@@ -40,7 +39,6 @@ from nri_policy.workload.request import Request
 MAX_TEXTS = 64 << 10  # characters of the keys and values of one map
 MAX_PULLS = 16
 GONE = b"null"  # the form of a grant that was released
-_RENAMED = {"kept what it ran on": DecisionKind.KEPT.value}  # outcomes of earlier versions
 
 
 class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
@@ -50,9 +48,9 @@ class _Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
 
 class _Explanation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str
-    outcome: str  # of a DecisionKind
-    request: Any  # a Request, which is read as a map; None
-    room: Any = None  # likewise
+    outcome: DecisionKind
+    request: Request | None
+    room: Request | None = None
     pool: int | None
     pulls: tuple[Pull, ...] | None
     notes: tuple[str, ...]
@@ -218,11 +216,9 @@ def decode_settings(text: str | bytes, origin: str) -> Settings:
 
 def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
     """Return the event in *text*, *origin* where it has settings; raises ValueError."""
-    # older rows: `PodStopped`, and no tag in it
-    tag = re.sub(r"(?<!^)(?=[A-Z])", "-", kind).lower()
-    if tag not in _EVENTS:
+    if kind not in _EVENTS:
         raise ValueError("no such kind of event")
-    event: Event | _Reconfigured = _decode(_EVENTS[tag], text)
+    event: Event | _Reconfigured = _decode(_EVENTS[kind], text)
     if isinstance(event, _Reconfigured):
         settings = None if event.settings is None else from_spec(event.settings, origin)
         return Reconfigured(settings=settings, machine=event.machine)
@@ -247,9 +243,9 @@ def decode_decision(
             Table.unpack(scores, len(tree.pools))  # find a malformed table now, not at its use
         explanation = Explanation(
             container=why.container,
-            kind=DecisionKind(_RENAMED.get(why.outcome, why.outcome)),
-            request=None if why.request is None else _read_request(why.request),
-            room=None if why.room is None else _read_request(why.room),
+            kind=why.outcome,
+            request=why.request,
+            room=why.room,
             tree=tree,
             pool=why.pool,
             scores=scores,
@@ -276,12 +272,9 @@ def _group(changes: Changes) -> tuple[_Placement, ...]:
 
 
 def _ungroup(forms: tuple[_Placement, ...]) -> Changes:
-    """Return the changes of *forms*; earlier versions could have two entries for a container."""
     changes: dict[str, Placement] = {}
     for form in forms:
-        placement = form.read()
-        for each in (form.container_id, *form.others):
-            changes[each] = placement.after(changes[each]) if each in changes else placement
+        changes.update(dict.fromkeys((form.container_id, *form.others), form.read()))
     return changes
 
 
@@ -290,11 +283,6 @@ def _trim_request(request: Request) -> Request:
     if not (steering.affinities or steering.hints or steering.zone):
         return request
     return replace(request, steering=replace(steering, affinities=(), hints=(), zone=None))
-
-
-def _read_request(form: Any) -> Request:
-    """Return the request in *form*; earlier versions had no map for what steers."""
-    return msgspec.convert({"steering": form, **form}, Request)
 
 
 def _decode(kind: Any, text: str | bytes) -> Any:

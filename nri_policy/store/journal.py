@@ -99,7 +99,7 @@ class Journal:
         """
         query = (
             _QUERY + "link != ?3 AND (instr(event, ?1) OR instr(decision, ?1)"
-            " OR kind IN ('pod-stopped', 'PodStopped') AND ?2 != '' AND instr(event, ?2))"
+            " OR kind = 'pod-stopped' AND ?2 != '' AND instr(event, ?2))"
             " ORDER BY seq DESC"
         )
         with translate_errors(self._path):

@@ -202,25 +202,19 @@ def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
         "changes": ([*then.changes.items()], [*decision.changes.items()]),
         "warnings": (then.warnings, decision.warnings),
         "classes": (then.classes, decision.classes),
+        "moved": (then.moved, decision.moved),
     }
-    if then.moved:  # earlier versions did not record it
-        pairs["moved"] = then.moved, decision.moved
     # the base record has no reasons for containers that existed before it
-    if why is None or not (why.kind is DecisionKind.KEPT or _room_unknown(then.explanation, why)):
+    if why is None or not (why.kind is DecisionKind.KEPT or _is_in_old_room(why)):
         pairs["explanation"] = _reasons(then.explanation), _reasons(why)
     for what, (before, after) in pairs.items():
         if before != after:
             yield _difference(record, what, before, after)
 
 
-def _room_unknown(then: Explanation | None, now: Explanation) -> bool:
-    """Whether nothing compares with *now*, why a room is where it is.
-
-    Earlier versions did not record it of tenants, and of rooms that were there at the base it is
-    not told.
-    """
-    kept = now.kind is DecisionKind.TENANT and now.scores is None
-    return kept or (then is not None and then.kind is DecisionKind.TENANT and then.room is None)
+def _is_in_old_room(why: Explanation) -> bool:
+    """Return whether a container was placed in a room that existed at the base."""
+    return why.kind is DecisionKind.TENANT and why.scores is None
 
 
 def _reasons(explanation: Explanation | None) -> tuple[object, ...] | None:

@@ -1,7 +1,6 @@
-"""The table of criteria of one decision, spec placement.md §4: comparing it, keeping it, reading it back.
+"""The table of criteria of one decision, spec placement.md §4: comparing, packing and unpacking it.
 
-Owns which columns there are and in which order they decide; what is in them comes from the supply, the memory and
-whoever else has a say.
+Owns the columns and their order in comparisons. The supply, the memory and others fill them.
 """
 
 import struct
@@ -15,30 +14,14 @@ from libc.string cimport memcmp, memcpy
 from nri_policy.native._cpuset cimport LIMIT
 
 cdef enum:
-    MARK = 1 << 20  # no number of pools, with which tables of the first version begin
-    VERSION = 4     # of packed tables: since the third they name their columns, since this one cells may be narrow
+    VERSION = 1     # of packed tables
     SAME = 0x80     # in a column's first byte: it has one cell, for all pools; the rest is the bytes of a cell
 
 _COLUMNS = (*(column.name for column in Column), "SHORTFALL", "EXCLUDED")  # all that is known of a pool
 _AT = {name: at for at, name in enumerate(_COLUMNS)}
-_HEAD = struct.Struct("=QQ")  # MARK + VERSION, and how many bytes of names follow
+_HEAD = struct.Struct("=QQ")  # VERSION, and the number of bytes of the names that follow
 _NAMES = ",".join(_COLUMNS).encode()
-_PACKED_NAMES = _HEAD.pack(MARK + VERSION, len(_NAMES)) + _NAMES
-_WIDE = VERSION - 1  # as this one, with all cells of eight bytes
-
-# The columns of tables that do not name them: MARK + 2 begins the second, nothing the first.
-_SECOND = struct.pack("=Q", MARK + 2)
-_UNNAMED = {
-    b"": (
-        "ISOLATED_FIT AFFINITY HINTS HINTS_NONZERO HINT_DEPTH MEMORY_KIND MEMORY_BURST BURST_LEVEL BURST_ROOM"
-        " MEMORY_TIGHTNESS CPU_CLASS DEPTH CAPACITY CAPACITY_SECOND ID SHORTFALL EXCLUDED"
-    ).split(),
-    _SECOND: (
-        "ISOLATED_FIT AFFINITY HINTS HINTS_NONZERO HINT_DEPTH MEMORY_KIND MEMORY_BURST BURST_LEVEL BURST_ROOM"
-        " MEMORY_TIGHTNESS CPU_CLASS UNDISTURBED_MEMORY DEPTH PACKAGES NODES L3S QUIET CAPACITY CAPACITY_SECOND ID"
-        " SHORTFALL EXCLUDED"
-    ).split(),
-}
+_PACKED_NAMES = _HEAD.pack(VERSION, len(_NAMES)) + _NAMES
 
 
 @cython.final
@@ -174,31 +157,27 @@ cdef class Table:
 
     @staticmethod
     def unpack(bytes packed not None, int count):
-        """Return the table of *count* pools that `pack` made these bytes of, in this version or another.
+        """Return the table of *count* pools in the bytes from `pack`.
 
-        ValueError if it did not. Columns that it did not have are 0, those that are unknown here are left out.
+        Raises ValueError for other bytes. Missing columns are 0, unknown ones are skipped.
         """
         cdef Table table
         cdef const char *at = packed
         cdef const char *end = at + len(packed)
-        cdef uint64_t cells
-        cdef int pool, column, width = sizeof(uint64_t)
+        cdef int pool, column, width, cells
         if not 0 < count <= 2 * LIMIT:
             raise ValueError(f"{count} is no number of pools")
         table = Table(count)
-        names, start, narrow = _columns_of(packed)
+        names, start = _columns_of(packed)
         at += <Py_ssize_t> start
         for name in names:
             column = _AT.get(name, -1)
-            cells = 0
-            if narrow and at < end:
-                width = at[0] & (SAME - 1)
-                cells = 1 if at[0] & SAME else count
-                at += 1
-            elif end - at >= <Py_ssize_t> sizeof(uint64_t):
-                memcpy(&cells, at, sizeof(uint64_t))
-                at += sizeof(uint64_t)
-            if cells not in (1, count) or width not in (1, 2, 4, 8) or end - at < <Py_ssize_t> cells * width:
+            if at >= end:
+                raise ValueError("not a table of criteria")
+            width = at[0] & (SAME - 1)
+            cells = 1 if at[0] & SAME else count
+            at += 1
+            if width not in (1, 2, 4, 8) or end - at < <Py_ssize_t> cells * width:
                 raise ValueError("not a table of criteria")
             for pool in range(count):
                 if column >= 0:
@@ -292,11 +271,10 @@ cdef uint64_t _get(const char *at, int column, int width) noexcept:
 
 
 def _columns_of(bytes packed):
-    """Return the names of a packed table's columns, where their cells begin, and if these can be narrow; ValueError."""
+    """Return the names of a packed table's columns, and the offset of their cells; ValueError."""
     if len(packed) >= _HEAD.size:
-        mark, length = _HEAD.unpack_from(packed)
+        version, length = _HEAD.unpack_from(packed)
         start = _HEAD.size + length
-        if mark in (MARK + _WIDE, MARK + VERSION) and start <= len(packed):
-            return packed[_HEAD.size:start].decode("ascii").split(","), start, mark == MARK + VERSION
-    mark = _SECOND if packed.startswith(_SECOND) else b""
-    return _UNNAMED[mark], len(mark), False
+        if version == VERSION and start <= len(packed):
+            return packed[_HEAD.size:start].decode("ascii").split(","), start
+    raise ValueError("not a table of criteria")
