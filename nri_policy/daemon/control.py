@@ -225,7 +225,7 @@ class Control:
             unknown = "" if self._status.synchronized.is_set() else f"; {_UNKNOWN}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
 
-        def explained() -> list[ExplanationReport]:
+        def explanation() -> list[ExplanationReport]:
             names = [found] if isinstance(found, str) else found
             had = {*known, *self._past.names()}
             return [
@@ -241,7 +241,7 @@ class Control:
                 for each in names
             ]
 
-        shown = await asyncio.to_thread(explained)
+        shown = await asyncio.to_thread(explanation)
         return _document(shown[0] if isinstance(found, str) else shown)
 
     def _class_items(
@@ -261,7 +261,7 @@ class Control:
             container = placed.container
             report, before = explanation_report(placed.explanation, placed.grant), None
             if placed.explanation.kind is DecisionKind.KEPT:  # which says nothing of the reasons
-                before = self._past.placed(name, container.id)
+                before = self._past.placement(name, container.id)
                 report = replace(report, why=_why_kept(before, report.pool))
             return replace(
                 report,
@@ -271,7 +271,7 @@ class Control:
                 if refusal is None
                 else self._past.refused_resize(name, explanation_report(refusal.explanation, None)),
             )
-        past = self._past.explained(name)
+        past = self._past.explanation(name)
         if (refusal is not None and refusal.pod_exists) or past is None:
             assert refusal is not None, "a name that is known is known from somewhere"
             return replace(explanation_report(refusal.explanation, None), changes=())

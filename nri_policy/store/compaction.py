@@ -21,7 +21,7 @@ from nri_policy.store.database import (
     translate_errors,
     write_snapshot,
 )
-from nri_policy.store.forms import GONE
+from nri_policy.store.encoding import GONE
 
 # The journal keeps this much: days of a busy node, and a small part of a disk.
 MAX_RECORDS = 10_000
@@ -37,11 +37,11 @@ def compact(path: Path) -> None:
     remain, and the next call does the rest.
     """
     with translate_errors(path), closing(connect(path)) as connection:
-        _fold(connection, path)
-        _move_log(connection)
+        _merge_grants(connection, path)
+        _checkpoint(connection)
 
 
-def _fold(connection: sqlite3.Connection, path: Path) -> None:
+def _merge_grants(connection: sqlite3.Connection, path: Path) -> None:
     """Move the snapshot to the last record, and drop the oldest ones."""
     tail = read_tail(connection, path)
     gone = [(each,) for each, form in tail.held.items() if form == GONE]
@@ -71,7 +71,7 @@ def _drop_oldest(connection: sqlite3.Connection, tail: Tail) -> int:
     return size
 
 
-def _move_log(connection: sqlite3.Connection) -> None:
+def _checkpoint(connection: sqlite3.Connection) -> None:
     """Move the log's content to the database and let the log start again from its beginning.
 
     Writers continue meanwhile. Their records are moved too, until none was added during a pass, or

@@ -25,8 +25,8 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import Earlier
+from nri_policy.store.encoding import GONE, decode_grant, decode_held, decode_machine
 from nri_policy.store.errors import DamagedStoreError, StoreError
-from nri_policy.store.forms import GONE, decode_grant, decode_held, decode_machine
 
 VERSION = 1
 APPLICATION = 0x6E72_6970
@@ -104,7 +104,7 @@ class StoreContents(Struct, frozen=True, kw_only=True):
         return Earlier(reserved=self.reserved, exclusive=exclusive)
 
 
-NOTHING = StoreContents(grants={}, machine=None, reserved=EMPTY)
+EMPTY_CONTENTS = StoreContents(grants={}, machine=None, reserved=EMPTY)
 
 
 # exceptions when reading and writing a database: of SQLite, of the system, malformed text, a value
@@ -112,7 +112,7 @@ NOTHING = StoreContents(grants={}, machine=None, reserved=EMPTY)
 FAILURES = (sqlite3.Error, OSError, ValueError, AssertionError)
 
 
-def failure_of(path: Path, error: Exception) -> StoreError:
+def to_store_error(path: Path, error: Exception) -> StoreError:
     """Return the StoreError for *error*, one of FAILURES, at *path*."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
@@ -136,7 +136,7 @@ def translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FAILURES as error:
-        raise failure_of(path, error) from error
+        raise to_store_error(path, error) from error
 
 
 @contextmanager
@@ -153,7 +153,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def moment(connection: sqlite3.Connection) -> Iterator[None]:
+def read_transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Let all reads in the `with` see the same state, while others write."""
     connection.execute("BEGIN")
     try:
@@ -191,9 +191,9 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def read_held(connection: sqlite3.Connection, path: Path) -> StoreContents:
+def read_contents(connection: sqlite3.Connection, path: Path) -> StoreContents:
     """Return the stored grants; raises DamagedStoreError for malformed content, StoreError."""
-    with translate_errors(path), moment(connection):
+    with translate_errors(path), read_transaction(connection):
         rows = connection.execute("SELECT container, sum, form FROM grants").fetchall()
         query = "SELECT sum, settings, machine, reserved FROM layouts ORDER BY id DESC LIMIT 1"
         layout = connection.execute(query).fetchone()

@@ -17,7 +17,7 @@ from pathlib import Path
 from nri_policy.store.errors import DamagedStoreError, UnsafeStoreError
 
 FILE = "state.db"
-KEPT = 3  # number of folders set aside
+MAX_ASIDE = 3  # number of folders set aside
 _SUFFIXES = ("", "-wal", "-shm")
 
 
@@ -52,7 +52,7 @@ def set_aside(folder: Path) -> Path:
         for entry in folder.parent.iterdir()
         if (match := form.fullmatch(entry.name))
     )
-    for _, entry in before[: max(0, len(before) + 1 - KEPT)]:
+    for _, entry in before[: max(0, len(before) + 1 - MAX_ASIDE)]:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
         else:  # it was not a folder

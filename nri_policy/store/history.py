@@ -45,8 +45,8 @@ from nri_policy.workload.request import Sort
 
 log = logging.getLogger(__name__)
 
-MOST_CHANGES = 5  # of one container
-MOST_RECORDS = 500  # of a page
+MAX_CHANGES = 5  # of one container
+MAX_PAGE = 500  # of a page
 
 _Answer = TypeVar("_Answer")
 
@@ -59,11 +59,11 @@ class History:
 
     def names(self) -> frozenset[str]:
         """Return the containers with a recorded decision, as namespace/pod/name."""
-        return self._ask(Journal.names, frozenset())
+        return self._query(Journal.names, frozenset())
 
-    def explained(self, full_name: str) -> ExplanationReport | None:
+    def explanation(self, full_name: str) -> ExplanationReport | None:
         """Return the latest decision about a container."""
-        return self._ask(lambda journal: _find_explanation(journal, full_name), None)
+        return self._query(lambda journal: _find_explanation(journal, full_name), None)
 
     def refused_resize(self, full_name: str, report: ExplanationReport) -> ExplanationReport:
         """Return the *report* of a container's latest refused resize, with its times."""
@@ -75,29 +75,29 @@ class History:
             at = format_time(record.time)
             return replace(report, decided_at=at, count=record.count, last=_last(record))
 
-        return self._ask(question, report)
+        return self._query(question, report)
 
-    def placed(self, full_name: str, container_id: str) -> ExplanationReport | None:
+    def placement(self, full_name: str, container_id: str) -> ExplanationReport | None:
         """Return the decision that placed the container with this id.
 
         None if there is a later decision about a container of the same name.
         """
-        return self._ask(lambda journal: _find_placement(journal, full_name, container_id), None)
+        return self._query(lambda journal: _find_placement(journal, full_name, container_id), None)
 
     def changes(self, container_id: str, pod_id: str) -> tuple[ChangeReport, ...]:
         """Return the latest changes of a container, latest first: time, cause and CPUs."""
-        return self._ask(lambda journal: _changes_of(journal, container_id, pod_id)[0], ())
+        return self._query(lambda journal: _list_changes(journal, container_id, pod_id)[0], ())
 
     def page(self, after: int, limit: int, full_name: str) -> JournalPage:
         """Return records with higher numbers than *after*, oldest first.
 
         With *full_name*, only the decisions about that container.
         """
-        most = min(limit or MOST_RECORDS, MOST_RECORDS)
+        limit = min(limit or MAX_PAGE, MAX_PAGE)
         nothing = JournalPage(records=(), more=False)
-        return self._ask(lambda journal: _page(journal, after, most, full_name), nothing)
+        return self._query(lambda journal: _page(journal, after, limit, full_name), nothing)
 
-    def _ask(self, question: Callable[[Journal], _Answer], nothing: _Answer) -> _Answer:
+    def _query(self, question: Callable[[Journal], _Answer], nothing: _Answer) -> _Answer:
         try:
             with open_journal(self._path) as journal:
                 return question(journal)
@@ -113,7 +113,7 @@ def _find_explanation(journal: Journal, full_name: str) -> ExplanationReport | N
     changes: tuple[ChangeReport, ...] = ()
     ended = None
     if (asked := _ids_of(record)) is not None:
-        changes, ended = _changes_of(journal, *asked)
+        changes, ended = _list_changes(journal, *asked)
     return replace(
         explanation_report(_explanation(record, full_name), record.decision.grant),
         unset=_is_unset(record),
@@ -171,7 +171,7 @@ def _ids_of(record: Record) -> tuple[str, str] | None:
             return None
 
 
-def _changes_of(
+def _list_changes(
     journal: Journal, container_id: str, pod_id: str
 ) -> tuple[tuple[ChangeReport, ...], str | None]:
     """Return the latest changes of a container and its end, None if unknown."""
@@ -199,34 +199,36 @@ def _changes_of(
             )
         if isinstance(record.event, Created) and record.event.container.id == container_id:
             break
-        if len(changes) == MOST_CHANGES:
+        if len(changes) == MAX_CHANGES:
             break
     return tuple(changes), ended
 
 
-def _page(journal: Journal, after: int, most: int, full_name: str) -> JournalPage:
+def _page(journal: Journal, after: int, limit: int, full_name: str) -> JournalPage:
     records: list[JournalRecord] = []
-    for record in documents(journal, after, full_name):
-        if len(records) == most:
+    for record in list_documents(journal, after, full_name):
+        if len(records) == limit:
             return JournalPage(records=tuple(records), more=True)
         records.append(record)
     return JournalPage(records=tuple(records), more=False)
 
 
-def documents(journal: Journal, after: int = 0, full_name: str = "") -> Iterator[JournalRecord]:
+def list_documents(
+    journal: Journal, after: int = 0, full_name: str = ""
+) -> Iterator[JournalRecord]:
     """Yield records as documents, selected and ordered as by `Journal.records`.
 
     Raises StoreError, DamagedStoreError.
     """
     names: dict[str, str] = {}
-    for record in journal.before(after):
-        names.update(_named_by(record.event))
+    for record in journal.introducing(after):
+        names.update(_names_in(record.event))
     for record in journal.records(after, full_name):
-        names.update(_named_by(record.event))
-        yield _record_of(record, names)
+        names.update(_names_in(record.event))
+        yield _describe(record, names)
 
 
-def _named_by(event: Event) -> Iterator[tuple[str, str]]:
+def _names_in(event: Event) -> Iterator[tuple[str, str]]:
     """Yield the ids of containers, pods and claims in an event, with their names."""
     match event:
         case Created(container=container):
@@ -262,7 +264,7 @@ def _subject(event: Event) -> str:
             return ""
 
 
-def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
+def _describe(record: Record, names: Mapping[str, str]) -> JournalRecord:
     decision, explanation = record.decision, record.decision.explanation
     name, summary = names.get(_subject(record.event)), record.refusal
     if explanation is not None:
@@ -282,7 +284,8 @@ def _record_of(record: Record, names: Mapping[str, str]) -> JournalRecord:
         cpus=None if placement is None else placement.cpus,
         mems=None if placement is None else placement.mems,
         changes=tuple(
-            _change(each, names.get(each), change) for each, change in decision.changes.items()
+            _describe_change(each, names.get(each), change)
+            for each, change in decision.changes.items()
         ),
         warnings=decision.warnings,
         count=record.count,
@@ -295,7 +298,7 @@ def _last(record: Record) -> str | None:
     return format_time(record.repeats.last) if record.repeats else None
 
 
-def _change(container_id: str, full_name: str | None, change: Placement) -> JournalChange:
+def _describe_change(container_id: str, full_name: str | None, change: Placement) -> JournalChange:
     return JournalChange(
         container_id=container_id,
         cpus=change.cpus,

@@ -20,14 +20,14 @@ from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.store.database import Link, open_for_reading, translate_errors, verify
-from nri_policy.store.errors import DamagedStoreError
-from nri_policy.store.forms import (
-    Repeats,
+from nri_policy.store.encoding import (
+    ResizeRepeats,
     decode_decision,
     decode_event,
     decode_machine,
     decode_settings,
 )
+from nri_policy.store.errors import DamagedStoreError
 
 _QUERY = "SELECT seq, sum, time, link, layout, kind, event, decision, scores FROM journal WHERE "
 _Row = tuple[int, int, float, int, int, bytes, bytes, bytes, bytes | None]
@@ -43,7 +43,7 @@ class Record(Struct, frozen=True, kw_only=True):
     event: Event
     decision: Decision  # of a refused event it has at most the explanation
     refusal: str | None
-    repeats: Repeats | None = None  # of a resize that changed nothing
+    repeats: ResizeRepeats | None = None  # of a resize that changed nothing
 
     @property
     def count(self) -> int:
@@ -75,7 +75,7 @@ class Journal:
             for row in self._connection.execute(query, (after, full_name)):
                 yield self._record(row)
 
-    def before(self, after: int) -> Iterator[Record]:
+    def introducing(self, after: int) -> Iterator[Record]:
         """Yield the records up to *after* that introduce the subjects of later ones, oldest first.
 
         The first is the latest BASE. Raises StoreError, DamagedStoreError.

@@ -1,9 +1,9 @@
 """Replay: runs a recorded journal again, as recorded, or with other settings or another machine.
 
-Owns where a replay can start, and gaps. `Recorded` repeats the records and reports decisions that
-differ. `Alternative` repeats the arrivals and ends of containers under other circumstances: the
-containers of the first BASE, or of the one after a gap, are created in the recorded order, as if
-the circumstances had been the same all along.
+Owns where a replay can start, and gaps. `RecordedReplay` repeats the records and reports decisions
+that differ. `AlternativeReplay` repeats the arrivals and ends of containers under other
+circumstances: the containers of the first BASE, or of the one after a gap, are created in the
+recorded order, as if the circumstances had been the same all along.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     replayed: str
 
 
-class Recorded:
+class RecordedReplay:
     """The recorded engine, rebuilt from the records."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Recorded:
         else:
             outcome = handle(self.engine, record.event)
             self.statistics.note(record.event, outcome, view_of(self.engine))
-            yield from _differences(record, outcome)
+            yield from _compare(record, outcome)
 
     def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
         if self.engine is not None:
@@ -83,30 +83,30 @@ class Recorded:
         self.statistics.take(view_of(self.engine))
 
 
-class Alternative:
+class AlternativeReplay:
     """An engine with other *settings* or another *machine*; None: as recorded."""
 
     def __init__(self, settings: Settings | None, machine: Machine | None) -> None:
         self._settings = settings
         self._machine = machine
         self._engine: Engine | None = None
-        self._whole = False  # whether there is no gap since the last base
+        self._complete = False  # whether there is no gap since the last base
         self.statistics = Statistics()
 
     def step(self, record: Record) -> None:
         """Replay one record; raises CapacityError if the circumstances are impossible."""
         event = record.event
         if record.link is Link.GAP:
-            self._whole = False
+            self._complete = False
         elif record.link is Link.BASE:
             assert isinstance(event, Synchronized), "a picture of all containers"
-            if not self._whole:
+            if not self._complete:
                 self._catch_up(record, event)
-                self._whole = True
-        elif self._whole:
-            self._go_on(record, event)
+                self._complete = True
+        elif self._complete:
+            self._replay_event(record, event)
 
-    def _go_on(self, record: Record, event: Event) -> None:
+    def _replay_event(self, record: Record, event: Event) -> None:
         assert self._engine is not None, "made at the base that made it whole"
         deadline = view_of(self._engine).next_deadline
         if deadline is not None and deadline <= record.time:
@@ -186,7 +186,7 @@ def handle(engine: Engine, event: Event) -> Outcome:
         return refusal
 
 
-def _differences(record: Record, outcome: Outcome) -> Iterator[Difference]:
+def _compare(record: Record, outcome: Outcome) -> Iterator[Difference]:
     """Yield the differences between *outcome* and the record."""
     decision, refusal, why = Decision(), None, None
     if isinstance(outcome, Decision):

@@ -23,15 +23,15 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView, Outcome
 from nri_policy.store.compaction import compact
 from nri_policy.store.database import (
+    EMPTY_CONTENTS,
     FAILURES,
     MAX_LOG,
-    NOTHING,
     StoreContents,
     check_machine,
-    failure_of,
     open_database,
     open_for_reading,
-    read_held,
+    read_contents,
+    to_store_error,
     translate_errors,
 )
 from nri_policy.store.errors import DamagedStoreError, StoreError, UnsafeStoreError
@@ -41,7 +41,7 @@ from nri_policy.store.writer import Writer
 log = logging.getLogger(__name__)
 
 COMPACT_EVERY = 8 << 20  # bytes written to the log until the store is compacted
-PAGES = 3 << 12  # bytes that a row takes in the log besides its own: whole pages of 4 KiB
+ROW_OVERHEAD = 3 << 12  # bytes that a row takes in the log besides its own: whole pages of 4 KiB
 PATIENCE = 0.5  # seconds that a commit waits when the log is at its limit
 RETRY_AFTER = 5.0  # seconds before a store that failed is opened again
 
@@ -55,11 +55,11 @@ class Store:
         Raises UnsafeStoreError if other users could have written it.
         """
         self.path = state_dir / "store" / FILE
-        self.held = NOTHING
+        self.held = EMPTY_CONTENTS
         self._connection: sqlite3.Connection | None = None
         self._writer: Writer | None = None
         self._failure: tuple[str, float] | None = None  # the latest one, and its time
-        self._logged = 0  # bytes in the log since the last compaction, about
+        self._log_bytes = 0  # bytes in the log since the last compaction, about
         self._compacting: threading.Thread | None = None
         self._damaged = False  # compaction found an unreadable record
         try:
@@ -68,7 +68,7 @@ class Store:
             raise
         except StoreError as error:
             log.warning("store-unavailable", extra={"error": str(error)})
-            self.held = _readable(self.path, machine)
+            self.held = _read_only(self.path, machine)
         # keep the grants of an earlier run until this one has synchronized
         self._synchronized = not self.held.grants
 
@@ -86,7 +86,7 @@ class Store:
         """
         if isinstance(event, Synchronized):
             self._synchronized = True
-            self.held = NOTHING
+            self.held = EMPTY_CONTENTS
         if not self._synchronized:
             return
         if self._writer is None and self._failure is not None:
@@ -94,25 +94,25 @@ class Store:
             if abs(now - at) < RETRY_AFTER:
                 raise StoreError(self.path, reason)
         if self._damaged:
-            self._let_go()
+            self._disconnect()
         try:
             writer = self._writer or self._reopen(view.layout.machine)
-            self._logged += PAGES + writer.write(event, outcome, view, now)
+            self._log_bytes += ROW_OVERHEAD + writer.write(event, outcome, view, now)
         except StoreError as error:
-            self._give_up(error, now)
+            self._record_failure(error, now)
             raise
         except FAILURES as error:
-            failure = failure_of(self.path, error)
-            self._give_up(failure, now)
+            failure = to_store_error(self.path, error)
+            self._record_failure(failure, now)
             raise failure from error
-        if self._logged > COMPACT_EVERY:
+        if self._log_bytes > COMPACT_EVERY:
             self._compact()
 
     def close(self) -> None:
         """Close the files; all commits are in them."""
         if self._compacting is not None:
             self._compacting.join()
-        self._let_go()
+        self._disconnect()
 
     def _open(self, machine: Machine) -> tuple[Writer, StoreContents]:
         """Open the database, set a damaged one aside; raises StoreError, UnsafeStoreError."""
@@ -131,7 +131,7 @@ class Store:
         connection = open_database(self.path)
         try:
             with translate_errors(self.path):
-                held = read_held(connection, self.path)
+                held = read_contents(connection, self.path)
                 check_machine(held, self.path, machine)
                 writer = Writer(connection, held)
         except BaseException:
@@ -145,12 +145,12 @@ class Store:
         log.warning("store-available", extra={"path": self.path})
         return self._writer
 
-    def _give_up(self, error: StoreError, now: float) -> None:
+    def _record_failure(self, error: StoreError, now: float) -> None:
         """Close a database that failed, because its content is no longer known."""
         self._failure = error.reason, now
-        self._let_go()
+        self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         self._damaged = False
         if self._connection is not None:
             with suppress(sqlite3.Error):
@@ -160,7 +160,7 @@ class Store:
     def _compact(self) -> None:
         """Start to compact; if the log is at its limit, wait a moment for the compaction."""
         if self._compacting is None or not self._compacting.is_alive():
-            self._logged = 0
+            self._log_bytes = 0
             self._compacting = threading.Thread(target=self._compact_now, name="store", daemon=True)
             self._compacting.start()
         if self.path.with_name(f"{FILE}-wal").stat().st_size > MAX_LOG:
@@ -175,12 +175,12 @@ class Store:
             self._damaged = isinstance(error, DamagedStoreError)
 
 
-def _readable(path: Path, machine: Machine) -> StoreContents:
+def _read_only(path: Path, machine: Machine) -> StoreContents:
     """Return the grants in a store that cannot be written, none if it cannot be read either."""
     try:
         with closing(open_for_reading(path)) as connection:
-            held = read_held(connection, path)
+            held = read_contents(connection, path)
         check_machine(held, path, machine)
     except StoreError:
-        return NOTHING
+        return EMPTY_CONTENTS
     return held

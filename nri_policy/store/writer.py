@@ -29,7 +29,7 @@ from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.settings import JournalSync
 from nri_policy.store.database import Link, StoreContents, checksum, transaction, verify
-from nri_policy.store.forms import (
+from nri_policy.store.encoding import (
     encode,
     encode_decision,
     encode_event,
@@ -105,7 +105,7 @@ class Writer:
         self._base_in -= 1
         return written
 
-    def _held(self, view: NodeView) -> dict[str, StoredGrant | None]:
+    def _changed_grants(self, view: NodeView) -> dict[str, StoredGrant | None]:
         """Return the grants that differ from the database; None for one that was released."""
         changed = view.changed_since(self._mark)
         if changed is None:
@@ -149,7 +149,7 @@ class Writer:
         self, event: Event, outcome: Outcome, view: NodeView, now: float, introduced: int = 0
     ) -> int:
         """Add a record of *event*; *introduced* is the size of a layout written before it."""
-        held, form = self._held(view), encode_event(event)
+        held, form = self._changed_grants(view), encode_event(event)
         if isinstance(event, Resized) and not held:
             size = self._repeat(event, form, outcome, now)
             if size:
@@ -177,7 +177,7 @@ class Writer:
             introduced=introduced,
             link=self._link,
         )
-        self._note_resize(event, form, outcome, seq, held)
+        self._remember_resize(event, form, outcome, seq, held)
         return size
 
     def _repeat(self, event: Resized, form: bytes, outcome: Outcome, now: float) -> int:
@@ -202,7 +202,7 @@ class Writer:
         done = self._connection.execute(_REPEAT, (total, decision, before.seq))
         return done.rowcount * (_ROW + len(decision) + len(scores or b""))
 
-    def _note_resize(
+    def _remember_resize(
         self,
         event: Event,
         form: bytes,

@@ -22,8 +22,8 @@ from nri_policy.plugin.convert import container_of
 from nri_policy.plugin.exposure import MAX_CREATION
 from nri_policy.pools.capacity import Earlier
 from nri_policy.simulation.containers import Container, RuntimeState
-from nri_policy.store.database import open_for_reading, read_held
-from nri_policy.store.folder import KEPT
+from nri_policy.store.database import open_for_reading, read_contents
+from nri_policy.store.folder import MAX_ASIDE
 from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Entitlement
 from tests.faults.host import Host
@@ -63,7 +63,7 @@ def living(host: Host) -> dict[str, Container]:
 def audited(host: Host) -> Books:
     """Return what is held after checking it: the invariants, the runtime, the store, the daemon."""
     with closing(open_for_reading(host.store / "state.db")) as connection:
-        held = read_held(connection, host.store)
+        held = read_contents(connection, host.store)
     assert held.machine is not None
     running = living(host)
     rooms = {each: known for each, known in held.grants.items() if known.of_room}
@@ -180,7 +180,7 @@ def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     found = {entry.name for entry in host.disk.folder.iterdir()}
     aside = {name for name in found if name.startswith("store.aside-")}
     assert found - aside == _FILES
-    assert len(aside) <= KEPT
+    assert len(aside) <= MAX_ASIDE
     for entry in (host.disk.folder / "containers").glob("[!.]*"):
         if entry.name != LOCK and entry.name not in grants:
             # who was told something lately may have been under creation when the daemon registered

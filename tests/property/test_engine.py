@@ -33,7 +33,7 @@ from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import NOTHING, CapacityError, Earlier
 from nri_policy.pools.tree import Pool, PoolTree
-from nri_policy.store.forms import decode_grant, encode
+from nri_policy.store.encoding import decode_grant, encode
 from nri_policy.workload.pod import Container
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort, request_of

@@ -13,7 +13,7 @@ from nri_policy.engine.event import Created, Described, PodStopped, Synchronized
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
-from nri_policy.store.forms import decode_event, decode_grant, encode, encode_event
+from nri_policy.store.encoding import decode_event, decode_grant, encode, encode_event
 from nri_policy.workload.amounts import described
 from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, nodes

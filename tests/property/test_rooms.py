@@ -17,7 +17,7 @@ from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
-from nri_policy.store.forms import decode_event, decode_grant, encode, encode_event
+from nri_policy.store.encoding import decode_event, decode_grant, encode, encode_event
 from nri_policy.workload.pod import Container, Pod
 from tests.support import bookkeeping, nodes, rooms
 from tests.support.engine_driver import EngineDriver

@@ -36,7 +36,7 @@ from nri_policy.engine.grant import Decision, Grant, Placement
 from nri_policy.engine.layout import layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.supply import Table
-from nri_policy.store import forms
+from nri_policy.store import encoding
 from nri_policy.store.compaction import compact
 from nri_policy.workload.peers import Pull
 from nri_policy.workload.pod import Container
@@ -117,28 +117,28 @@ def decisions() -> st.SearchStrategy[Decision]:
 
 @given(events)
 def test_an_event_is_read_as_it_was(event: Event) -> None:
-    text = forms.encode_event(event)
-    again = forms.decode_event(kind(event), text, origin="test")
+    text = encoding.encode_event(event)
+    again = encoding.decode_event(kind(event), text, origin="test")
     if isinstance(event, Reconfigured):  # what has no effect is not stored
         assert isinstance(again, Reconfigured)
         assert again.machine == event.machine
         assert (again.settings is None) == (event.settings is None)
-        assert forms.encode_event(again) == text
+        assert encoding.encode_event(again) == text
     else:
         assert again == event
 
 
 @given(decisions(), st.none() | st.text())
 def test_a_decision_is_read_as_it_was(decision: Decision, refusal: str | None) -> None:
-    text = forms.encode_decision(decision, refusal, decision.explanation)
-    again = forms.decode_decision(text, None, LAYOUT)
+    text = encoding.encode_decision(decision, refusal, decision.explanation)
+    again = encoding.decode_decision(text, None, LAYOUT)
     assert again == (decision, refusal, None)
     assert [*again[0].changes] == [*decision.changes], "in the same order"
 
 
 @given(grants)
 def test_a_grant_is_read_as_it_was(grant: StoredGrant) -> None:
-    assert forms.decode_grant(forms.encode(grant)) == grant
+    assert encoding.decode_grant(encoding.encode(grant)) == grant
 
 
 @given(
@@ -147,23 +147,23 @@ def test_a_grant_is_read_as_it_was(grant: StoredGrant) -> None:
 )
 def test_any_bytes_are_a_value_or_an_error(name: str, text: bytes) -> None:
     with suppress(ValueError):
-        forms.decode_event(name, text, origin="test")
-    for decode in (forms.decode_grant, forms.decode_machine):
+        encoding.decode_event(name, text, origin="test")
+    for decode in (encoding.decode_grant, encoding.decode_machine):
         with pytest.raises(ValueError, match="not a stored value"):
             decode(text)
     with suppress(ValueError):
-        forms.decode_settings(text, origin="test")
+        encoding.decode_settings(text, origin="test")
     with suppress(ValueError):
-        forms.decode_decision(text, text, LAYOUT)
+        encoding.decode_decision(text, text, LAYOUT)
 
 
 @given(events, st.data())
 def test_a_changed_event_is_an_event_or_an_error(event: Event, data: st.DataObject) -> None:
-    text = bytearray(forms.encode_event(event))
+    text = bytearray(encoding.encode_event(event))
     at = data.draw(st.integers(0, len(text) - 1))
     text[at] = data.draw(st.integers(0, 255))
     with suppress(ValueError):
-        forms.decode_event(kind(event), bytes(text), origin="test")
+        encoding.decode_event(kind(event), bytes(text), origin="test")
 
 
 @given(st.integers(1, 4000), st.integers(0, 15), st.data())

@@ -29,7 +29,7 @@ from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier
 from nri_policy.pools.supply import Column
-from nri_policy.store.forms import decode_grant, encode
+from nri_policy.store.encoding import decode_grant, encode
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container

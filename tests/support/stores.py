@@ -21,9 +21,9 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Outcome, view_of
 from nri_policy.settings import Settings
-from nri_policy.store.database import open_for_reading, read_held
+from nri_policy.store.database import open_for_reading, read_contents
 from nri_policy.store.journal import Record, open_journal
-from nri_policy.store.replay import Recorded, handle
+from nri_policy.store.replay import RecordedReplay, handle
 from nri_policy.store.store import Store
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -62,7 +62,7 @@ def on_disk(path: Path) -> dict[str, StoredGrant]:
     """Return what the database at *path* holds."""
     connection = open_for_reading(path)
     try:
-        return dict(read_held(connection, path).grants)
+        return dict(read_contents(connection, path).grants)
     finally:
         connection.close()
 
@@ -78,7 +78,7 @@ def replayed(path: Path, after: int = 0) -> Engine:
 
     Through the records with higher numbers than *after*.
     """
-    recorded = Recorded()
+    recorded = RecordedReplay()
     for record in records(path):
         if record.seq <= after:
             continue

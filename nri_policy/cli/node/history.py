@@ -28,7 +28,7 @@ from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
 from nri_policy.report import JournalRecord, format_cpus
 from nri_policy.store.folder import FILE
-from nri_policy.store.history import documents
+from nri_policy.store.history import list_documents
 
 _MOST_CHANGES = 3  # of a row
 _WORDS = {  # where there is no summary
@@ -98,7 +98,7 @@ def command(
         raise click.UsageError("--since is after --until")
     timely, names = [], set[str]()
     with opened(store_in(journal)) as records, progress("reading", len(records)) as step:
-        for record in documents(records):
+        for record in list_documents(records):
             step()
             names |= {each for each in _names(record) if each}
             if (since or "") <= (record.last or record.time) and (

@@ -31,7 +31,7 @@ from nri_policy.report import (
 )
 from nri_policy.settings import Settings
 from nri_policy.store.journal import Journal
-from nri_policy.store.replay import Alternative, Difference, Recorded
+from nri_policy.store.replay import AlternativeReplay, Difference, RecordedReplay
 
 _MOST_ROWS = 40
 _MOST_DIFFERENCES = 1000
@@ -41,8 +41,8 @@ _MOST_DIFFERENCES = 1000
 class _Course:
     """What came of a replay."""
 
-    recorded: Recorded = field(default_factory=Recorded)
-    alternative: Alternative | None = None
+    recorded: RecordedReplay = field(default_factory=RecordedReplay)
+    alternative: AlternativeReplay | None = None
     records: int = 0
     repeats: int = 0  # resizes that have no record of their own
     since: float = 0.0  # of the first and the last record, seconds since the epoch
@@ -72,7 +72,7 @@ def command(
         machine = source.machine(settings.memory_kinds) if settings else source.machine()
     course = _Course()
     if settings or machine:
-        course.alternative = Alternative(settings, machine)
+        course.alternative = AlternativeReplay(settings, machine)
     try:
         with opened(file) as records:
             _run(records, course)

@@ -19,7 +19,7 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Moved
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
-from nri_policy.store.forms import decode_grant, encode
+from nri_policy.store.encoding import decode_grant, encode
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container

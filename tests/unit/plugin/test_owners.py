@@ -381,7 +381,7 @@ async def test_who_was_refused_resizes_is_explained_as_before_and_by_that(
         assert after == replace(before, notes=(*before.notes, note))
         # and so by the journal, after a restart
         journal = History(it.daemon._store.path)
-        assert journal.placed("default/full/main", full.id) == explanation_report(after, None)
+        assert journal.placement("default/full/main", full.id) == explanation_report(after, None)
         assert journal.changes(full.id, full.pod.id) == ()
 
 

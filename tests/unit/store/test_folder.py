@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.store.errors import UnsafeStoreError
-from nri_policy.store.folder import KEPT, secure, set_aside
+from nri_policy.store.folder import MAX_ASIDE, secure, set_aside
 from nri_policy.store.store import Store
 from tests.support import nodes, stores
 
@@ -97,7 +97,7 @@ def test_what_is_no_file_is_set_aside(
 def test_only_the_latest_that_were_set_aside_are_kept(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     (tmp_path / "store.aside-old").touch()
-    for number in range(KEPT + 3):
+    for number in range(MAX_ASIDE + 3):
         secure(folder)
         (folder / "state.db").write_text(str(number))
         set_aside(folder)

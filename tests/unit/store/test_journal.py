@@ -13,8 +13,8 @@ from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import explanation_report
 from nri_policy.settings import Quantity
+from nri_policy.store.encoding import decode_event, encode_event
 from nri_policy.store.errors import DamagedStoreError
-from nri_policy.store.forms import decode_event, encode_event
 from nri_policy.store.journal import open_journal
 from nri_policy.workload.annotations import AnnotationError
 from tests.support import nodes, stores

@@ -16,8 +16,8 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, PodStopped, Reconfigured, Resized, Stopped
 from nri_policy.store import compaction
 from nri_policy.store.compaction import compact
+from nri_policy.store.encoding import ResizeRepeats
 from nri_policy.store.errors import DamagedStoreError
-from nri_policy.store.forms import Repeats
 from nri_policy.store.journal import Record
 from nri_policy.workload.pod import Container
 from tests.support import nodes, stores
@@ -63,7 +63,7 @@ def test_a_resize_that_is_refused_again_is_counted_in_its_record(tmp_path: Path)
     (record,) = life.resizes()
     assert record.refusal is not None
     assert record.time == 2
-    assert record.repeats == Repeats(count=9, last=11.0)
+    assert record.repeats == ResizeRepeats(count=9, last=11.0)
     life.replayed()
 
 

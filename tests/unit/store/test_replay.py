@@ -26,7 +26,7 @@ from nri_policy.store import writer
 from nri_policy.store.database import Link
 from nri_policy.store.history import History
 from nri_policy.store.journal import Record
-from nri_policy.store.replay import Alternative, Difference, Recorded
+from nri_policy.store.replay import AlternativeReplay, Difference, RecordedReplay
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import ContainerState
@@ -42,7 +42,7 @@ BURSTABLE_ANYWHERE = {"unlimited-burstable.resource-policy.nri.io/pod": "system"
 
 
 def recorded(path: Path) -> tuple[Statistics, list[Difference]]:
-    replay = Recorded()
+    replay = RecordedReplay()
     differences = [each for record in stores.records(path) for each in replay.step(record)]
     return replay.statistics, differences
 
@@ -50,7 +50,7 @@ def recorded(path: Path) -> tuple[Statistics, list[Difference]]:
 def otherwise(
     path: Path, settings: Settings | None = None, machine: Machine | None = None
 ) -> Statistics:
-    replay = Alternative(settings, machine)
+    replay = AlternativeReplay(settings, machine)
     for record in stores.records(path):
         replay.step(record)
     return replay.statistics
@@ -119,7 +119,7 @@ def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
     (created,) = (record for record in records if isinstance(record.event, Created))
     moved = replace(created.decision.placement, cpus=CPUSet([9]))  # type: ignore[type-var]
     changed = replace(created, decision=replace(created.decision, placement=moved))
-    replay = Recorded()
+    replay = RecordedReplay()
     found = [
         each for record in records for each in replay.step(changed if record is created else record)
     ]
@@ -137,7 +137,7 @@ def test_after_a_difference_the_next_base_puts_the_replay_right(
         stores.commit(store, engine, Created(container=nodes.container(1000)))
     records = stores.records(store.path)
     lost = next(record for record in records if isinstance(record.event, Created))
-    replay = Recorded()
+    replay = RecordedReplay()
     found = [each for record in records if record is not lost for each in replay.step(record)]
     assert "all grants" in [each.what for each in found]
     assert stores.grants(replay.engine) == stores.grants(engine)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path
     assert isinstance(base.event, Synchronized)
     broken = replace(base, event=replace(base.event, held={}))
     with pytest.raises(ValueError, match=f"record {base.seq} misses"):
-        [*Recorded().step(broken)]
+        [*RecordedReplay().step(broken)]
 
 
 def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_u
     store, engine = stores.started(tmp_path, running=running)
     other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     assert [*other.fates] == [each.full_name for each in (early, gone, late)]
-    replay = Alternative(nodes.settings(preferSharedCPUs=True), None)
+    replay = AlternativeReplay(nodes.settings(preferSharedCPUs=True), None)
     for record in stores.records(store.path):
         replay.step(record)
     assert replay._engine is not None
@@ -232,7 +232,7 @@ def test_claims_are_held_whole_in_whatever_order_their_parts_are_stored(tmp_path
     near, far = (claims.part(1000, node, request=f"on-{node}") for node in (0, 1))
     parts = near, claims.part(1000, 1, claim="other"), far
     picture = Synchronized(containers=tuple(map(stand_in, parts)))
-    replay = Alternative(None, None)
+    replay = AlternativeReplay(None, None)
     replay.step(replace(record, event=picture))
     assert replay._engine is not None
     assert {*replay._engine.state.claims} == {each.id for each in parts}
@@ -259,7 +259,7 @@ def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> 
 def test_a_record_is_of_a_stretch_that_can_be_replayed_or_is_counted(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     stores.commit(store, engine, Created(container=nodes.container(100)))
-    replay = Recorded()
+    replay = RecordedReplay()
     links: list[Record] = stores.records(store.path)
     for record in links:
         [*replay.step(record)]
@@ -274,7 +274,7 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
     stores.commit(store, engine, Created(container=wide))
     listed = nodes.running(wide, *engine.state.sent[wide.id])
     stores.commit(store, engine, Synchronized(containers=(listed,)))
-    replay = Alternative(None, nodes.machine("package:1 core:4"))
+    replay = AlternativeReplay(None, nodes.machine("package:1 core:4"))
     decided: list[str] = []
     note = replay.statistics.note
 
@@ -409,7 +409,7 @@ def test_who_makes_way_and_goes_back_is_recorded_and_comes_out_again(
     assert any(each.startswith(text) for each in causes)
     (first, *_) = (each for each in stores.records(store.path) if each.decision.moved)
     changed = replace(first, decision=replace(first.decision, moved=(down,)))
-    replay = Recorded()
+    replay = RecordedReplay()
     found = [
         each
         for record in stores.records(store.path)

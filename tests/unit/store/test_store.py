@@ -26,10 +26,10 @@ from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import view_of
-from nri_policy.store import compaction, forms, writer
+from nri_policy.store import compaction, encoding, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.compaction import compact
-from nri_policy.store.database import Link, open_for_reading, read_held
+from nri_policy.store.database import Link, open_for_reading, read_contents
 from nri_policy.store.errors import StoreError
 from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
@@ -230,7 +230,7 @@ def test_what_is_read_while_another_compacts_is_of_one_moment(tmp_path: Path) ->
             compact(store.path)
 
     connection.set_trace_callback(compact_between)
-    assert read_held(connection, store.path).grants == stores.grants(engine) != {}
+    assert read_contents(connection, store.path).grants == stores.grants(engine) != {}
     connection.close()
 
 
@@ -419,9 +419,9 @@ def test_the_log_is_bounded_where_commits_leave_no_pause(
     store, engine = stores.started(tmp_path)
     log, largest, written = store.path.with_name("state.db-wal"), 0, 0
     for event in islice(stores.life(engine, seed=5), 1500):
-        before = store._logged
+        before = store._log_bytes
         stores.commit(store, engine, event)
-        written += max(0, store._logged - before)
+        written += max(0, store._log_bytes - before)
         largest = max(largest, log.stat().st_size)
     assert written > 10 * bound
     assert bound / 4 < largest < bound + 2 * interval
@@ -470,7 +470,7 @@ def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: 
         assert store._connection is not None
         query = "SELECT held FROM journal ORDER BY seq DESC LIMIT 1"
         (text,) = store._connection.execute(query).fetchone()
-        return {} if text is None else forms.decode_held(text)
+        return {} if text is None else encoding.decode_held(text)
 
     running = [nodes.container(100, annotations=COLD) for _ in range(20)]
     for container in running:
@@ -481,7 +481,7 @@ def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: 
     stores.commit(store, engine, Created(container=newcomer))
     assert held().keys() == {newcomer.id}
     stores.commit(store, engine, Stopped(container_id=newcomer.id))
-    assert held() == {newcomer.id: forms.GONE}
+    assert held() == {newcomer.id: encoding.GONE}
     refused = nodes.container(0, annotations={"hide-hyperthreads.resource-policy.nri.io/pod": "?"})
     assert isinstance(stores.commit(store, engine, Created(container=refused)), AnnotationError)
     assert held() == {}
@@ -489,7 +489,7 @@ def test_only_what_an_event_touches_is_written_however_many_there_are(tmp_path: 
     more = nodes.container(200).resources
     engine.handle(Resized(container_id=running[3].id, resources=more))
     stores.commit(store, engine, Stopped(container_id=running[2].id))
-    gone = {each for each, form in held().items() if form == forms.GONE}
+    gone = {each for each, form in held().items() if form == encoding.GONE}
     assert gone == {running[1].id, running[2].id}
     assert held().keys() - gone == {running[3].id}
     assert stores.on_disk(store.path) == stores.grants(engine)

@@ -70,7 +70,7 @@ class _Placement(Placement, frozen=True, kw_only=True, omit_defaults=True):
         return Placement(**{each: getattr(self, each) for each in Placement.__struct_fields__})
 
 
-class Repeats(Struct, frozen=True, kw_only=True):
+class ResizeRepeats(Struct, frozen=True, kw_only=True):
     """How often an identical resize was decided again, without a record of each."""
 
     count: int
@@ -87,7 +87,7 @@ class _Decision(Struct, frozen=True, kw_only=True, omit_defaults=True):
     explanation: _Explanation | None
     classes: Classes | None = None
     moved: tuple[Moved, ...] = ()
-    repeats: Repeats | None = None
+    repeats: ResizeRepeats | None = None
 
 
 def _plain(value: object) -> object:
@@ -188,7 +188,7 @@ def repeat_decision(text: str | bytes, now: float) -> bytes:
     """Return the form of a decision that was made once more; raises ValueError."""
     form: _Decision = _decode(_Decision, text)
     count = form.repeats.count if form.repeats else 0
-    return _encoder.encode(replace(form, repeats=Repeats(count=count + 1, last=now)))
+    return _encoder.encode(replace(form, repeats=ResizeRepeats(count=count + 1, last=now)))
 
 
 def decode_grant(text: str | bytes) -> StoredGrant:
@@ -227,7 +227,7 @@ def decode_event(kind: str, text: str | bytes, origin: str) -> Event:
 
 def decode_decision(
     text: str | bytes, scores: bytes | None, layout: Layout
-) -> tuple[Decision, str | None, Repeats | None]:
+) -> tuple[Decision, str | None, ResizeRepeats | None]:
     """Return the decision in *text*, made on *layout*, its refusal if any, and its repeats.
 
     Raises ValueError.
