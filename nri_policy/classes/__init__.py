@@ -1,7 +1,7 @@
-"""Classes: what containers get beside CPUs and memory: scheduling, priorities and limits of I/O.
+"""Classes: the scheduling attributes, I/O priority and I/O limits of containers.
 
-Pure: `desired` says what a container is to have, by the settings, the node's equipment and what the
-container asks for. Nothing else computes values.
+Pure: `desired` computes the values from the settings, the node's equipment and the container's
+request; no other package computes them. It must not know how they are sent or written.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a block I/O class comes to on a node's disks: the cgroup's `io.*` files, line by line.
+"""The lines of a cgroup's `io.*` files for a block I/O class on the disks of this node.
 
-A line of `io.max` has all four limits, so that what is not limited any more is lifted.
+A line of `io.max` always has all four limits, so that writing it also removes limits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _USUAL_WEIGHT = "100"  # of both files
 def limits_of(
     entries: Iterable[DeviceLimits], equipment: Equipment
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the contents of cgroup files by name, and what of the *entries* cannot be had.
+    """Return the contents of cgroup files by name, and the parts of *entries* without effect here.
 
-    Later entries count, for each disk and limit.
+    For each disk and limit the last entry counts.
     """
     rates, weights, lacking = _merge(entries, equipment)
     files = {MAX: {number: _line(rates[number]) for number in _sort(rates)}}
@@ -41,7 +41,7 @@ def limits_of(
 def _merge(
     entries: Iterable[DeviceLimits], equipment: Equipment
 ) -> tuple[dict[str, dict[str, int]], dict[str, int], list[str]]:
-    """Return rates and weights by disk, and what cannot be had."""
+    """Return rates and weights by disk, and the parts without effect here."""
     rates: dict[str, dict[str, int]] = {}
     weights: dict[str, int] = {}
     lacking = []
@@ -68,7 +68,7 @@ def list_unweighted(disks: Iterable[Disk]) -> list[str]:
 
 
 def match_disks(entry: DeviceLimits, disks: Iterable[Disk]) -> list[Disk]:
-    """Return the disks that an entry is for."""
+    """Return the disks that an entry selects."""
     return [
         disk
         for disk in disks
@@ -77,7 +77,7 @@ def match_disks(entry: DeviceLimits, disks: Iterable[Disk]) -> list[Disk]:
 
 
 def parse_limits(text: str) -> dict[str, str]:
-    """Return the lines of a cgroup file by their disk; without lines that limit nothing."""
+    """Return the lines of a cgroup file by their disk, without lines that limit nothing."""
     unlimited = _line({})
     return {number: value for number, value in _lines(text).items() if value != unlimited}
 
@@ -85,7 +85,7 @@ def parse_limits(text: str) -> dict[str, str]:
 def limits_to_write(
     before: Mapping[str, str], after: Mapping[str, str], equipment: Equipment
 ) -> dict[str, str]:
-    """Return what to write for cgroup files that hold *before* to hold *after*."""
+    """Return what to write to cgroup files to change their content from *before* to *after*."""
     there, changes = {disk.number for disk in equipment.disks} | {DEFAULT}, {}
     for name in before.keys() | after.keys():
         old, new = parse_limits(before.get(name, "")), parse_limits(after.get(name, ""))
@@ -100,7 +100,7 @@ def limits_to_write(
 
 
 def join_changes(first: Mapping[str, str], then: Mapping[str, str]) -> dict[str, str]:
-    """Return what to write for two changes, one after the other."""
+    """Return what to write for two changes in a row."""
     files = {}
     for name in [*dict.fromkeys([*first, *then])]:
         lines = _lines(first.get(name, "")) | _lines(then.get(name, ""))

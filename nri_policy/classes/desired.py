@@ -1,8 +1,8 @@
-"""Desired: what a container is to have by its classes.
+"""Desired: the classes of a container.
 
-What it is annotated with, and cannot have, is an AnnotationError; what it has by default (by its
-namespace or QoS), and cannot have, it does without. A runtime that is too old to be told is no
-error, unless the setting `unsupportedAnnotations` says so.
+An annotation for a class that is impossible here is an AnnotationError. A default class (of the
+namespace or QoS) that is impossible is left out. If the runtime is too old for a class, that is an
+error only with the setting `unsupportedAnnotations`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from nri_policy.workload.request import Request, Sort
 def desired(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> Classes | None:
-    """Return what *container*, which asks for *request*, is to have; None: it is in no class.
+    """Return the classes of *container*, None if it is in no class.
 
-    Raises AnnotationError where it is annotated with a class that it cannot have.
+    Raises AnnotationError if it is annotated with a class that is impossible here.
     """
     scheduling = _decide_scheduling(settings, equipment, container, request)
     limits = blockio(settings, equipment, container, request)
@@ -38,7 +38,7 @@ def desired(
 def blockio(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> BlockIO | None:
-    """Return what a container is to have by its class of block I/O, if it is in one."""
+    """Return a container's class of block I/O with its limits; None if it is in none."""
     control, asked = settings.control.blockio, request.steering.blockio_class
     if not control.enable:
         return None
@@ -106,7 +106,7 @@ def _decide_scheduling(
 
 
 def _refusal(given: SchedulingClass, equipment: Equipment, namespace: str, *, pinned: bool) -> str:
-    """Return why a container cannot be in a class, empty if it can."""
+    """Return why a container cannot be in a class; empty if it can."""
     allowed = given.allowed_namespaces
     if allowed is not None and not _any(allowed, namespace):
         globs = ", ".join(glob.pattern for glob in allowed) or "none"
@@ -122,7 +122,7 @@ def _any(globs: Iterable[Glob], text: str) -> bool:
 
 
 def _too_old(given: SchedulingClass, equipment: Equipment) -> Iterator[str]:
-    """Yield what the runtime cannot be told of a class, and why."""
+    """Yield why the runtime cannot set parts of a class."""
     if scheduler_of(given) is not None and equipment.no_scheduler:
         yield equipment.no_scheduler
     if io_priority_of(given) is not None and equipment.no_io_priority:

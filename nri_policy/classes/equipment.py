@@ -1,4 +1,4 @@
-"""Equipment: what of a node classes rest on, beside its CPUs and memory."""
+"""Equipment: features of the runtime, the kernel and the disks that classes need."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from nri_policy.hardware.disks import Disk
 
 
 class Equipment(Struct, frozen=True, kw_only=True):
-    """What the runtime and the kernel can do.
+    """The features of the runtime and the kernel.
 
-    A text says why they cannot, for people; an empty one that they can, as far as is known.
+    A text says why a feature is missing; empty means that it is there, as far as is known.
     """
 
     no_scheduler: str = ""  # policy, nice, flags
     no_io_priority: str = ""
     no_realtime: str = ""  # policies fifo and rr
     no_io_limits: str = ""  # of disks
-    no_io_updates: str = ""  # to the limits of a container that exists
-    one_disk: str = ""  # only one can be limited
+    no_io_updates: str = ""  # changes to the limits of an existing container
+    one_disk: str = ""  # only one disk of a container can have limits
     weights: tuple[str, ...] = ()  # the files for weights of I/O that cgroups have
     disks: tuple[Disk, ...] = ()

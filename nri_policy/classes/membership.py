@@ -1,4 +1,4 @@
-"""Classes: those that a container is in, and what comes of it."""
+"""The classes of a container, and their values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nri_policy.classes.scheduling import IOPriority, Scheduler
 
 
 class Origin(StrEnum):
-    """Who put a container into a class."""
+    """Why a container is in a class."""
 
     ANNOTATION = "annotation"
     NAMESPACE = "namespace"
@@ -19,13 +19,13 @@ class Origin(StrEnum):
 
 
 class Scheduling(Struct, frozen=True, kw_only=True):
-    """A scheduling class; what is None is left alone."""
+    """A scheduling class; None leaves an attribute unchanged."""
 
     name: str
     origin: Origin
     scheduler: Scheduler | None = None
     io_priority: IOPriority | None = None
-    lacking: tuple[str, ...] = ()  # what the container does without, and why
+    lacking: tuple[str, ...] = ()  # the parts that are impossible here, and why
     notes: tuple[str, ...] = ()
 
 
@@ -36,7 +36,7 @@ class BlockIO(Struct, frozen=True, kw_only=True):
     origin: Origin
     limits: Mapping[str, str] = field(default_factory=dict)  # cgroup file -> contents
     passed_on: bool = False  # to the runtime, which may know the class
-    lacking: tuple[str, ...] = ()  # what the container does without, and why
+    lacking: tuple[str, ...] = ()  # the parts that are impossible here, and why
     notes: tuple[str, ...] = ()
 
 
@@ -48,17 +48,17 @@ class Classes(Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Mapping[str, str]:
-        """What its cgroup's files are to hold, by their names."""
+        """The contents of its cgroup's files, by name."""
         return {} if self.blockio is None else self.blockio.limits
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """What it does without, and why."""
+        """The parts that are impossible here, and why."""
         return tuple(text for each in self._each for text in each.lacking)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its owner may want to know."""
+        """Notes for the container's owner."""
         return tuple(text for each in self._each for text in each.notes)
 
     @property

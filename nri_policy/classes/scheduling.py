@@ -1,4 +1,4 @@
-"""What a scheduling class comes to for a container, and what the kernel would refuse of it."""
+"""The attributes that a scheduling class sets, and those that the kernel would refuse."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class IOPriority(Struct, frozen=True, kw_only=True):
 
 
 def scheduler_of(given: SchedulingClass) -> Scheduler | None:
-    """Return the attributes that a class sets, None if it leaves them alone."""
+    """Return the attributes that a class sets; None if it sets none."""
     policy = given.policy
     if policy is SchedulingPolicy.NONE:
         if given.nice is None and not given.flags:
@@ -60,7 +60,7 @@ def scheduler_of(given: SchedulingClass) -> Scheduler | None:
 
 
 def io_priority_of(given: SchedulingClass) -> IOPriority | None:
-    """Return the I/O priority that a class sets, None if it leaves it alone."""
+    """Return the I/O priority that a class sets; None if it sets none."""
     if given.io_class is None:
         return None
     levels = given.io_class in (IOClass.BE, IOClass.RT)
@@ -68,7 +68,7 @@ def io_priority_of(given: SchedulingClass) -> IOPriority | None:
 
 
 def impossible(scheduler: Scheduler, *, pinned: bool, no_realtime: str) -> str:
-    """Return why the kernel would refuse these attributes to a container, empty if it would not."""
+    """Return why the kernel would refuse these attributes; empty if it would not."""
     if scheduler.policy is SchedulingPolicy.DEADLINE and pinned:
         return (
             "the kernel refuses policy deadline for a process that is pinned to some CPUs: use the"
