@@ -1,14 +1,16 @@
-"""The Kubernetes API: how a cluster is reached, what is asked of it, and what it answers.
+"""The Kubernetes API: a client, its errors, and the objects that nodes and the service share.
+
+Owns requests to the API server. It must not know what the daemon or the service decides.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `client` | a client of the Kubernetes API: objects as JSON, one error |
-| `connection` | where the cluster is, and as whom we reach it |
-| `errors` | what can go wrong between us and an API server |
-| `events` | what `kubectl describe` shows of the pod or the Node that they are about |
-| `follow` | what there is, and then whatever becomes of it, with no gap in between |
-| `readiness` | what a Node says of the daemon on it: taint, condition, Lease |
+| `client` | a client of the Kubernetes API: objects as JSON, one type of error |
+| `connection` | the address and the credentials of the cluster |
+| `errors` | the errors of requests to an API server |
+| `events` | events about pods and Nodes, as `kubectl describe` shows them |
+| `follow` | all objects of a kind, and then each change, without a gap |
 | `pod_reader` | the object of a pod on this node |
+| `readiness` | the taint, condition and Lease that show a Node's daemon |
 """

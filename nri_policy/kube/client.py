@@ -1,7 +1,7 @@
-"""A client of the Kubernetes API: objects as JSON in and out, one error for all that goes wrong.
+"""A client of the Kubernetes API: objects as JSON in and out, one error for all failures.
 
-Pages of a list and events of a watch hold their objects as JSON text: a reader decodes no more of
-it than it uses. Nothing is tried again here: who asks knows how long that makes sense.
+Pages of a list and events of a watch have their objects as JSON text, so a reader decodes only what
+it uses. The client never retries: callers know how long that makes sense.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from httpx2 import AsyncClient, Response
 
 PATIENCE = 10.0  # seconds for one request
-WATCH_PERIOD = 300  # seconds after which the server is to end a watch
-PAGE = 500  # objects of one answer to a list
-_MAX_WAIT = 120.0  # seconds that a server's wish is heeded for
-_MAX_TEXT = 300  # characters of a server's words
+WATCH_PERIOD = 300  # seconds after which the server ends a watch
+PAGE = 500  # objects in one answer to a list
+_MAX_WAIT = 120.0  # seconds; a longer Retry-After of a server is cut
+_MAX_TEXT = 300  # characters of a server's message
 
 Object = dict[str, Any]
 
 
 class Kind(Struct, frozen=True, kw_only=True):
-    """What an object is, as the API's paths name it."""
+    """A kind of objects, as the API's paths name it."""
 
     group: str = ""
     version: str = "v1"
@@ -59,14 +59,14 @@ LEASES = Kind(group="coordination.k8s.io", plural="leases")
 
 
 class Listing(Struct, frozen=True, kw_only=True):
-    """All objects that were asked for, at one moment."""
+    """All objects of a list, at one moment."""
 
     items: list[Object]
     revision: str  # to watch from
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """Some of the objects of a list, as JSON text."""
+    """Some objects of a list, as JSON text."""
 
     items: list[Raw]
     revision: str  # to watch from; empty: more pages follow
@@ -88,10 +88,10 @@ class _Event(Struct):
 
 
 class Client:
-    """Asks one API server. Methods raise APIError, and wait *patience* seconds at most."""
+    """Asks one API server. Methods raise APIError, and wait at most *patience* seconds."""
 
     def __init__(self, connect: Connect, *, patience: float = PATIENCE) -> None:
-        """Take what makes the connection, which is made with the first request."""
+        """Take the function that makes the connection, at the first request."""
         self._connect = connect
         self._patience = patience
         self._http: AsyncClient | None = None
@@ -111,17 +111,17 @@ class Client:
         part: str = "",
         manager: str = "",
     ) -> Object:
-        """Create an object, or a *part* of one (`binding`); return what the server has of it."""
+        """Create an object, or a *part* of one (`binding`); return the server's version."""
         path = kind.path(name, namespace=namespace, part=part)
         return decode(await self._ask("POST", path, body=new, query=_manager(manager)))
 
     async def replace(self, kind: Kind, new: Object, *, manager: str) -> Object:
-        """Replace an object that has the revision of *new*; return it as the server has it."""
+        """Replace an object if it still has the revision of *new*; return the server's version."""
         path = kind.path(new["metadata"]["name"])
         return decode(await self._ask("PUT", path, body=new, query=_manager(manager)))
 
     async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
-        """Apply an object by server-side apply; return it as the server has it."""
+        """Apply an object by server-side apply; return the server's version."""
         answer = await self._ask(
             "PATCH",
             kind.path(new["metadata"]["name"]),
@@ -143,8 +143,8 @@ class Client:
     ) -> Object:
         """Merge *patch* into an object, or into a part of it (`status`).
 
-        Lists are replaced; *by_key* those of built-in kinds that have a key are merged by it, as
-        conditions by their type.
+        Lists are replaced. With *by_key*, lists of built-in kinds are merged by their merge key,
+        such as conditions by type.
         """
         path = kind.path(name, namespace=namespace, part=part)
         merge = f"application/{'strategic-merge' if by_key else 'merge'}-patch+json"
@@ -159,7 +159,7 @@ class Client:
         decode(await self._ask("DELETE", kind.path(name, namespace=namespace), body=body))
 
     async def list(self, kind: Kind, *, namespace: str = "", fields: str = "") -> Listing:
-        """Return all objects, or those that a field selector names: *fields*."""
+        """Return all objects, or those that the field selector *fields* selects."""
         items: list[Object] = []
         revision = ""
         async for page in self.pages(kind, namespace=namespace, fields=fields):
@@ -189,10 +189,10 @@ class Client:
     async def watch(
         self, kind: Kind, revision: str, *, namespace: str = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Raw]]:
-        """Yield what happens to objects after a revision, until the server ends the watch.
+        """Yield the changes of objects after a revision, until the server ends the watch.
 
-        As `ADDED`, `MODIFIED` or `DELETED` with the object, and `BOOKMARK` with a revision to watch
-        from later. A server that says nothing for longer than a watch lasts is an error.
+        `ADDED`, `MODIFIED` or `DELETED` with the object, and `BOOKMARK` with a revision to watch
+        from later. Silence of the server for longer than a watch lasts is an error.
         """
         query = {
             "watch": "true",
@@ -254,7 +254,7 @@ class Client:
 
 
 async def _check(response: Response) -> None:
-    """Raise the error that an answer is, if it is one."""
+    """Raise APIError if an answer is an error."""
     if response.status_code >= BAD_REQUEST:
         await response.aread()
         raise _error(response)
@@ -280,7 +280,7 @@ def decode(text: bytes | Raw) -> Object:
 
 
 def _event(line: bytes) -> tuple[str, Raw]:
-    """Return what a line of a watch says; APIError where it is an error."""
+    """Decode a line of a watch; raises APIError, also if the line is an error."""
     try:
         event = msgspec.json.decode(line, type=_Event)
     except JSON_ERRORS as error:
@@ -292,13 +292,13 @@ def _event(line: bytes) -> tuple[str, Raw]:
 
 
 def _error(response: Response) -> APIError:
-    """Return the error that an answer is."""
+    """Return the APIError for an answer."""
     after = response.headers.get("Retry-After", "")
     wait = min(float(after), _MAX_WAIT) if after.isdecimal() else 0.0
     code = response.status_code
     try:
         return _status(decode(response.content), code, wait)
-    except APIError:  # from something before the API server: only plain text is worth showing
+    except APIError:  # not from the API server, but from something before it: show only plain text
         plain = response.headers.get("Content-Type", "").startswith("text/plain")
         text = response.text if plain else ""
         return APIError(f"{code}: {_short(text) or _phrase(code)}", code=code, wait=wait)

@@ -1,8 +1,8 @@
-"""Where the cluster is, and as whom we reach it: a kubeconfig, or our pod's service account.
+"""The address and the credentials of the cluster: a kubeconfig, or our pod's service account.
 
-lightkube reads these, and answers for TLS and tokens; it is known here only. It is large, so it is
-imported where there is a cluster. That happens in `access`, whole, before anything runs beside it:
-two threads that import parts of it at one time lock each other out.
+lightkube reads these, and does TLS and tokens; only this module knows it. It is large, so it is
+imported only if there is a cluster: in `access`, completely, before other threads run, because two
+threads that import parts of it at the same time deadlock.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MAX_TEXT = 300  # characters of an error's text
 
 
 def access(kubeconfig: Path | None) -> Connect | None:
-    """Return what makes a connection to the cluster, None where none is known.
+    """Return a function that connects to the cluster; None if no cluster is known.
 
-    What is returned may take long, and raise any of `failures`. KubeconfigError where a
-    *kubeconfig* was named and cannot be used.
+    The function may take long, and raise any of `failures`. Raises KubeconfigError if the named
+    *kubeconfig* is unusable.
     """
     if kubeconfig is not None:
         connection = _connect(kubeconfig)
@@ -43,7 +43,7 @@ def access(kubeconfig: Path | None) -> Connect | None:
 
 
 def describe(kubeconfig: Path) -> str:
-    """Return the server and the context of a *kubeconfig* that has led to a connection."""
+    """Return the server and the context of a *kubeconfig* that was connected to."""
     from lightkube import KubeConfig  # noqa: PLC0415 - see above
 
     config = KubeConfig.from_file(kubeconfig).get()
@@ -52,10 +52,10 @@ def describe(kubeconfig: Path) -> str:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return what connecting and asking can fail by.
+    """Return the exceptions of connecting and of requests.
 
-    The errors of the HTTP library (its two base classes) and of the system, and those of reading
-    credentials: lightkube's own, and ValueError for what a program of the kubeconfig printed.
+    The errors of the HTTP library (its two base classes) and of the system, and of reading
+    credentials: lightkube's own, and ValueError for bad output of a program in the kubeconfig.
     """
     from httpx2 import HTTPError, StreamError  # noqa: PLC0415 - see above
     from lightkube.core.exceptions import ConfigError  # noqa: PLC0415 - see above
@@ -70,7 +70,7 @@ def _connect(kubeconfig: Path | None) -> AsyncClient:
         ConnectionParams,
     )
 
-    requests = logging.getLogger("httpx2")  # which has a line of INFO for each
+    requests = logging.getLogger("httpx2")  # it logs a line at INFO for each request
     if requests.level == logging.NOTSET:
         requests.setLevel(logging.WARNING)
     if kubeconfig is None:
@@ -79,14 +79,14 @@ def _connect(kubeconfig: Path | None) -> AsyncClient:
     try:
         config = KubeConfig.from_file(kubeconfig).get()
         return AsyncClient(config, ConnectionParams())  # type: ignore[arg-type]  # or it raises
-    except Exception as error:  # whatever its parts lead lightkube, ssl and httpx2 to
+    except Exception as error:  # lightkube, ssl and httpx2 raise almost anything for bad parts
         text = _malformed(kubeconfig) or " ".join(str(error).split())[:_MAX_TEXT]
         text = text or type(error).__name__
         raise KubeconfigError(f"--kubeconfig {kubeconfig}: {text}") from error
 
 
 def _malformed(kubeconfig: Path) -> str:
-    """Return what is wrong with the text of a kubeconfig; nothing where that is not the problem."""
+    """Return the error in the text of a kubeconfig; empty if the text is not the problem."""
     try:
         yamltext.read(kubeconfig.read_bytes())
     except (YAMLTextError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What can go wrong between us and an API server."""
+"""The errors of requests to an API server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig cannot be used; the text says which, and why."""
+    """A kubeconfig cannot be used; the text names it and the reason."""
 
 
 class APIError(Exception):
-    """A request failed; the text says how, in the server's words where it has some."""
+    """A request failed; the text has the reason, in the server's words if it has any."""
 
     def __init__(
         self,
@@ -24,14 +24,14 @@ class APIError(Exception):
         wait: float = 0.0,
     ) -> None:
         super().__init__(message)
-        self.code = code  # of HTTP; 0: there was no answer, or one that makes no sense
+        self.code = code  # of HTTP; 0: no answer, or a malformed one
         self.reason = reason  # as Kubernetes names it: "Forbidden", "NotFound"
         self.details = details or {}
-        self.wait = wait  # seconds that the server wants to be left alone
+        self.wait = wait  # seconds that the server asks us to wait
 
 
 def connection_problem(error: BaseException) -> str | None:
-    """Return why there is no connection; None if *error* and its causes are no system's error."""
+    """Return why there is no connection; None if neither *error* nor its causes is an OSError."""
     found: str | None = None
     each: BaseException | None = error
     while each is not None:

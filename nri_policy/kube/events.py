@@ -1,9 +1,9 @@
-"""Events of the cluster: what `kubectl describe` shows of the object that they are about.
+"""Events of the cluster: `kubectl describe` shows them for the object that they are about.
 
-Rule 1: nobody waits for them: `record` puts an event into a queue, and `run` creates what is there.
-Rule 2: their number is bounded: BURST at once, then one every INTERVAL seconds, and none that was
-recorded in the last SAME seconds. Where the queue is full, the oldest ones make way. Rule 3: an API
-server that gives no answer is asked again; an event that it refuses is dropped.
+Rule 1: no caller waits: `record` puts an event into a queue, and `run` creates the queued events.
+Rule 2: the number is limited: BURST at once, then one every INTERVAL seconds, and the same event
+only once in SAME seconds. If the queue is full, its oldest event is dropped. Rule 3: if the API
+server gives no answer, the event is sent again; an event that it refuses is dropped.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 EVENTS = Kind(plural="events")
 COMPONENT = "nri-policy"
 BURST = 25  # events at once
-INTERVAL = 10.0  # seconds for each one more
-SAME = 600.0  # seconds in which the same event is not recorded again
+INTERVAL = 10.0  # seconds between further events
+SAME = 600.0  # seconds in which an equal event is not recorded again
 MAX_WAITING = 100  # events in the queue
-MAX_REMEMBERED = 1000  # events that are recognized as the same
+MAX_REMEMBERED = 1000  # events kept to recognize equal ones
 MAX_TEXT = 1024  # characters of a message, by the API
 LOG_AGAIN = 300.0  # seconds before a failure is logged again
 _MAX_NAME = 200  # characters of the subject's name in the event's
@@ -64,12 +64,12 @@ class Subject(Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def node(name: str) -> Subject:
-        """Return a Node; its events have its name for a UID, as those of the kubelet do."""
+        """Return a Node; its events have its name as the UID, like those of the kubelet."""
         return Subject(kind="Node", name=name, uid=name)
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """What is to be said of an object."""
+    """A message about an object."""
 
     about: Subject
     reason: str  # in CamelCase, for machines
@@ -98,14 +98,14 @@ class Events:
         self._sleep = sleep
         self._delay = delay
         self._waiting: deque[Object] = deque(maxlen=MAX_WAITING)
-        self._some = asyncio.Event()  # some are waiting
-        self._recorded: dict[Event, float] = {}  # when, the oldest first
+        self._some = asyncio.Event()  # set while events are waiting
+        self._recorded: dict[Event, float] = {}  # with their times, the oldest first
         self._numbers = count()
-        self._paid_until = now()  # when as many as were created would be through, one an INTERVAL
-        self._log_at = now()  # when a failure may be logged
+        self._paid_until = now()  # when the created events would be done at one per INTERVAL
+        self._log_at = now()  # when a failure may be logged again
 
     def record(self, event: Event) -> None:
-        """Have an event created, unless the same one was recorded lately."""
+        """Queue an event, unless an equal one was recorded lately."""
         now = self._now()
         for each, at in [*self._recorded.items()]:
             if now - at < SAME and len(self._recorded) <= MAX_REMEMBERED:
@@ -117,7 +117,7 @@ class Events:
             self._some.set()
 
     async def run(self) -> NoReturn:
-        """Create what was recorded."""
+        """Create the queued events."""
         failures = 0
         while True:
             await self._some.wait()
@@ -139,7 +139,7 @@ class Events:
                 self._some.clear()
 
     def _object(self, event: Event) -> Object:
-        """Return the object that an event is; its name is its own, so no attempt makes a second."""
+        """Return the object of an event; its name is unique, so a retry makes no second one."""
         date = self._date()
         name = event.about.name[:_MAX_NAME].rstrip("-.")
         made = event_object(event, date, {"component": COMPONENT, "host": self._node})
@@ -147,7 +147,7 @@ class Events:
         return made
 
     def _log(self, new: Object, error: APIError) -> None:
-        """Log that an event was not created, unless one was lately."""
+        """Log that an event was not created, at most once in LOG_AGAIN."""
         now = self._now()
         if error.code != CONFLICT and now >= self._log_at:
             self._log_at = now + LOG_AGAIN
@@ -162,7 +162,7 @@ class Events:
 
 
 def event_object(event: Event, date: float, source: Object) -> Object:
-    """Return the object that an event is at a *date*, said by *source*; it has no name yet."""
+    """Return the object of an event from *source* at a *date*; it has no name yet."""
     about = event.about
     stamp = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     namespace = about.namespace or "default"
@@ -184,5 +184,5 @@ def event_object(event: Event, date: float, source: Object) -> Object:
 
 
 def _passes(error: APIError) -> bool:
-    """Whether the same request may succeed later."""
+    """Return whether the same request may succeed later."""
     return error.code in {0, TOO_MANY_REQUESTS} or error.code >= INTERNAL_SERVER_ERROR

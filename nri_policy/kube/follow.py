@@ -1,4 +1,4 @@
-"""Following objects: what there is, and then whatever becomes of it, with no gap in between."""
+"""Lists all objects of a kind and then watches their changes, without a gap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
 
-_PAUSE = 1.0  # seconds between two watches: a server that ends each at once is not to be flooded
+_PAUSE = 1.0  # seconds between two watches, in case the server ends each at once
 
 
 class _Metadata(Struct, rename="camel"):
@@ -35,9 +35,9 @@ async def follow(
 ) -> AsyncGenerator[Page | tuple[str, Raw]]:
     """Yield all objects of a kind, or those that *fields* select, by pages; then each change.
 
-    Changes are `ADDED`, `MODIFIED` or `DELETED` with the object. A watch that the server ends goes
-    on where it was; if the server no longer knows that point, all objects come again. APIError:
-    begin anew, for what has changed since is not known.
+    Changes are `ADDED`, `MODIFIED` or `DELETED` with the object. A watch that the server ends
+    continues at the same revision; if the server no longer has it, all objects are listed again.
+    Raises APIError: then changes may be missing, and the caller must start again.
     """
     while True:
         revision: str | None = None

@@ -1,6 +1,6 @@
-"""Pods' objects: reading the one of a sandbox that there is on this node.
+"""Reads the objects of pods on this node from the API server.
 
-Owns that a namesake is not taken for it, and how many are asked for at once.
+Owns telling a pod from another one of the same name, and the limit of concurrent requests.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from nri_policy.kube.client import Client, Kind, Object
 from nri_policy.workload.pod import Pod
 
 PODS = Kind(plural="pods")
-MAX_ASKING = 8  # pods that the API server is asked about at once
-_MIRROR = "kubernetes.io/config.mirror"  # of a static pod's object: the uid that its sandbox has
+MAX_ASKING = 8  # concurrent requests
+_MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's object: its sandbox's uid
 
 
 class PodReader:
@@ -23,12 +23,12 @@ class PodReader:
         self._asking = asyncio.Semaphore(MAX_ASKING)
 
     async def read(self, pod: Pod) -> Object | None:
-        """Return the object of *pod*, None if it is a namesake's; raises APIError."""
+        """Return the object of *pod*; None if it is of another pod; raises APIError."""
         async with self._asking:
             found = await self._client.get(PODS, pod.name, namespace=pod.namespace)
         metadata = found.get("metadata")
         if not isinstance(metadata, dict) or "uid" not in metadata:
-            return found  # whoever reads it says what is wrong with it
+            return found  # malformed: its reader will report that
         annotations = metadata.get("annotations")
         mirrored = annotations.get(_MIRROR) if isinstance(annotations, dict) else None
         return found if pod.uid in {metadata["uid"], mirrored} else None

@@ -1,13 +1,12 @@
-"""What a Node says of the daemon on it: a taint, a condition, and the Lease that it renews.
+"""The taint and condition of a Node that show whether its daemon works, and its Lease.
 
 Owns their names and how they are written, for the daemon, which is alive, and for the cluster's
-service, which sees that one is not. Rule: of a Node's taints and conditions nobody else's are ever
-touched. Taints are one list, so a write names the revision that it was made from, and is tried
-again where somebody else was faster.
+service, which notices a dead one. Rule: other taints and conditions are never changed. Taints are
+one list, so a write names the revision that it was made from, and is repeated after a conflict.
 
-Why a Lease shows that a daemon lives, and nothing that is written anyway: a NodeResourceTopology
-object that is applied unchanged stays as it is, so no one sees it; and a Node is large and followed
-by all kubelets, proxies and schedulers. That is why the kubelet has a Lease for this, too.
+A Lease shows that a daemon lives, because no other object does: a NodeResourceTopology object that
+is applied unchanged causes no event, and a Node is large and watched by all kubelets, proxies and
+schedulers. For the same reason the kubelet has a Lease.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from nri_policy.kube.client import NODES, Client, Object
 from nri_policy.kube.errors import APIError
 
 TAINT = "nri-policy.io/not-ready"
-EFFECT = "NoSchedule"  # it never evicts
+EFFECT = "NoSchedule"  # not NoExecute: it never evicts
 CONDITION = "NRIPolicyReady"
 
-NAMESPACE = "nri-policy-nodes"  # of the Leases, one a node, of its name, and no others
-WHILE_AWAY = "nri-policy.io/while-away"  # of a Lease: what is to be written; an annotation
+NAMESPACE = "nri-policy-nodes"  # has only the Leases, one per Node, with its name
+WHILE_AWAY = "nri-policy.io/while-away"  # annotation of a Lease: what to mark if it expires
 RENEW = 20.0  # seconds between two renewals
-SILENT = 60.0  # seconds without one after which a daemon is taken for dead
+SILENT = 60.0  # seconds without a renewal after which a daemon counts as dead
 
-_ATTEMPTS = 5  # to write a Node that others write at the same time
+_ATTEMPTS = 5  # of a write to a Node that others write at the same time
 
 
 def has_taint(node: Object) -> bool:
@@ -38,7 +37,7 @@ def has_taint(node: Object) -> bool:
 
 
 async def set_taint(client: Client, name: str, *, present: bool) -> bool:
-    """Have a Node bear our taint, or not; return whether it was otherwise. Raises APIError."""
+    """Add or remove our taint of a Node; return whether it changed. Raises APIError."""
     for attempt in range(1, _ATTEMPTS + 1):
         node = await client.get(NODES, name)
         if has_taint(node) is present:
@@ -61,7 +60,7 @@ async def set_taint(client: Client, name: str, *, present: bool) -> bool:
 
 
 def condition_of(node: Object) -> Mapping[str, Any]:
-    """Return our condition of a Node, empty where it has none."""
+    """Return our condition of a Node, empty if it has none."""
     conditions = (node.get("status") or {}).get("conditions") or []
     return next((each for each in conditions if each.get("type") == CONDITION), {})
 
@@ -69,7 +68,7 @@ def condition_of(node: Object) -> Mapping[str, Any]:
 async def set_condition(  # noqa: PLR0913 - keywords: the fields of a condition
     client: Client, node: Object, *, status: str, reason: str, message: str, now: float
 ) -> bool:
-    """Write our condition of *node* unless it is so; return whether it was otherwise.
+    """Write our condition of *node* if it differs; return whether it changed.
 
     *now* is in seconds since the epoch. Raises APIError.
     """
@@ -90,5 +89,5 @@ def _taints(node: Object) -> list[Object]:
 
 
 def _is_ours(taint: Object) -> bool:
-    """Whether a taint is ours, whatever its value; one of another effect is not."""
+    """Return whether a taint is ours, with any value; the effect must match."""
     return (taint.get("key"), taint.get("effect")) == (TAINT, EFFECT)

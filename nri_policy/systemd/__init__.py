@@ -1,4 +1,6 @@
-"""systemd's manager: setting a running scope's properties over D-Bus.
+"""systemd's manager: sets properties of running scopes over D-Bus.
+
+Owns the connection and its messages. It must not know why a container has its CPUs.
 
 Others import from these modules:
 

@@ -1,7 +1,7 @@
-"""The wire format of D-Bus, as far as one method call and its answer need it.
+"""The wire format of D-Bus, only for method calls and their answers.
 
-Pure: no socket, no clock. Types and alignment are those of the D-Bus specification, "Message
-Protocol". Any bytes that arrive are a message, or raise MessageError.
+Pure: no socket, no clock. Types and alignment are from the D-Bus specification, "Message Protocol".
+Any received bytes are a message, or raise MessageError.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-PREFIX = 16  # bytes of a message that tell how long it is
-# bytes; of systemd's signals, which may come before an answer, none is longer
+PREFIX = 16  # first bytes of a message, which contain its length
+# bytes; longer than any signal of systemd, which may arrive before an answer
 MAX_MESSAGE = 1 << 20
 
 _VERSION = 1
@@ -21,11 +21,11 @@ _ORDERS: Mapping[int, Literal["little", "big"]] = {ord("l"): "little", ord("B"):
 
 
 class MessageError(Exception):
-    """What was received is no D-Bus message; the text says what is wrong with it."""
+    """The received bytes are no D-Bus message; the text has the reason."""
 
 
 class Type(IntEnum):
-    """What a message is."""
+    """The type of a message."""
 
     CALL = 1
     ANSWER = 2
@@ -34,7 +34,7 @@ class Type(IntEnum):
 
 
 class _Field(IntEnum):
-    """A field of the header, of those that are written or read here."""
+    """The header fields that this module writes or reads."""
 
     PATH = 1
     INTERFACE = 2
@@ -46,7 +46,7 @@ class _Field(IntEnum):
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """A method, and where it is called."""
+    """A method and its address."""
 
     destination: str
     path: str
@@ -55,16 +55,16 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """What is read of a message that was received."""
+    """The parts of a received message that are used."""
 
     type: int
     reply_to: int = 0  # the serial of the call that it answers
     error: str = ""  # the error's name
-    text: str = ""  # the first argument, where that is a text
+    text: str = ""  # the first argument, if it is a string
 
 
 def encode(call: Call, serial: int, signature: str = "", body: bytes = b"") -> bytes:
-    """Return a method call; *serial* is what its answer refers to, and not 0."""
+    """Return a method call; its answer refers to *serial*, which is not 0."""
     fields = [
         (_Field.PATH, "o", call.path),
         (_Field.DESTINATION, "s", call.destination),
@@ -92,7 +92,7 @@ def encode(call: Call, serial: int, signature: str = "", body: bytes = b"") -> b
 
 
 def encode_properties(unit: str, properties: Mapping[str, bytes]) -> bytes:
-    """Return the arguments `sba(sv)`: a unit, that it is for its present life, and its properties.
+    """Return the arguments `sba(sv)`: the unit, true for "until it stops", and its properties.
 
     Each property's value is an array of bytes.
     """
@@ -100,7 +100,7 @@ def encode_properties(unit: str, properties: Mapping[str, bytes]) -> bytes:
     body.string(unit)
     body.number(1)  # true: at runtime
     at = len(body.data)
-    body.number(0)  # the length of what follows the padding
+    body.number(0)  # the length of the array after the padding, set below
     body.align(8)
     began = len(body.data)
     for name, value in properties.items():
@@ -114,9 +114,9 @@ def encode_properties(unit: str, properties: Mapping[str, bytes]) -> bytes:
 
 
 def length_of(prefix: bytes) -> int:
-    """Return how many bytes a message has that begins with *prefix*, of PREFIX bytes.
+    """Return the length in bytes of the message that begins with *prefix*, of PREFIX bytes.
 
-    Raises MessageError for what is no message, or longer than MAX_MESSAGE.
+    Raises MessageError if it is no message, or longer than MAX_MESSAGE.
     """
     reader = _Reader(prefix)
     body, fields = reader.number(4), reader.number(12)
@@ -127,7 +127,7 @@ def length_of(prefix: bytes) -> int:
 
 
 def decode(data: bytes) -> Message:
-    """Return what a whole message says; MessageError."""
+    """Decode a whole message; raises MessageError."""
     reader = _Reader(data)
     end = PREFIX + reader.number(12)
     found: dict[int, str | int] = {}
@@ -148,7 +148,7 @@ def decode(data: bytes) -> Message:
 
 
 class _Writer:
-    """Bytes that grow, in little endian, which every receiver reads."""
+    """A growing buffer in little endian, which every receiver accepts."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -173,7 +173,7 @@ class _Writer:
 
 
 class _Reader:
-    """The bytes of a message, in its own order; nothing is read beyond their end."""
+    """The bytes of a message, in its byte order; it never reads past the end."""
 
     def __init__(self, data: bytes) -> None:
         if len(data) < PREFIX:
@@ -203,7 +203,7 @@ class _Reader:
         return self._text(self.byte())
 
     def value(self, kind: str) -> str | int:
-        """Return a value of one of the types that header fields have."""
+        """Read a value of one of the types of header fields."""
         if kind in {"s", "o"}:
             return self.string()
         if kind == "g":

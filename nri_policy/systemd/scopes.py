@@ -1,14 +1,14 @@
-"""Scopes: sets the CPUs and memory nodes that systemd keeps for a container's scope.
+"""Scopes: sets the CPUs and memory nodes in the properties of a container's scope.
 
-A runtime whose cgroup driver is systemd has systemd make a scope for each container. On cgroup v2
-systemd writes the scope's cpuset again, as the scope's properties have it, with every
-`daemon-reload` and every change of a property: a value that somebody else wrote to the cgroup is
-lost then. It lasts only as a property of the scope (nri.md §3.7a rule 7).
+If the runtime's cgroup driver is systemd, systemd makes a scope for each container. On cgroup v2,
+systemd writes the scope's cpuset from its properties again with every `daemon-reload` and every
+change of a property. So a cpuset written to the cgroup is lost then, unless it is also a property
+of the scope (nri.md §3.7a rule 7).
 
-Owns the connection to systemd: one for each call, for a manager that re-executes itself drops all
-of them, and each ends within `MAX_WAIT`. systemd's own socket needs no bus that runs, and no rule
-of AppArmor about buses; the system bus is for those who can reach that alone. On both systemd
-accepts root, whatever capabilities it has, and asks polkit about everybody else.
+Owns the connection to systemd. Each call uses a new one, because a manager that re-executes itself
+drops all connections, and ends within `MAX_WAIT`. systemd's own socket needs no running bus and no
+AppArmor rule for buses; the system bus is the fallback if only that is reachable. On both, systemd
+accepts root with any capabilities, and asks polkit about other users.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from nri_policy.systemd.message import (
 )
 
 MAX_WAIT = 1.0  # seconds for a call
-RETRY = 10.0  # seconds before systemd is asked again after it answered nothing, or refused
+RETRY = 10.0  # seconds to wait after systemd did not answer, or refused
 OWN_SOCKET = "run/systemd/private"
 BUS_SOCKET = "run/dbus/system_bus_socket"
 
@@ -55,21 +55,21 @@ _REFUSALS = (
     "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired",
     "org.freedesktop.DBus.Error.AuthFailed",
 )
-_UNKNOWN_PROPERTY = "org.freedesktop.DBus.Error.PropertyReadOnly"  # also of one that is unknown
+_UNKNOWN_PROPERTY = "org.freedesktop.DBus.Error.PropertyReadOnly"  # the error of unknown ones too
 
 
 class ScopeError(Exception):
-    """systemd did not set this scope's properties; the text says why."""
+    """systemd did not set this scope's properties; the text has the reason."""
 
 
 class ManagerError(ScopeError):
-    """systemd sets no scope's properties now: nobody listens, answers, or lets this process."""
+    """systemd sets no properties now: it is not reachable, gives no answer, or refuses."""
 
 
 def cgroup_of(parent: str, id_: str, runtime: str) -> str:
-    """Return what a *runtime* calls the cgroup of a container, or a sandbox, in the pod's *parent*.
+    """Return the *runtime*'s name for the cgroup of a container or sandbox in the pod's *parent*.
 
-    The form of a scope where systemd makes cgroups.
+    If systemd makes the cgroups, it is the name of a scope.
     """
     if parent.endswith(".slice"):
         prefix = "cri-containerd" if runtime == "containerd" else "crio"
@@ -78,19 +78,19 @@ def cgroup_of(parent: str, id_: str, runtime: str) -> str:
 
 
 def scope_of(cgroup: str) -> str | None:
-    """Return the unit that the runtime's *cgroup* `SLICE:PREFIX:NAME` is; None for another form."""
+    """Return the scope's unit of the runtime's *cgroup* `SLICE:PREFIX:NAME`; else None."""
     parts = cgroup.split(":")
     return f"{parts[1]}-{parts[2]}.scope" if len(parts) == 3 else None
 
 
 def socket_of(root: Path) -> Path:
-    """Return where a host's systemd is asked: at its own socket, or else on the system bus."""
+    """Return systemd's own socket if the host has it, else that of the system bus."""
     own = root / OWN_SOCKET
     return own if own.is_socket() else root / BUS_SOCKET
 
 
 def mask(ids: CPUSet) -> bytes:
-    """Return the set as systemd wants it: bit n % 8 of byte n // 8 stands for n."""
+    """Return the set in systemd's form: bit n % 8 of byte n // 8 is for n."""
     return sum(1 << each for each in ids).to_bytes(max(ids, default=-1) // 8 + 1, "little")
 
 
@@ -100,13 +100,13 @@ class Scopes:
     def __init__(self, root: Path, clock: Clock | None = None) -> None:
         self._root = root
         self._clock = clock or Clock()
-        self._failed: tuple[float, ManagerError] | None = None  # until when it counts, and why
+        self._failed: tuple[float, ManagerError] | None = None  # do not retry until then; the error
 
     async def allow(self, cgroup: str, cpus: CPUSet, mems: CPUSet | None = None) -> str:
-        """Have systemd keep a scope's CPUs, and memory nodes; return why it does not, or nothing.
+        """Set a scope's CPUs and memory nodes in systemd; return the error, or "".
 
-        *cgroup* is the runtime's name of one on cgroup v2: on v1 systemd takes the values, and
-        does nothing with them.
+        *cgroup* is the runtime's name of a cgroup v2. On v1 systemd accepts the values but ignores
+        them.
         """
         scope = scope_of(cgroup)
         if scope is None:
@@ -136,7 +136,7 @@ class Scopes:
             task.cancel()
 
     async def _set(self, scope: str, properties: Mapping[str, bytes]) -> None:
-        """Set properties of a unit for its present life; ScopeError."""
+        """Set properties of a unit until it stops; raises ScopeError."""
         socket = socket_of(self._root)
         call = encode(_SET, _SERIAL, "sba(sv)", encode_properties(scope, properties))
         try:
@@ -161,7 +161,7 @@ class Scopes:
 
 
 async def _await_answer(reader: asyncio.StreamReader) -> None:
-    """Return when the call has succeeded; ScopeError if it has not, MessageError."""
+    """Wait for the answer of the call; raises ScopeError, MessageError."""
     while True:
         prefix = await reader.readexactly(PREFIX)
         rest = await reader.readexactly(length_of(prefix) - PREFIX)
