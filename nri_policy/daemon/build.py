@@ -41,7 +41,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.program import REPLACED, Program
 from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
-from nri_policy.kube.events import Event as ClusterEvent
+from nri_policy.kube.events import ClusterEvent
 from nri_policy.kubelet.stock import Left
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.nri.plugin import Identity

@@ -25,8 +25,7 @@ from nri_policy.foundation.units import count_cpus
 from nri_policy.foundation.wording import problem_of, some
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.events import Event as ClusterEvent
-from nri_policy.kube.events import Subject
+from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.plugin.claims import Claims
 

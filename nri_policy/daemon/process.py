@@ -32,7 +32,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.kube.events import Events
+from nri_policy.kube.events import EventRecorder
 from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.pod_objects import PodObjects
 from nri_policy.kubelet.pod_resources import Assignments
@@ -105,7 +105,7 @@ async def run(file: SettingsFile, options: Options) -> None:
         if client is not None and following:
             followed = _cluster_settings(file, client, options, reload.set)
             source = await stack.enter_async_context(followed)
-        events = None if client is None else Events(client, options.node_name)
+        events = None if client is None else EventRecorder(client, options.node_name)
         async with _report_first_settings(source):
             settings = settings or source.load()
             equipment = await asyncio.to_thread(HostEquipment, options.host_root)
@@ -205,7 +205,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
     source: ClusterSettings | SettingsFile,
     *,
     client: Client | None,
-    events: Events | None,
+    events: EventRecorder | None,
     equipment: HostEquipment,
     rivals: Rivals,
 ) -> AsyncIterator[Daemon]:

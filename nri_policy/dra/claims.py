@@ -27,7 +27,7 @@ from nri_policy.dra.objects import (
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.pod_reader import MAX_ASKING, PodReader
+from nri_policy.kube.pod_reader import MAX_REQUESTS, PodReader
 from nri_policy.workload.claim import DRIVER
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
@@ -76,7 +76,7 @@ class ClaimedDevices:
         self._has_claims = has_claims
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the pod's sandbox
         self._found: dict[str, Allocated] = {}  # by the same
-        self._asking = asyncio.Semaphore(MAX_ASKING)
+        self._asking = asyncio.Semaphore(MAX_REQUESTS)
         self._failed: int | None = None  # HTTP's code of the last failure, if the last try failed
 
     def ask(self, pod: Pod) -> None:

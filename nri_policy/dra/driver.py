@@ -23,7 +23,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.wording import problem_of
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.events import Event, Subject
+from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import Node, Placed
 from nri_policy.proto.dra_pb2 import (
     Claim,
@@ -68,7 +68,7 @@ class Driver:
         files: Files,
         ready: asyncio.Event,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
-        record: Callable[[Event], None] = lambda _: None,
+        record: Callable[[ClusterEvent], None] = lambda _: None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Take the node's name in the cluster; *ready* is set once its containers are known.
@@ -138,7 +138,7 @@ class Driver:
             extra = {"claim": f"{claim.namespace}/{claim.name}", "reason": text}
             log.warning("claim-not-prepared", extra=extra)
             about = Subject.claim(claim.namespace, claim.name, claim.uid)
-            self._record(Event(about=about, reason="NotPrepared", text=text))
+            self._record(ClusterEvent(about=about, reason="NotPrepared", text=text))
             return NodePrepareResourceResponse(error=text)
         self._observe("prepare", "done", time.perf_counter() - began)
         log.info(

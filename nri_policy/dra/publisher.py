@@ -28,7 +28,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import NODES, Client, Object, Page
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.follow import follow
+from nri_policy.kube.list_watch import list_and_watch
 from nri_policy.node import Node
 from nri_policy.workload.claim import DRIVER
 
@@ -239,7 +239,9 @@ class SlicePublisher:
         while True:
             await self._kept.wait()
             try:
-                events = follow(self._client, SLICES, fields=fields, sleep=self._clock.sleep)
+                events = list_and_watch(
+                    self._client, SLICES, fields=fields, sleep=self._clock.sleep
+                )
                 async with aclosing(events):
                     async for event in events:
                         failures = 0

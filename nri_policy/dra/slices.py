@@ -20,7 +20,7 @@ from nri_policy.dra.objects import DeviceLocation, ObjectError, Slice, read_name
 from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.follow import follow
+from nri_policy.kube.list_watch import list_and_watch
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Slices:
     async def _follow(self) -> None:
         listed: dict[str, Slice] = {}
         fields = f"spec.nodeName={self._node}"
-        events = follow(self._client, SLICES, fields=fields, sleep=self._sleep)
+        events = list_and_watch(self._client, SLICES, fields=fields, sleep=self._sleep)
         async with aclosing(events):
             async for event in events:
                 match event:

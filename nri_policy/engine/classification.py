@@ -15,9 +15,9 @@ from nri_policy.classes import (
     Equipment,
     Origin,
     Scheduling,
-    blockio,
-    desired,
     limits_to_write,
+    select_blockio,
+    select_classes,
 )
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
@@ -48,7 +48,7 @@ def classes_of(
     if event.unheard:
         return find_classes(state, container, request)
     try:
-        return desired(state.layout.settings, state.equipment, container, request)
+        return select_classes(state.layout.settings, state.equipment, container, request)
     except AnnotationError as error:
         if not event.admitted:
             raise
@@ -75,7 +75,7 @@ def find_classes(state: State, container: Container, request: Request) -> Classe
     """
     settings, equipment = state.layout.settings, state.equipment
     try:
-        classes = desired(settings, equipment, container, request)
+        classes = select_classes(settings, equipment, container, request)
     except AnnotationError as error:
         return _without(state, container, request, error)
     if classes is None or classes.scheduling is None:
@@ -93,7 +93,7 @@ def _without(
     name = request.steering.scheduling_class.name
     return Classes(
         scheduling=Scheduling(name=name, origin=Origin.ANNOTATION, lacking=(str(error),)),
-        blockio=blockio(state.layout.settings, state.equipment, container, request),
+        blockio=select_blockio(state.layout.settings, state.equipment, container, request),
     )
 
 
@@ -123,7 +123,7 @@ def update_limits(state: State, cause: str, *, everyone: bool = False) -> dict[s
         if before.blockio is None and not everyone:
             continue
         placed = state.placed[container_id]
-        now = blockio(settings, equipment, placed.container, placed.request)
+        now = select_blockio(settings, equipment, placed.container, placed.request)
         if now is not None and equipment.no_io_updates and now.limits != before.limits:
             why = f"block I/O class {now.name}: {equipment.no_io_updates}"
             now = replace(now, limits=before.limits, lacking=(why,))

@@ -10,7 +10,7 @@ Others import from these modules:
 | `connection` | the address and the credentials of the cluster |
 | `errors` | the errors of requests to an API server |
 | `events` | events about pods and Nodes, as `kubectl describe` shows them |
-| `follow` | all objects of a kind, and then each change, without a gap |
+| `list_watch` | all objects of a kind, and then each change, without a gap |
 | `pod_reader` | the object of a pod on this node |
 | `readiness` | the taint, condition and Lease that show a Node's daemon |
 """

@@ -99,7 +99,7 @@ class Client:
 
     async def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
         """Return an object."""
-        return decode(await self._ask("GET", kind.path(name, namespace=namespace)))
+        return decode(await self._request("GET", kind.path(name, namespace=namespace)))
 
     async def create(  # noqa: PLR0913 - keywords: what is created, and by whom
         self,
@@ -113,16 +113,16 @@ class Client:
     ) -> Object:
         """Create an object, or a *part* of one (`binding`); return the server's version."""
         path = kind.path(name, namespace=namespace, part=part)
-        return decode(await self._ask("POST", path, body=new, query=_manager(manager)))
+        return decode(await self._request("POST", path, body=new, query=_manager(manager)))
 
     async def replace(self, kind: Kind, new: Object, *, manager: str) -> Object:
         """Replace an object if it still has the revision of *new*; return the server's version."""
         path = kind.path(new["metadata"]["name"])
-        return decode(await self._ask("PUT", path, body=new, query=_manager(manager)))
+        return decode(await self._request("PUT", path, body=new, query=_manager(manager)))
 
     async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
         """Apply an object by server-side apply; return the server's version."""
-        answer = await self._ask(
+        answer = await self._request(
             "PATCH",
             kind.path(new["metadata"]["name"]),
             body=new,
@@ -148,7 +148,7 @@ class Client:
         """
         path = kind.path(name, namespace=namespace, part=part)
         merge = f"application/{'strategic-merge' if by_key else 'merge'}-patch+json"
-        return decode(await self._ask("PATCH", path, body=patch, content=merge))
+        return decode(await self._request("PATCH", path, body=patch, content=merge))
 
     async def delete(
         self, kind: Kind, name: str, *, namespace: str = "", uid: str = "", revision: str = ""
@@ -156,7 +156,7 @@ class Client:
         """Delete an object; with *uid* and *revision* only if it still has them."""
         seen = {"uid": uid, "resourceVersion": revision} if uid else {}
         body = {"preconditions": seen} if seen else None
-        decode(await self._ask("DELETE", kind.path(name, namespace=namespace), body=body))
+        decode(await self._request("DELETE", kind.path(name, namespace=namespace), body=body))
 
     async def list(self, kind: Kind, *, namespace: str = "", fields: str = "") -> Listing:
         """Return all objects, or those that the field selector *fields* selects."""
@@ -173,7 +173,7 @@ class Client:
         """Yield all objects, or those that *fields* select, page by page."""
         query = {"limit": str(PAGE), **_selector(fields)}
         while True:
-            text = await self._ask("GET", kind.path(namespace=namespace), query=query)
+            text = await self._request("GET", kind.path(namespace=namespace), query=query)
             try:
                 found = msgspec.json.decode(text, type=_Page)
             except JSON_ERRORS as error:
@@ -228,7 +228,7 @@ class Client:
                 self._http = await asyncio.to_thread(self._connect)
         return self._http
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,

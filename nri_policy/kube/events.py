@@ -68,7 +68,7 @@ class Subject(Struct, frozen=True, kw_only=True):
         return Subject(kind="Node", name=name, uid=name)
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class ClusterEvent(Struct, frozen=True, kw_only=True):
     """A message about an object."""
 
     about: Subject
@@ -77,7 +77,7 @@ class Event(Struct, frozen=True, kw_only=True):
     warning: bool = True
 
 
-class Events:
+class EventRecorder:
     """Creates events in one cluster, as one node's daemon."""
 
     def __init__(  # noqa: PLR0913 - keywords: time, for tests to replace
@@ -99,12 +99,12 @@ class Events:
         self._delay = delay
         self._waiting: deque[Object] = deque(maxlen=MAX_WAITING)
         self._some = asyncio.Event()  # set while events are waiting
-        self._recorded: dict[Event, float] = {}  # with their times, the oldest first
+        self._recorded: dict[ClusterEvent, float] = {}  # with their times, the oldest first
         self._numbers = count()
         self._paid_until = now()  # when the created events would be done at one per INTERVAL
         self._log_at = now()  # when a failure may be logged again
 
-    def record(self, event: Event) -> None:
+    def record(self, event: ClusterEvent) -> None:
         """Queue an event, unless an equal one was recorded lately."""
         now = self._now()
         for each, at in [*self._recorded.items()]:
@@ -138,7 +138,7 @@ class Events:
             if not self._waiting:
                 self._some.clear()
 
-    def _object(self, event: Event) -> Object:
+    def _object(self, event: ClusterEvent) -> Object:
         """Return the object of an event; its name is unique, so a retry makes no second one."""
         date = self._date()
         name = event.about.name[:_MAX_NAME].rstrip("-.")
@@ -161,7 +161,7 @@ class Events:
             )
 
 
-def event_object(event: Event, date: float, source: Object) -> Object:
+def event_object(event: ClusterEvent, date: float, source: Object) -> Object:
     """Return the object of an event from *source* at a *date*; it has no name yet."""
     about = event.about
     stamp = datetime.fromtimestamp(date, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,7 +11,7 @@ from nri_policy.kube.client import Client, Kind, Object
 from nri_policy.workload.pod import Pod
 
 PODS = Kind(plural="pods")
-MAX_ASKING = 8  # concurrent requests
+MAX_REQUESTS = 8  # concurrent requests
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's object: its sandbox's uid
 
 
@@ -20,7 +20,7 @@ class PodReader:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._asking = asyncio.Semaphore(MAX_ASKING)
+        self._asking = asyncio.Semaphore(MAX_REQUESTS)
 
     async def read(self, pod: Pod) -> Object | None:
         """Return the object of *pod*; None if it is of another pod; raises APIError."""

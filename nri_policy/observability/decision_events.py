@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from nri_policy.engine.event import Created, Event, Resized
 from nri_policy.engine.grant import Decision
-from nri_policy.kube.events import Event as ClusterEvent
-from nri_policy.kube.events import Subject
+from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import NodeView, Outcome
 from nri_policy.report import explanation_report
 from nri_policy.settings import PodEvents

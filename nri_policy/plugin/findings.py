@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 
-from nri_policy.kube.events import Event, Subject
+from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.plugin.enforcement import Overlap
 from nri_policy.workload.pod import Container
 
@@ -34,7 +34,7 @@ class Findings:
         self,
         node: str,
         *,
-        record: Callable[[Event], None],
+        record: Callable[[ClusterEvent], None],
         count: Callable[[Finding], None],
         now: Callable[[], float],
     ) -> None:
@@ -77,11 +77,13 @@ class Findings:
         for cgroup in cgroups:
             self._count(Finding.UNKNOWN)
             text = f"a container runs in {cgroup}, but the runtime has not reported it"
-            self._record(Event(about=self._node, reason="UnknownContainer", text=text))
+            self._record(ClusterEvent(about=self._node, reason="UnknownContainer", text=text))
 
     def _found(self, finding: Finding, container: Container, reason: str, text: str) -> None:
         self._count(finding)
         self._latest.append((self._now(), f"{container.full_name} {text}"))
         pod = container.pod
         about = Subject.pod(pod.namespace, pod.name, pod.uid)
-        self._record(Event(about=about, reason=reason, text=f"container {container.name} {text}"))
+        self._record(
+            ClusterEvent(about=about, reason=reason, text=f"container {container.name} {text}")
+        )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from nri_policy.classes import BlockIO, Classes, Scheduling, parse_limits
+from nri_policy.classes import BlockIOClass, Classes, Scheduling, parse_limits
 
 
 class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,7 +74,7 @@ def _items(classes: Classes, found: Mapping[str, str]) -> Iterator[ClassItemRepo
 
 def _item(  # noqa: PLR0913 - the fields
     kind: str,
-    of: Scheduling | BlockIO,
+    of: Scheduling | BlockIOClass,
     item: str,
     wanted: str,
     found: str | None,
@@ -93,7 +93,7 @@ def _item(  # noqa: PLR0913 - the fields
     )
 
 
-def _texts(kind: str, of: Scheduling | BlockIO) -> Iterator[ClassItemReport]:
+def _texts(kind: str, of: Scheduling | BlockIOClass) -> Iterator[ClassItemReport]:
     for text in (*of.lacking, *of.notes):
         yield ClassItemReport(
             kind=kind,

@@ -20,7 +20,7 @@ from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import Client, Page, decode
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.follow import follow
+from nri_policy.kube.list_watch import list_and_watch
 from tests.cluster.control_plane import ADMIN, ControlPlane, require
 from tests.cluster.installation import CONFIGS, register
 from tests.cluster.schedulers import configuration, configuration_of_extender, extending
@@ -112,7 +112,7 @@ class BurstCluster:
         self.outcome[f"CPUs {what}"] += sum(each.milli for each in pods) // 1000
 
     async def _follow(self) -> None:
-        async with aclosing(follow(self._client, PODS, namespace=NAMESPACE)) as events:
+        async with aclosing(list_and_watch(self._client, PODS, namespace=NAMESPACE)) as events:
             async for event in events:
                 if isinstance(event, Page):
                     for item in event.items:

@@ -15,7 +15,7 @@ from typing import Any
 from nri_policy.cli import main
 from nri_policy.kube.client import Client, decode
 
-_ask = Client._ask
+_ask = Client._request
 _one = asyncio.Lock()
 
 
@@ -34,5 +34,5 @@ async def _ask_and_die(self: Client, method: str, path: str, **more: Any) -> byt
 
 
 if __name__ == "__main__":
-    Client._ask = _ask_and_die  # type: ignore[method-assign]
+    Client._request = _ask_and_die  # type: ignore[method-assign]
     main()

@@ -12,7 +12,7 @@ from nri_policy.daemon.build import ContainerCgroups, Daemon, Environment
 from nri_policy.daemon.dra import no_cpu_manager
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
-from nri_policy.kube.events import Event
+from nri_policy.kube.events import ClusterEvent
 from nri_policy.kubelet.resources import Kubelet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources
@@ -60,7 +60,7 @@ async def served(
     meanwhile: Callable[[EmbeddedRuntime], Awaitable[None]] | None = None,
     cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
     timeouts: Timeouts | None = None,
-    record: Callable[[Event], None] = lambda _: None,
+    record: Callable[[ClusterEvent], None] = lambda _: None,
     client: Client | None = None,
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager,
     **spec: Any,

@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.follow import follow
+from nri_policy.kube.list_watch import list_and_watch
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +89,9 @@ class Watch:
         listed: set[Key] = set()  # by the pages so far
         while True:
             try:
-                async with aclosing(follow(self._client, source.kind, sleep=self._sleep)) as events:
+                async with aclosing(
+                    list_and_watch(self._client, source.kind, sleep=self._sleep)
+                ) as events:
                     async for event in events:
                         if isinstance(event, Page):
                             listed |= self._take_page(source, event.items)

@@ -35,7 +35,7 @@ from nri_policy.cluster.service.watch import PODS
 from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.events import EVENTS, Event, Subject, event_object
+from nri_policy.kube.events import EVENTS, ClusterEvent, Subject, event_object
 
 log = logging.getLogger(__name__)
 
@@ -209,10 +209,10 @@ class Writer:
         )
 
 
-def _event(notice: Notice, uid: str) -> Event:
+def _event(notice: Notice, uid: str) -> ClusterEvent:
     namespace, name = notice.about
     kind, version = ("Pod", "v1") if notice.pod else (KIND, API_VERSION)
-    return Event(
+    return ClusterEvent(
         about=Subject(kind=kind, namespace=namespace, name=name, uid=uid, version=version),
         reason=notice.reason,
         text=notice.message,

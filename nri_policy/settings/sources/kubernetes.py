@@ -12,7 +12,7 @@ from typing import Any
 
 from nri_policy.kube.client import NODES, Client, Kind, Object, Page, decode
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.follow import follow
+from nri_policy.kube.list_watch import list_and_watch
 from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings.sources.cluster_settings import ClusterError, NoKindError
 from nri_policy.settings.sources.objects import PolicyObject
@@ -45,7 +45,9 @@ class Kubernetes:
         """Say what an object is, and whatever becomes of it, until that cannot be known."""
         with _translate_errors(f"{KIND} {name}"):
             selected = f"metadata.name={name}"
-            events = follow(self._client, POLICIES, namespace=self._namespace, fields=selected)
+            events = list_and_watch(
+                self._client, POLICIES, namespace=self._namespace, fields=selected
+            )
             try:
                 async with aclosing(events):
                     async for event in events:

@@ -12,7 +12,7 @@ from typing import Any
 from nri_policy.dra.resource_slice import CPU, slice_name, values_in
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.kube.events import Event
+from nri_policy.kube.events import ClusterEvent
 from nri_policy.settings import Settings
 from nri_policy.workload.claim import DRIVER
 from tests.support import nodes, resources
@@ -34,7 +34,7 @@ class Cluster:
     server: APIServer
     kubelet: DRAKubelet
     settings: Settings
-    events: list[Event]
+    events: list[ClusterEvent]
 
     async def allocate(
         self,
@@ -102,7 +102,7 @@ async def cluster(
         assert connect is not None
         client = Client(connect)
         dra = {"dra": {"enabled": True}}
-        events: list[Event] = []
+        events: list[ClusterEvent] = []
         settings = {**dra, **spec}
         async with served(folder, client=client, record=events.append, **settings) as node:
             kubelet = DRAKubelet(folder)

@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.dra.objects import DeviceLocation
 from nri_policy.dra.slices import UNAVAILABLE, UNWANTED, Slices
-from nri_policy.kube import follow
+from nri_policy.kube import list_watch
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.apiserver import GARBLED, Answer, APIServer
@@ -82,7 +82,7 @@ def at(slices: Slices, device: str, pool: str = "node-a") -> int | None:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_PAUSE", 0)
+    monkeypatch.setattr(list_watch, "_PAUSE", 0)
 
 
 async def test_only_the_slices_of_this_node_are_asked_for(tmp_path: Path) -> None:

@@ -11,11 +11,19 @@ from typing import Any
 
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.kube.events import BURST, INTERVAL, MAX_WAITING, SAME, Event, Events, Subject
+from nri_policy.kube.events import (
+    BURST,
+    INTERVAL,
+    MAX_WAITING,
+    SAME,
+    ClusterEvent,
+    EventRecorder,
+    Subject,
+)
 from tests.support.apiserver import CUT, Answer, APIServer, Request
 
 POD = Subject.pod("shop", "db-0", "uid-1")
-OFTEN = Event(about=POD, reason="CPUOverlap", text="two on CPU 3")
+OFTEN = ClusterEvent(about=POD, reason="CPUOverlap", text="two on CPU 3")
 
 
 @dataclass
@@ -37,7 +45,7 @@ class Sent:
     """A cluster, and what creates events in it."""
 
     server: APIServer
-    events: Events
+    events: EventRecorder
     time: Time
 
     async def texts(self, number: int) -> list[str]:
@@ -52,7 +60,7 @@ async def sending(folder: Path) -> AsyncIterator[Sent]:
         connect = access(server.kubeconfig)
         assert connect is not None
         client, time = Client(connect), Time()
-        events = Events(
+        events = EventRecorder(
             client,
             "node-a",
             date=lambda: 1_800_000_000.0 + time.reading,
@@ -68,8 +76,8 @@ async def sending(folder: Path) -> AsyncIterator[Sent]:
             await client.close()
 
 
-def numbered(number: int) -> Event:
-    return Event(about=POD, reason="Test", text=f"event {number}")
+def numbered(number: int) -> ClusterEvent:
+    return ClusterEvent(about=POD, reason="Test", text=f"event {number}")
 
 
 async def test_an_event_of_a_pod_is_in_its_namespace(tmp_path: Path) -> None:
@@ -105,7 +113,9 @@ async def test_an_event_of_a_node_is_where_those_of_the_kubelet_are(tmp_path: Pa
         long = "n" * 202
         for name in ("node-a", long):
             sent.events.record(
-                Event(about=Subject.node(name), reason="Test", text="t" * 2000, warning=False)
+                ClusterEvent(
+                    about=Subject.node(name), reason="Test", text="t" * 2000, warning=False
+                )
             )
         assert await sent.texts(2) == ["t" * 1024] * 2
         first, second = sent.server.events.values()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from nri_policy.cli import main
 from nri_policy.engine.event import Created, Started
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kube.events import Event, Subject
+from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import list_company, view_of
 from nri_policy.observability.inventory import metrics_of, picture_of
 from nri_policy.report import answer_report
@@ -109,7 +109,7 @@ async def test_an_owner_hears_once_that_it_is_not_alone(
 ) -> None:
     """The audit lists it, explain says so, and the owner's pod has one Event."""
     monkeypatch.setattr("nri_policy.audit.auditor.GRACE", 0.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(tmp_path, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "2"), pod("evil", annotations=PRESERVE))
         output = await _ask(it, "audit", code=1)

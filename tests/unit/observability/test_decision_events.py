@@ -14,7 +14,7 @@ from nri_policy.engine.event import Created
 from nri_policy.engine.requested import AmountsError
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.kube.events import Event, Events
+from nri_policy.kube.events import ClusterEvent, EventRecorder
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.simulation.containers import CRIError
@@ -25,9 +25,9 @@ from tests.support.daemon import pod, served
 LARGE = LinuxResources(cpu=LinuxCPU(shares={"value": 99 * 1024}, quota={"value": 9_900_000}))
 
 
-async def said(folder: Path, **spec: Any) -> list[Event]:
+async def said(folder: Path, **spec: Any) -> list[ClusterEvent]:
     """Return the events of a life: one is placed, one is refused, and then a resize is."""
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(folder, record=events.append, **spec) as node:
         await node.start(pod("own", "2"), pod("large", "99", namespace="shop"))
         with suppress(CRIError):
@@ -70,7 +70,7 @@ async def test_an_api_server_gets_the_events(tmp_path: Path) -> None:
         connect = access(server.kubeconfig)
         assert connect is not None
         client = Client(connect)
-        events = Events(client, "node-a")
+        events = EventRecorder(client, "node-a")
         async with (
             served(tmp_path, events="all", record=events.record) as node,
             TaskGroup() as group,
@@ -90,7 +90,7 @@ async def test_an_api_server_gets_the_events(tmp_path: Path) -> None:
 
 
 async def test_a_refusal_is_said_in_its_own_words(tmp_path: Path) -> None:
-    said: list[Event] = []
+    said: list[ClusterEvent] = []
     async with served(tmp_path, events="all") as node:
         events = DecisionEvents(said.append)
         events.note(

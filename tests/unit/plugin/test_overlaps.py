@@ -14,7 +14,7 @@ import pytest
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.inotify import Inotify
-from nri_policy.kube.events import Event
+from nri_policy.kube.events import ClusterEvent
 from nri_policy.plugin import overlaps
 from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -74,7 +74,7 @@ async def test_who_was_put_on_the_cpus_of_another_gets_all_of_its_own_again(tmp_
 async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_counts(
     tmp_path: Path,
 ) -> None:
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(tmp_path, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("guest"), pod("own", "1"))
         guest, _ = it.runtime.containers

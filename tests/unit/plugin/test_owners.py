@@ -18,7 +18,7 @@ from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_bytes, parse_cpu
-from nri_policy.kube.events import Event, Subject
+from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
 from nri_policy.plugin.cpuset_files import Change, Confined
@@ -544,7 +544,7 @@ async def test_a_container_that_ends_unheard_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orphans, "GRACE", 0.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(
         tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append, audit="off"
     ) as it:
@@ -564,7 +564,7 @@ async def test_a_creation_that_nobody_waits_for_any_more_is_released_where_the_r
 ) -> None:
     monkeypatch.setattr(orphans, "GRACE", 0.0)
     monkeypatch.setattr(orphans, "MAX_CREATION", 0.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(
         tmp_path,
         ONE_POOL,
@@ -778,7 +778,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orphans, "GRACE", 0.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
@@ -801,7 +801,7 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
 ) -> None:
     monkeypatch.setattr(overlaps, "PERIOD", 0.01)
     monkeypatch.setattr(overlaps, "REST", 0.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(
         tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append, audit=audit
     ) as it:
@@ -827,7 +827,7 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
 ) -> None:
     monkeypatch.setattr(overlaps, "PERIOD", 0.01)
     monkeypatch.setattr(overlaps, "REST", 0.0)
-    events: list[Event] = []
+    events: list[ClusterEvent] = []
     async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
         await it.start(pod("own", "1"), pod("guest"))
         own, guest = it.runtime.containers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.classes import BlockIO, Classes, IOPriority, Origin, Scheduler, Scheduling
+from nri_policy.classes import BlockIOClass, Classes, IOPriority, Origin, Scheduler, Scheduling
 from nri_policy.report import class_items
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
 
@@ -18,7 +18,7 @@ CLASSES = Classes(
         ),
         io_priority=IOPriority(io_class=IOClass.BE, level=7),
     ),
-    blockio=BlockIO(
+    blockio=BlockIOClass(
         name="slow", origin=Origin.QOS, limits={"io.max": LINE}, lacking=("no disk",), notes=("so",)
     ),
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.kube import follow
+from nri_policy.kube import list_watch
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.settings.sources.cluster_settings import ClusterError
@@ -97,7 +97,7 @@ def expected(generation: int, *nodes: str) -> PolicyObject:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_PAUSE", 0)
+    monkeypatch.setattr(list_watch, "_PAUSE", 0)
 
 
 async def test_an_object_is_listed_and_then_watched_from_there(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class _Object(Struct):
     metadata: _Metadata
 
 
-async def follow(
+async def list_and_watch(
     client: Client,
     kind: Kind,
     *,

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
-from nri_policy.classes.scheduling import IOPriority, Scheduler
+from nri_policy.classes.scheduler import IOPriority, Scheduler
 
 
 class Origin(StrEnum):
@@ -29,7 +29,7 @@ class Scheduling(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class BlockIO(Struct, frozen=True, kw_only=True):
+class BlockIOClass(Struct, frozen=True, kw_only=True):
     """A class of block I/O."""
 
     name: str
@@ -44,7 +44,7 @@ class Classes(Struct, frozen=True, kw_only=True):
     """The classes that a container is in."""
 
     scheduling: Scheduling | None = None
-    blockio: BlockIO | None = None
+    blockio: BlockIOClass | None = None
 
     @property
     def limits(self) -> Mapping[str, str]:
@@ -62,5 +62,5 @@ class Classes(Struct, frozen=True, kw_only=True):
         return tuple(text for each in self._each for text in each.notes)
 
     @property
-    def _each(self) -> list[Scheduling | BlockIO]:
+    def _each(self) -> list[Scheduling | BlockIOClass]:
         return [each for each in (self.scheduling, self.blockio) if each is not None]

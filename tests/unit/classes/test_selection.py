@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nri_policy.classes import Equipment, IOPriority, Origin, Scheduler, desired
-from nri_policy.classes.membership import Classes
+from nri_policy.classes import Equipment, IOPriority, Origin, Scheduler, select_classes
+from nri_policy.classes.container_classes import Classes
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy, Settings
 from nri_policy.workload.annotations import AnnotationError
@@ -44,7 +44,9 @@ def of(
     equipment: Equipment = Equipment(),  # noqa: B008
 ) -> Classes | None:
     wishes = preferences(container.pod.annotations, container.name)
-    return desired(given, equipment, container, request_of(container, wishes, given, 1 << 30))
+    return select_classes(
+        given, equipment, container, request_of(container, wishes, given, 1 << 30)
+    )
 
 
 def annotated(value: str, form: str = "/pod", **options: Any) -> Container:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.classes import Equipment, join_changes, limits_to_write, parse_limits
-from nri_policy.classes.blockio import limits_of
+from nri_policy.classes.io_limits import compute_limits
 from nri_policy.hardware.disks import Disk
 from nri_policy.settings import SettingsError
 from tests.support import nodes
@@ -28,7 +28,7 @@ def limits(
     *entries: dict[str, Any], equipment: Equipment = EQUIPMENT
 ) -> tuple[dict[str, str], list[str]]:
     control = {"blockio": {"enable": True, "classes": {"a": list(entries)}}}
-    return limits_of(nodes.settings(control=control).control.blockio.classes["a"], equipment)
+    return compute_limits(nodes.settings(control=control).control.blockio.classes["a"], equipment)
 
 
 def test_limits_are_lines_of_all_four_for_each_disk_that_a_glob_names() -> None:

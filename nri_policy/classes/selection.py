@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nri_policy.classes.blockio import limits_of
+from nri_policy.classes.container_classes import BlockIOClass, Classes, Origin, Scheduling
 from nri_policy.classes.equipment import Equipment
-from nri_policy.classes.membership import BlockIO, Classes, Origin, Scheduling
-from nri_policy.classes.scheduling import impossible, io_priority_of, scheduler_of
+from nri_policy.classes.io_limits import compute_limits
+from nri_policy.classes.scheduler import io_priority_of, kernel_refusal, scheduler_of
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import did_you_mean
 from nri_policy.settings import REALTIME, Preserve, SchedulingClass, Settings, Unsupported
@@ -21,7 +21,7 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 
-def desired(
+def select_classes(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> Classes | None:
     """Return the classes of *container*, None if it is in no class.
@@ -29,15 +29,15 @@ def desired(
     Raises AnnotationError if it is annotated with a class that is impossible here.
     """
     scheduling = _decide_scheduling(settings, equipment, container, request)
-    limits = blockio(settings, equipment, container, request)
+    limits = select_blockio(settings, equipment, container, request)
     if scheduling is None and limits is None:
         return None
     return Classes(scheduling=scheduling, blockio=limits)
 
 
-def blockio(
+def select_blockio(
     settings: Settings, equipment: Equipment, container: Container, request: Request
-) -> BlockIO | None:
+) -> BlockIOClass | None:
     """Return a container's class of block I/O with its limits; None if it is in none."""
     control, asked = settings.control.blockio, request.steering.blockio_class
     if not control.enable:
@@ -53,10 +53,10 @@ def blockio(
         hint = "" if name in control.classes else did_you_mean(name, control.classes)
         why = f"the settings do not define it{hint}" if entries is None else equipment.no_io_limits
         note = f"block I/O class {name} is left to the runtime: {why}"
-        return BlockIO(name=name, origin=origin, passed_on=True, notes=(note,))
-    limits, lacking = limits_of(entries, equipment)
+        return BlockIOClass(name=name, origin=origin, passed_on=True, notes=(note,))
+    limits, lacking = compute_limits(entries, equipment)
     missing = tuple(f"block I/O class {name}: {each}" for each in lacking)
-    return BlockIO(name=name, origin=origin, limits=limits, lacking=missing)
+    return BlockIOClass(name=name, origin=origin, limits=limits, lacking=missing)
 
 
 def _decide_scheduling(
@@ -77,17 +77,17 @@ def _decide_scheduling(
         allowed = f"one of schedulingClasses ({', '.join(known) or 'there are none'})"
         raise AnnotationError(asked.key, name, f"{allowed}{did_you_mean(name, known)}")
     given = known[name]
-    too_old = [*_too_old(given, equipment)]
+    unsupported = [*_list_unsupported(given, equipment)]
     pinned = settings.pin_cpu and (
         request.sort is not Sort.PRESERVE or settings.preserve is Preserve.UNOWNED
     )
-    refusal = _refusal(given, equipment, pod.namespace, pinned=pinned)
+    refusal = _find_refusal(given, equipment, pod.namespace, pinned=pinned)
     if asked is not None:
         strict = settings.unsupported_annotations is Unsupported.REFUSE
-        if why := refusal or ("; ".join(too_old) if strict else ""):
+        if why := refusal or ("; ".join(unsupported) if strict else ""):
             raise AnnotationError(asked.key, name, f"possible here: {why}")
     lacking = tuple(
-        f"scheduling class {name}: {each}" for each in [refusal] * bool(refusal) or too_old
+        f"scheduling class {name}: {each}" for each in [refusal] * bool(refusal) or unsupported
     )
     if refusal:
         return Scheduling(name=name, origin=origin, lacking=lacking)
@@ -105,7 +105,9 @@ def _decide_scheduling(
     )
 
 
-def _refusal(given: SchedulingClass, equipment: Equipment, namespace: str, *, pinned: bool) -> str:
+def _find_refusal(
+    given: SchedulingClass, equipment: Equipment, namespace: str, *, pinned: bool
+) -> str:
     """Return why a container cannot be in a class; empty if it can."""
     allowed = given.allowed_namespaces
     if allowed is not None and not _any(allowed, namespace):
@@ -114,14 +116,14 @@ def _refusal(given: SchedulingClass, equipment: Equipment, namespace: str, *, pi
     scheduler = scheduler_of(given)
     if scheduler is None or equipment.no_scheduler:
         return ""
-    return impossible(scheduler, pinned=pinned, no_realtime=equipment.no_realtime)
+    return kernel_refusal(scheduler, pinned=pinned, no_realtime=equipment.no_realtime)
 
 
 def _any(globs: Iterable[Glob], text: str) -> bool:
     return any(glob.matches(text) for glob in globs)
 
 
-def _too_old(given: SchedulingClass, equipment: Equipment) -> Iterator[str]:
+def _list_unsupported(given: SchedulingClass, equipment: Equipment) -> Iterator[str]:
     """Yield why the runtime cannot set parts of a class."""
     if scheduler_of(given) is not None and equipment.no_scheduler:
         yield equipment.no_scheduler

@@ -67,7 +67,7 @@ def io_priority_of(given: SchedulingClass) -> IOPriority | None:
     return IOPriority(io_class=given.io_class, level=given.io_priority or 0 if levels else 0)
 
 
-def impossible(scheduler: Scheduler, *, pinned: bool, no_realtime: str) -> str:
+def kernel_refusal(scheduler: Scheduler, *, pinned: bool, no_realtime: str) -> str:
     """Return why the kernel would refuse these attributes; empty if it would not."""
     if scheduler.policy is SchedulingPolicy.DEADLINE and pinned:
         return (

@@ -18,7 +18,7 @@ DEFAULT = "default"  # stands for all disks
 _USUAL_WEIGHT = "100"  # of both files
 
 
-def limits_of(
+def compute_limits(
     entries: Iterable[DeviceLimits], equipment: Equipment
 ) -> tuple[dict[str, str], list[str]]:
     """Return the contents of cgroup files by name, and the parts of *entries* without effect here.
