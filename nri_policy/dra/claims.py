@@ -154,7 +154,7 @@ class ClaimedDevices:
 
     async def _read(self, pod: Pod) -> Allocated | None:
         """Return what the API server knows of a pod; None if it is a namesake's."""
-        found = await self._pods.read(pod)
+        found = await self._pods.read(pod.namespace, pod.name, pod.uid)
         if found is None:
             return None
         read = read_pod(found)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 
 from nri_policy.kube.client import Client, Kind, Object
-from nri_policy.workload.pod import Pod
 
 PODS = Kind(plural="pods")
 MAX_REQUESTS = 8  # concurrent requests
@@ -22,13 +21,13 @@ class PodReader:
         self._client = client
         self._asking = asyncio.Semaphore(MAX_REQUESTS)
 
-    async def read(self, pod: Pod) -> Object | None:
-        """Return the object of *pod*; None if it is of another pod; raises APIError."""
+    async def read(self, namespace: str, name: str, uid: str) -> Object | None:
+        """Return the object of a pod; None if it has another *uid*; raises APIError."""
         async with self._asking:
-            found = await self._client.get(PODS, pod.name, namespace=pod.namespace)
+            found = await self._client.get(PODS, name, namespace=namespace)
         metadata = found.get("metadata")
         if not isinstance(metadata, dict) or "uid" not in metadata:
             return found  # malformed: its reader will report that
         annotations = metadata.get("annotations")
         mirrored = annotations.get(_MIRROR) if isinstance(annotations, dict) else None
-        return found if pod.uid in {metadata["uid"], mirrored} else None
+        return found if uid in {metadata["uid"], mirrored} else None

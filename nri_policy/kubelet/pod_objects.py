@@ -110,7 +110,7 @@ class PodObjects:
 
     async def _find(self, pod: Pod) -> None:
         try:
-            found = await self._reader.read(pod)
+            found = await self._reader.read(pod.namespace, pod.name, pod.uid)
             read = None if found is None else read_object(found)
         except (APIError, ValueError) as error:
             self._fail(pod, error)

@@ -35,11 +35,11 @@ LAYERS = (
     ("picture",),
     ("report",),
     ("node",),
-    ("engine", "kube", "systemd"),
+    ("engine",),
     ("classes",),
     ("workload", "pools"),
     ("hardware", "settings"),
-    ("manifests",),
+    ("manifests", "kube", "systemd"),
     ("foundation", "proto"),
     ("native",),
 )
