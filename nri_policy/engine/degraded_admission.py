@@ -15,7 +15,7 @@ from nri_policy.engine.placement import book, place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
-from nri_policy.engine.zone import memory_request
+from nri_policy.engine.zone import memory_request, pages_request
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_cpu
 from nri_policy.workload.pod import Container
@@ -27,10 +27,12 @@ def keep(
 ) -> list[str]:
     """Book a grant that is held already, and the memory with it; return what is odd about that."""
     container, request, map_ = candidate.container, candidate.booked, state.layout.memory
-    memory = memory_request(
-        container, request, aligned=state.layout.aligned, cold=map_.is_cold(grant.mems)
-    )
-    if memory is None or grant.tenant:
+    if grant.tenant:
+        memory = pages_request(state, container, request)
+    else:
+        cold = map_.is_cold(grant.mems)
+        memory = memory_request(container, request, aligned=state.layout.aligned, cold=cold)
+    if memory is None:
         _book(state, candidate, grant, kind)
         return []
     home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
@@ -38,7 +40,10 @@ def keep(
     _book(state, candidate, grant, kind)
     if home.cold:
         state.cold[container.id] = None
-    shortage = state.memory.adopt(grant.pool, memory, grant.mems)
+    zone = grant.mems
+    if grant.tenant:  # its pages are where there are any
+        zone = zone & map_.with_pages_of(memory.hugepages) or zone
+    shortage = state.memory.adopt(grant.pool, memory, zone)
     return [] if shortage is None else [shortage.text]
 
 

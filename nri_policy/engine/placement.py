@@ -24,12 +24,14 @@ from nri_policy.engine.making_way import (
     note_beyond,
     width_of,
 )
+from nri_policy.engine.placement_notes import note_missing_pages
 from nri_policy.engine.rebooking import last_resort, make_room, move_up
 from nri_policy.engine.shortage import Lack, PlacementError, memory_shortage
 from nri_policy.engine.state import Placed, State
 from nri_policy.engine.tenancy import room_of, settle, tenant_grant
-from nri_policy.engine.zone import memory_request
+from nri_policy.engine.zone import memory_request, offer_pages
 from nri_policy.engine.zone_hint import zone_note
+from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.pools.memory_offer import MemoryShortageError
 from nri_policy.pools.supply import Column
 from nri_policy.pools.tree import Pool
@@ -111,8 +113,22 @@ def _book_tenant(
         raise explain(state, container, Findings(), refusal) from None
     if wrong := find_failing(state, request, grant):
         raise explain(state, container, Findings(), _misfit(state, request, grant, wrong))
-    notes = ("its pod's room has no CPUs left to share: it shares others",) if grant.shares else ()
-    choice = Choice(grant=grant, kind=DecisionKind.TENANT, findings=Findings(notes=notes))
+    notes: tuple[str, ...] = ()
+    if grant.shares:
+        notes = ("its pod's room has no CPUs left to share: it shares others",)
+    try:
+        offer = offer_pages(
+            state, room, container, request, EMPTY if held is None else held.grant.mems
+        )
+    except MemoryShortageError as error:
+        pool = state.layout.tree.pools[grant.pool]
+        short = memory_shortage(request, pool, error.shortage)
+        raise explain(state, container, Findings(), short) from error
+    if offer is not None:
+        grant = replace(grant, mems=grant.mems | offer.zone)
+        notes += note_missing_pages(state, request, offer)
+    findings = Findings(notes=notes)
+    choice = Choice(grant=grant, kind=DecisionKind.TENANT, offer=offer, findings=findings)
     book(state, container, request, choice)
     settle(state, container.pod.id)
     return choice

@@ -35,12 +35,8 @@ def shortcomings(
     """
     layout = state.layout
     notes: list[str] = []
-    pages = request.hugepages
-    if pages and offer is not None and not state.memory.has_pages(offer.zone, pages):
-        text = ", ".join(format_pages(size, amount) for size, amount in pages)
-        notes.append(
-            f"{text} huge pages are not free by the books: it may use all nodes that have any"
-        )
+    if offer is not None:
+        notes += note_missing_pages(state, request, offer)
     if may_be_confined(request):
         notes += _confinement_notes(layout, request, table, grant.pool)
     if offer is not None and (refused := offer.booking.home.cold_refused):
@@ -50,6 +46,15 @@ def shortcomings(
         name = layout.tree.pools[grant.pool].name
         notes.append(f"its CPUs are not isolated: {name} has too few of them left")
     return notes
+
+
+def note_missing_pages(state: State, request: Request, offer: Offer) -> tuple[str, ...]:
+    """Return a note if the books have too few huge pages on the zone of *offer* (§7)."""
+    pages = request.hugepages
+    if not pages or state.memory.has_pages(offer.zone, pages):
+        return ()
+    text = ", ".join(format_pages(size, amount) for size, amount in pages)
+    return (f"{text} huge pages are not free by the books: it may use all nodes that have any",)
 
 
 def may_be_confined(request: Request) -> bool:

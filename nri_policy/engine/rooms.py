@@ -70,7 +70,9 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
     hints = (*room.hints, *(each for each in first.hints if each not in room.hints))
     room = replace(room, hints=hints)
     asked, _ = read_request(room, state.layout)
-    asked = replace(asked, steering=_steer_like(asked, request))
+    # the room is where the first tenant's huge pages are; tenants book these themselves
+    pages = () if request.memory_preserve else request.hugepages
+    asked = replace(asked, steering=_steer_like(asked, request), hugepages=pages)
     try:
         place(state, room, asked)
     except PlacementError as refusal:
@@ -81,6 +83,8 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
                 refusal.explanation, container=first.full_name, notes=notes
             )
         raise
+    if pages:
+        state.release_pages(pod.id)
     return ()
 
 

@@ -267,6 +267,18 @@ class State:
         if container_id in self.memory.bookings:
             self.memory.resize(container_id, amount)
 
+    def release_pages(self, pod_id: str) -> None:
+        """Take back the huge pages of a pod's room: its tenants book their own (§3.3)."""
+        room = self.rooms[pod_id]
+        self.enter(replace(room, request=replace(room.request, hugepages=())))
+        if pod_id in self.memory.bookings:
+            self.memory.release_pages(pod_id)
+
+    def zone_of_tenant(self, container_id: str, room: CPUSet) -> CPUSet:
+        """Return a tenant's zone: its *room*'s, and where its huge pages are."""
+        booking = self.memory.bookings.get(container_id)
+        return room if booking is None else room | booking.zone
+
     def warm(self, container_id: str) -> None:
         """End a container's cold start: it gets dram beside its pmem."""
         del self.cold[container_id]
@@ -283,7 +295,7 @@ class State:
             for each in self.of_pod(move.id):
                 tenant = self.placed[each]
                 if tenant.grant.tenant and not tenant.request.memory_preserve:
-                    self._rezone_one(each, move.zone)
+                    self._rezone_one(each, self.zone_of_tenant(each, move.zone))
 
     def _rezone_one(self, container_id: str, zone: CPUSet) -> None:
         placed = self.placed[container_id]
@@ -308,7 +320,8 @@ class State:
         self.peers.remove(container.id)
         self.peers.add(container, pool)
         if container.id in self.memory.bookings:
-            grant = replace(grant, mems=self.memory.rehome(container.id, pool))
+            mems = self.memory.rehome(container.id, pool)
+            grant = replace(grant, mems=grant.mems | mems if grant.tenant else mems)
         if old.shares:
             _remove(self.sharing, old.pool, container.id)
         self.away.pop(container.id, None)

@@ -1,8 +1,9 @@
 """Tenancy: what the containers of a pod have of its room; spec placement.md §3.3.
 
 A room is an exclusive grant of a pod. It is held by what stands for the pod, and is booked, kept
-and stored as that of a container. Its tenants book no CPUs and no memory: a slice is a part of the
-room's CPUs, and the rest, what no slice has, is shared by all tenants with a shared part.
+and stored as that of a container. Its tenants book no CPUs, and of the memory only their huge
+pages, whose nodes are in their zones beside the room's. A slice is a part of the room's CPUs, and
+the rest, what no slice has, is shared by all tenants with a shared part.
 
 Rule 1: slices are disjoint, and together with the rest they are the room. Rule 2: after each event
 every sharer has the whole rest, or shares its pool's CPUs where there is none (`settle`).
@@ -77,15 +78,10 @@ def tenant_with(room: Placed, request: Request, own: CPUSet, rest: CPUSet) -> Gr
         shared=0,
         shares=False,
         preemptible=False,
-        mems=_zone(room, request),
+        mems=EMPTY if request.memory_preserve else room.grant.mems,
         tenant=True,
     )
     return _share(room, request, grant, rest)
-
-
-def _zone(room: Placed, request: Request) -> CPUSet:
-    """Return the memory nodes of *room*'s tenant, none where its memory is left alone."""
-    return EMPTY if request.memory_preserve else room.grant.mems
 
 
 def _share(room: Placed, request: Request, grant: Grant, rest: CPUSet) -> Grant:
@@ -129,9 +125,10 @@ def settle(state: State, pod_id: str) -> None:
         return
     rest, displaced = rest_of(state, room), False
     for each in tenants(state, pod_id):
-        grant = _share(
-            room, each.request, replace(each.grant, mems=_zone(room, each.request)), rest
-        )
+        mems = EMPTY
+        if not each.request.memory_preserve:
+            mems = state.zone_of_tenant(each.container.id, room.grant.mems)
+        grant = _share(room, each.request, replace(each.grant, mems=mems), rest)
         displaced = displaced or grant.shares
         if grant != each.grant:
             state.rebook(each, grant, "its pod's room changed")

@@ -79,6 +79,10 @@ def _own(state: State, room: Placed, candidate: Candidate) -> CPUSet:
 
 def _keep(state: State, room: Placed, candidate: Candidate, own: CPUSet) -> None:
     """Let a tenant have the slice *own*, and of the rest what it shares."""
-    grant = tenant_with(room, candidate.request, own, rest_of(state, room) - own)
+    request = candidate.request
+    grant = tenant_with(room, request, own, rest_of(state, room) - own)
+    if pages := request.hugepages:  # where they are, they stay
+        had = candidate.mems if candidate.held is None else candidate.held.mems
+        grant = replace(grant, mems=grant.mems | (had & state.layout.memory.with_pages_of(pages)))
     keep(state, candidate, grant)
     settle(state, room.container.id)

@@ -176,10 +176,17 @@ class MemorySupply:
         self._put(replace(booking, request=request, missing=0))
         self._settle()
 
+    def release_pages(self, booking_id: str) -> None:
+        """Take the huge pages of a booking back."""
+        booking = self._lift(booking_id)
+        request = replace(booking.request, hugepages=())
+        self._put(replace(booking, request=request, missing_pages=()))
+        self._settle()
+
     def rehome(self, booking_id: str, pool: int) -> CPUSet:
         """Count a booking with *pool*, as if adopted there, and return its zone.
 
-        The zone stays; one on which no bytes are booked gets the pool's nodes as well, so that new
+        The zone stays; one on which nothing is booked gets the pool's nodes as well, so that new
         pages are beside the CPUs (placement.md §2).
         """
         booking = self._books.bookings[booking_id]
@@ -187,7 +194,8 @@ class MemorySupply:
         home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
         self._count(booking, -booking.laid)
         zone = booking.zone
-        if not (request.amount or request.strict or home.refused or home.cold):
+        booked = request.amount or request.hugepages
+        if not (booked or request.strict or home.refused or home.cold):
             zone |= home.zone
         booking = replace(booking, pool=pool, home=home, zone=zone)
         self._books.bookings[booking_id] = booking

@@ -147,6 +147,10 @@ class MemoryMap:
         everything = sum(self.capacity.values()) - self.withheld
         return min(sum(self.capacity[node] for node in zone & self.nodes), everything)
 
+    def with_pages_of(self, pages: Iterable[tuple[int, int]]) -> CPUSet:
+        """Return the nodes that have huge pages of any size of *pages*, (size, bytes) each."""
+        return CPUSet.union(self.with_pages(size) for size, _ in pages)
+
     def with_pages(self, size: int) -> CPUSet:
         """Return the nodes that have huge pages of *size*."""
         return CPUSet(node for node, amount in self.hugepages.get(size, {}).items() if amount)

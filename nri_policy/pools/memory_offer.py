@@ -347,8 +347,7 @@ class Offers:
         if zone is None and not self._request.needs_pages:
             zone = self._narrowest_of_memory(home)
             if zone is not None:
-                every = CPUSet.union(self._map.with_pages(size) for size, _ in pages)
-                zone |= every & home.widest
+                zone |= self._map.with_pages_of(pages) & home.widest
         return zone, zone is not None and self._map.kinds_of(zone) == home.kinds
 
     def _with_free_pages(self) -> CPUSet:

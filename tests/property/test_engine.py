@@ -48,6 +48,7 @@ MACHINES = (
     "package:2 numa:1 core:3 pu:2 isolated=2-3,8",
     "package:2 numa:2(memory=4GiB,0) l3:1 core:2 pu:1",
     "package:1 core:5(efficiency=2) pu:2",
+    "package:2 numa:1(hugepages-1Gi=1,4 hugepages-2Mi=64,0) core:4 pu:1",
     "package:2 numa:1 core:34 pu:1 isolated=62-66 offline=2-31,34-60",
 )
 _Group = TypeVar("_Group", Package, Die, Cluster, Core, Cache)
@@ -171,8 +172,16 @@ class Node(RuleBasedStateMachine):
     @rule(wanted=_containers(), copies=st.integers(1, MAX_COPIES), admitted=st.booleans())
     def create(self, wanted: dict[str, Any], copies: int, admitted: bool) -> None:
         for _ in range(copies):
-            self._create(nodes.container(**wanted), admitted=admitted)
+            self._create(self.with_huge_pages(nodes.container(**wanted)), admitted=admitted)
             self.books_are_right()
+
+    def with_huge_pages(self, container: Container) -> Container:
+        """Return *container* with a huge page for each CPU, where that is never refused (§7)."""
+        layout, whole = self.engines[0].layout, container.resources.cpu_request // 1000
+        if not whole or layout.aligned or not layout.memory.hugepages:
+            return container
+        pages = ((2 << 20, whole << 21), (1 << 30, whole << 30))
+        return replace(container, resources=replace(container.resources, hugepages=pages))
 
     def _create(self, container: Container, *, admitted: bool) -> None:
         engine = self.engines[0]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, PodStopped, Resized, ResizeEnded, Synchronized
@@ -22,8 +23,12 @@ from nri_policy.workload.pod import Container, Pod
 from tests.support import bookkeeping, nodes, rooms
 from tests.support.engine_driver import EngineDriver
 
-MACHINES = ("package:2 numa:2 core:2 pu:2", "package:2 core:4", "package:1 core:8")
-#: Pods by what they request in all, and their containers by what each requests.
+MACHINES = (
+    *("package:2 numa:2 core:2 pu:2", "package:2 core:4", "package:1 core:8"),
+    "package:1 numa:2(hugepages-1Gi=1,3) core:4",
+)
+#: Pods by what they request in all, and their containers by what each requests. Those whose request
+#: is of whole CPUs ask for as many huge pages, where the machine has any.
 PODS: tuple[tuple[QoS, int, tuple[int, ...]], ...] = (
     (QoS.GUARANTEED, 4000, (2000, 900, 1100)),
     (QoS.GUARANTEED, 3000, (2000, 1000, 0)),
@@ -90,11 +95,11 @@ class Life(EngineDriver):
         running = self.running.get(key)
         match action:
             case "create" if running is None:
-                container = rooms.tenant(pod, name, requests[which])
+                container = self.tenant(pod, name, requests[which])
                 if self.attempt(Created(container=container)):
                     self.running[key] = container
             case "late" if running is None:
-                container = rooms.tenant(pod, name, requests[which])
+                container = self.tenant(pod, name, requests[which])
                 self.handle(Created(container=container, admitted=True))
                 self.running[key] = container
             case "stop" if running is not None:
@@ -129,6 +134,15 @@ class Life(EngineDriver):
                 self.twin = self.engine.fork()
             case _:
                 pass
+
+    def tenant(self, pod: Pod, name: str, milli: int) -> Container:
+        """Return a container of *pod*."""
+        container = rooms.tenant(pod, name, milli)
+        count, rest = divmod(milli, 1000)
+        if rest or not count or not self.engine.layout.memory.hugepages:
+            return container
+        asked = replace(container.resources, hugepages=((1 << 30, count << 30),))
+        return replace(container, resources=asked)
 
     def reconfigure(self, **change: Any) -> Any:
         """Give new settings or another machine; not to the twin."""

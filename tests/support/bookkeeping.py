@@ -61,7 +61,10 @@ class Runtime:
 
 
 def check(engine: Engine, runtime: Runtime) -> None:
-    """Assert I1 to I5 of placement.md §2 and I7 of §3.3, with claims, and what the runtime has."""
+    """Assert I1 to I5 of placement.md §2 and I7 of §3.3, with claims, and what the runtime has.
+
+    Of huge pages I6 as well.
+    """
     state = engine.state
     holders = {
         container_id: (placed.grant, placed.request)
@@ -69,6 +72,7 @@ def check(engine: Engine, runtime: Runtime) -> None:
     }
     check_rooms(engine, runtime)
     check_claims(engine)
+    check_huge_pages(engine)
     claims = {each: (held.grant, held.request) for each, held in state.claims.items()}
     others = [room.grant for room in state.rooms.values()]
     others += [grant for grant, _ in claims.values()]
@@ -107,8 +111,12 @@ def check_rooms(engine: Engine, runtime: Runtime) -> None:
         for each in tenants:
             assert set(each.grant.exclusive) <= free, "I7: a slice outside its room, or in another"
             free -= set(each.grant.exclusive)
-            preserved = each.request.memory_preserve
-            assert each.grant.mems == (CPUSet() if preserved else room.grant.mems)
+            if each.request.memory_preserve:
+                assert not each.grant.mems
+                continue
+            pages = state.memory.bookings.get(each.container.id)
+            nodes = CPUSet() if pages is None else pages.zone
+            assert each.grant.mems == room.grant.mems | nodes
         for each in tenants:
             if each.container.id in state.resizing:
                 free -= set(state.resizing[each.container.id].kept)
@@ -119,6 +127,30 @@ def check_rooms(engine: Engine, runtime: Runtime) -> None:
         for container_id, each in state.placed.items():
             if each not in tenants:
                 assert not whole & set(runtime.cpus[container_id]), "I7: another's cpuset"
+
+
+def check_huge_pages(engine: Engine) -> None:
+    """Assert I5 and I6 of the huge pages of each size, and that every container has its own."""
+    state, memory = engine.state, engine.layout.memory
+    for placed in state.placed.values():
+        booking = state.memory.bookings.get(placed.container.id)
+        pages = () if booking is None else booking.request.hugepages
+        asked = () if placed.request.memory_preserve else placed.request.hugepages
+        assert pages == asked, f"{placed.container.full_name} has {pages}, not {asked}"
+        assert not pages or (booking is not None and booking.zone <= placed.grant.mems)
+    for size, capacity in memory.hugepages.items():
+        laid = [
+            (set(each.zone & memory.nodes), amount)
+            for each in state.memory.bookings.values()
+            for its, amount in each.laid_pages
+            if its == size and amount
+        ]
+        left = sum(capacity.values()) - sum(amount for _, amount in laid)
+        assert state.memory.free_pages(size, memory.nodes) == left, "I5: free huge pages"
+        zones = {frozenset(zone) for zone, _ in laid}
+        for zone in zones | {one | other for one in zones for other in zones}:
+            inside = sum(amount for its, amount in laid if its <= zone)
+            assert inside <= sum(capacity[node] for node in zone), f"I6: huge pages on {zone}"
 
 
 def check_claims(engine: Engine) -> None:

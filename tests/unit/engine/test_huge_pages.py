@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine.event import Created, Synchronized
+from nri_policy.engine.event import Created, PodStopped, Resized, Synchronized
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
@@ -15,8 +16,8 @@ from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.nrt.zones import measure, zones
 from nri_policy.report.answer import answer_report
-from nri_policy.workload.pod import Container
-from tests.support import nodes
+from nri_policy.workload.pod import Container, Pod
+from tests.support import bookkeeping, nodes, rooms
 from tests.support.engine_driver import EngineDriver
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -45,6 +46,22 @@ def left(driver: EngineDriver, node: int) -> str:
     layout = driver.engine.layout
     zone = zones(layout, measure(view_of(driver.engine)), {})[node]
     return next(each.available for each in zone.resources if each.name == "hugepages-1Gi")
+
+
+def restarted(driver: EngineDriver, containers: Sequence[Container]) -> EngineDriver:
+    """Return a new daemon on the same machine that finds *containers* and what was stored."""
+    view = view_of(driver.engine)
+    held = {each: view.to_store(each) for each in view.holders}
+    again = EngineDriver(driver.engine.layout.machine, **RESERVED)
+    listed = tuple(
+        nodes.running(each, *view.sent[each.id], driver.runtime.quotas.get(each.id))
+        for each in containers
+    )
+    again.handle(Synchronized(containers=listed, held=held))
+    assert not again.decision.changes
+    again.runtime.cpus, again.runtime.mems = driver.runtime.cpus.copy(), driver.runtime.mems.copy()
+    bookkeeping.check(again.engine, again.runtime)
+    return again
 
 
 def test_containers_run_where_their_huge_pages_are_or_have_these_nodes_too() -> None:
@@ -154,16 +171,7 @@ def test_a_restart_finds_the_pages_booked_as_they_were() -> None:
     containers = [huge(6, 1000), huge(6, 1000), huge(6, 1000)]  # the last one has too few
     for each in containers:
         driver.create(each)
-    view = view_of(driver.engine)
-    held = {each: view.to_store(each) for each in view.holders}
-    again = EngineDriver(ONE_SIDED, **RESERVED)
-    listed = tuple(
-        nodes.running(each, *view.sent[each.id], driver.runtime.quotas.get(each.id))
-        for each in containers
-    )
-    again.handle(Synchronized(containers=listed, held=held))
-    assert not again.decision.changes
-    again.runtime.cpus, again.runtime.mems = driver.runtime.cpus.copy(), driver.runtime.mems.copy()
+    again = restarted(driver, containers)
     assert [again.grant(each) for each in containers] == [driver.grant(each) for each in containers]
     assert left(again, 1) == left(driver, 1) == "0"
     again.stop(containers[0])
@@ -179,3 +187,73 @@ def test_pages_that_are_set_aside_later_count_from_then_on() -> None:
     second = huge(4, 1000)
     driver.create(second)
     assert driver.mems(second) == "0"
+
+
+def in_room(pod: Pod, name: str, count: int, milli: int) -> Container:
+    """Return a container of a pod that has its CPUs as one."""
+    plain = rooms.tenant(pod, name, milli)
+    asked = replace(plain.resources, hugepages=((GIB, count * GIB),))
+    return replace(plain, resources=asked)
+
+
+def test_a_room_is_where_its_first_containers_huge_pages_are_and_each_books_its_own() -> None:
+    driver = EngineDriver(ONE_SIDED, **RESERVED)
+    pod = rooms.pod(2000)
+    main, helper = in_room(pod, "main", 4, 1000), in_room(pod, "helper", 2, 500)
+    driver.create(main)
+    assert driver.mems(main) == "1"
+    assert left(driver, 1) == str(12 * GIB)
+    driver.create(helper)
+    assert (driver.mems(helper), left(driver, 1)) == ("1", str(10 * GIB))
+    driver.stop(helper)
+    assert left(driver, 1) == str(12 * GIB)
+    driver.runtime.forget(main.id)
+    driver.handle(PodStopped(pod_id=pod.id))
+    assert left(driver, 1) == str(16 * GIB)
+
+
+def test_a_containers_zone_has_its_huge_pages_beside_the_memory_of_its_room() -> None:
+    driver = EngineDriver(ONE_SIDED, **RESERVED)
+    whole = nodes.container(4000)  # all CPUs of node 1
+    driver.create(whole)
+    pod = rooms.pod(2000, memory=GIB)
+    plain, huge_one = in_room(pod, "plain", 0, 500), in_room(pod, "huge", 4, 1000)
+    driver.create(plain)
+    driver.create(huge_one)
+    assert (driver.mems(plain), driver.mems(huge_one)) == ("0", "0-1")
+    assert left(driver, 1) == str(12 * GIB)
+    again = restarted(driver, [whole, plain, huge_one])
+    assert [again.grant(each) for each in (plain, huge_one)] == [
+        driver.grant(each) for each in (plain, huge_one)
+    ]
+    booked = driver.engine.state.memory.bookings[huge_one.id]
+    assert again.engine.state.memory.bookings[huge_one.id] == booked
+    assert left(again, 1) == left(driver, 1)
+    driver.handle(Resized(container_id=pod.id, resources=nodes.resources(3000, 3000)))
+    assert (driver.mems(huge_one), left(driver, 1)) == ("0-1", str(12 * GIB)), "pages do not move"
+
+
+def test_a_container_in_a_room_is_told_that_the_books_have_too_few_huge_pages() -> None:
+    driver = EngineDriver(ONE_SIDED, **RESERVED)
+    pod = rooms.pod(2000)
+    first, second = in_room(pod, "first", 14, 1000), in_room(pod, "second", 4, 500)
+    driver.create(first)
+    driver.create(second)
+    assert driver.mems(second) == "1"
+    (warning,) = driver.decision.warnings
+    assert warning.startswith("4 × 1Gi huge pages are not free by the books")
+
+
+def test_a_sharer_that_moves_up_keeps_its_huge_pages_where_they_are() -> None:
+    driver = EngineDriver(BOTH, **RESERVED)
+    sharer = huge(2, 500, qos=QoS.BURSTABLE)
+    sharer = replace(sharer, resources=replace(sharer.resources, memory_limit=0))
+    driver.create(sharer)
+    zone = driver.mems(sharer)
+    state = driver.engine.state
+    untouched = state.memory.snapshot()
+    state.memory.rehome(sharer.id, driver.engine.layout.tree.top.id)
+    assert str(state.memory.bookings[sharer.id].zone) == zone
+    state.memory.restore(untouched)
+    driver.stop(sharer)
+    assert [left(driver, node) for node in (0, 1)] == [str(8 * GIB)] * 2
