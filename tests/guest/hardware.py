@@ -137,6 +137,13 @@ GUESTS = {  # shared out in this order: the longest first, and two at a time end
     ),
     # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
     "tiers": Hardware(smp=EIGHT, memory=2560, machine="q35,hmat=on", numa=[*tiered()]),
+    # a virtual machine with a socket for each CPU; huge pages are on node 1 only
+    "sockets": Hardware(
+        smp="8,sockets=8,cores=1,threads=1",
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
+        cmdline="hugepagesz=2M hugepages=1:16",
+    ),
     # node 1 has no memory, node 2 no CPUs
     "asymmetric": Hardware(
         smp=EIGHT,

@@ -23,7 +23,7 @@ from tools.debs import DebsError
 from tools.environment import SetupError
 
 SECONDS = 2400  # for one guest; on an idle machine it needs a tenth of that
-LIKE_OTHERS = {"devices", "large"}  # in all that is tried on every machine
+LIKE_OTHERS = {"devices", "large", "sockets"}  # in all that is tried on every machine
 # Hardware does not matter to a restart of the runtime: the daemon synchronizes as after a start of
 # its own, which every machine tries. Who makes the cgroups does: systemd on one of these.
 RESTARTED = {"plain", "systemd"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,6 +89,47 @@ def touching_more(container: Container, megabytes: int) -> Iterator[None]:
             yield
         finally:
             process.kill()
+
+
+TOUCH_HUGE_PAGES = """
+import mmap, sys
+size = int(sys.argv[1])
+sys.stdin.readline()
+hugetlb, noreserve = 0x40000, 0x4000
+memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | hugetlb | noreserve)
+for page in range(0, size, 2 << 20):
+    memory[page] = 1
+print("touched", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def touching_huge_pages(container: Container, count: int) -> Iterator[subprocess.Popen[str]]:
+    """Have one more process in the container, which touches so many pages of 2 MiB, one by one.
+
+    Where there is none on the container's memory nodes, the kernel ends it by SIGBUS.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", TOUCH_HUGE_PAGES, str(count << 21)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        try:
+            cgroup.enter(container.cgroup, process.pid)
+            process.stdin.write("\n")
+            process.stdin.flush()
+            yield process
+        finally:
+            process.kill()
+
+
+def free_huge_pages(node: int) -> int:
+    """Return how many pages of 2 MiB of a NUMA node nobody has."""
+    folder = Path(f"/sys/devices/system/node/node{node}/hugepages/hugepages-2048kB")
+    return int((folder / "free_hugepages").read_text())
 
 
 def pages(container: Container, *, at_least: int) -> dict[int, int]:
