@@ -79,13 +79,10 @@ def picture_of(view: NodeView) -> Picture:
         memory={zone: (map_.capacity_of(zone), memory.free(zone)) for zone in zones},
         hugepages={
             size: {
-                zone: (
-                    sum(nodes[node] for node in zone & map_.nodes),
-                    memory.free_pages(size, zone),
-                )
+                zone: (map_.pages_of(size, zone), memory.free_pages(size, zone))
                 for zone in {CPUSet.union(pool.memory.values()) for pool in layout.tree.pools}
             }
-            for size, nodes in map_.hugepages.items()
+            for size in map_.hugepages
         },
     )
 

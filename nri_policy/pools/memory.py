@@ -85,7 +85,7 @@ class MemorySupply:
     def free_pages(self, size: int, zone: CPUSet) -> int:
         """Return the bytes of huge pages of *size* that a new booking on *zone* could have."""
         zone &= self.map.nodes
-        most = sum(self.map.hugepages[size][node] for node in zone)
+        most = self.map.pages_of(size, zone)
         return most - self._books.pages[size].copy().lay(zone, most)
 
     def has_pages(self, zone: CPUSet, pages: Pages) -> bool:

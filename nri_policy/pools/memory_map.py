@@ -147,6 +147,10 @@ class MemoryMap:
         everything = sum(self.capacity.values()) - self.withheld
         return min(sum(self.capacity[node] for node in zone & self.nodes), everything)
 
+    def pages_of(self, size: int, zone: CPUSet) -> int:
+        """Return the bytes of huge pages of *size* that the nodes of *zone* have."""
+        return sum(self.hugepages[size][node] for node in zone & self.nodes)
+
     def with_pages_of(self, pages: Iterable[tuple[int, int]]) -> CPUSet:
         """Return the nodes that have huge pages of any size of *pages*, (size, bytes) each."""
         return CPUSet.union(self.with_pages(size) for size, _ in pages)

@@ -36,6 +36,7 @@ from nri_policy.report.hint import HintReport, held_hints
 from nri_policy.report.journal import JournalChange, JournalPage, JournalRecord
 from nri_policy.report.machine import DeviceReport, MachineReport, NodeReport, machine_report
 from nri_policy.report.pool import (
+    HugePagesReport,
     OccupiedPoolReport,
     PoolReport,
     TopologyReport,
@@ -89,6 +90,7 @@ __all__ = [
     "Fit",
     "HeldResources",
     "HintReport",
+    "HugePagesReport",
     "JournalChange",
     "JournalPage",
     "JournalRecord",

@@ -24,7 +24,7 @@ from nri_policy.picture import svg
 from nri_policy.picture.page import containers, page, picture_parts, section, table
 from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
-from nri_policy.report import OccupiedPoolReport
+from nri_policy.report import HugePagesReport, OccupiedPoolReport
 
 _HEADS = ("pool", "CPUs", "exclusive", "shared", "left", "mems", "containers")
 
@@ -54,7 +54,7 @@ def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> No
             print_page(svg.document([svg.Strip(heading="", scene=scene)]))
         case "html":
             picture = section("Who runs where", *picture_parts(scene), containers(scene))
-            print_page(page("Pools", picture, section("Pools", table(_HEADS, _rows(pools)))))
+            print_page(page("Pools", picture, section("Pools", table(_heads(pools), _rows(pools)))))
         case _:
             marked = replace(scene, occupants=tuple(o for o in scene.occupants if o.owner))
             print_drawing(Drawing(scene))
@@ -65,15 +65,21 @@ def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> No
 
 def _table(pools: Sequence[OccupiedPoolReport]) -> Columns:
     table = Columns(
-        *_HEADS,
+        *_heads(pools),
         right=("shared", "left", "containers"),
         whole=("pool",),  # its lines would break
         dispensable=("mems", "containers", "exclusive", "CPUs"),
     )
-    for name, cpus, exclusive, granted, left, mems, count in _rows(pools):
+    for name, cpus, exclusive, granted, left, mems, count, *pages in _rows(pools):
         lists = (cpu_list(CPUSet.parse(cpus)), cpu_list(CPUSet.parse(exclusive)))
-        table.add_row(Text(name), *lists, granted, left, cpu_list(CPUSet.parse(mems)), count)
+        nodes = cpu_list(CPUSet.parse(mems))
+        table.add_row(Text(name), *lists, granted, left, nodes, count, *pages)
     return table
+
+
+def _heads(pools: Sequence[OccupiedPoolReport]) -> tuple[str, ...]:
+    """Return the headings; huge pages are shown where the node has any."""
+    return (*_HEADS, "huge pages left") if pools[0].hugepages else _HEADS
 
 
 def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
@@ -87,7 +93,12 @@ def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
             format_cpu(pool.shared_milli_allocatable),
             str(CPUSet.union(pool.memory.values())),
             str(len(pool.containers)),
+            *([", ".join(map(_left, pool.hugepages))] if pool.hugepages else ()),
         )
+
+
+def _left(pages: HugePagesReport) -> str:
+    return f"{pages.free} of {pages.count} × {pages.size}"
 
 
 def _with_guides(

@@ -76,12 +76,16 @@ def run(socket: Path, *args: str, given: str = "") -> Result:
 
 
 def beside_a_daemon(
-    folder: Path, check: Callable[[Path], None], *pods: dict[str, Any] | PodManifest, **spec: Any
+    folder: Path,
+    check: Callable[[Path], None],
+    *pods: dict[str, Any] | PodManifest,
+    machine: str = MACHINE,
+    **spec: Any,
 ) -> None:
     """Run *check*, which blocks, with the socket of a daemon that has placed *pods*."""
 
     async def both() -> None:
-        async with served(folder, MACHINE, **spec) as node:
+        async with served(folder, machine, **spec) as node:
             await node.start(*pods)
             await asyncio.to_thread(check, node.socket)
 
@@ -391,6 +395,28 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
     beside_a_daemon(
         tmp_path, check, pod("own", "2"), pod("some", "500m", shared=True), pod("huge", "99")
     )
+
+
+def test_pools_show_how_many_huge_pages_are_left_where_the_node_has_any(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        drawn = lines(run(control, "pools"))
+        head = next(at for at, line in enumerate(drawn) if line.startswith("pool "))
+        assert drawn[head].endswith("huge pages left")
+        assert [line.rpartition("  ")[2].strip() for line in drawn[head + 1 : head + 4]] == [
+            "64 of 64 × 2Mi, 12 of 16 × 1Gi",
+            "64 of 64 × 2Mi, 0 of 0 × 1Gi",
+            "0 of 0 × 2Mi, 12 of 16 × 1Gi",
+        ]
+        pages = json.loads(run(control, "pools", "-o", "json").stdout)[-1]["hugepages"]
+        assert pages == [
+            {"size": "2Mi", "count": 64, "free": 64},
+            {"size": "1Gi", "count": 16, "free": 12},
+        ]
+
+    huge = pod("huge", "2")
+    huge["spec"]["containers"][0]["resources"]["limits"]["hugepages-1Gi"] = "4Gi"
+    machine = "package:1 numa:2(hugepages-1Gi=0,16 hugepages-2Mi=64,0) core:4"
+    beside_a_daemon(tmp_path, check, huge, machine=machine)
 
 
 def test_the_legend_below_the_pools_names_the_tenants_of_a_room(tmp_path: Path) -> None:
