@@ -200,6 +200,7 @@ def values_schema() -> Schema:
             enableNRI=flag,
             image=_object(pullPolicy=text, repository=text, tag=text, name={}),
             imagePullSecrets={"type": "array", "items": table},
+            kubeletDir={"type": "string", "pattern": r"^(/[A-Za-z0-9._-]+)+$"},
             maxUnavailable=percentage,
             metricsFrom={"type": "array", "items": table},
             nodeRestriction=switch,

@@ -29,12 +29,12 @@ from nri_policy.audit.result import Drift
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import ProgramReplacedError, listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
+from nri_policy.daemon.places import KUBELET_DIR
 from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
 from nri_policy.dra.cdi import FOLDER, Files
-from nri_policy.dra.registration import KUBELET
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
@@ -103,7 +103,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     devices: Callable[[], Left] = dict  # those of each NUMA node
     unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
     sources: Sources = field(default_factory=Sources)
-    kubelet_dir: Path = KUBELET  # where it looks for drivers
+    kubelet_dir: Path = KUBELET_DIR  # where it looks for drivers
     # whether the kubelet's CPU manager is on; None: it does not answer
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
     cdi_dir: Path = FOLDER  # where the runtime looks for CDI devices

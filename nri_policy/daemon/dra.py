@@ -18,7 +18,7 @@ from typing import NoReturn
 from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.dra.driver import Driver
 from nri_policy.dra.publisher import SlicePublisher
-from nri_policy.dra.registration import KUBELET, Registration
+from nri_policy.dra.registration import Registration
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.units import count_cpus
@@ -32,10 +32,6 @@ from nri_policy.plugin.claims import Claims
 log = logging.getLogger(__name__)
 
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
-_STATIC = (
-    "the kubelet's CPU manager is static, and sets the CPUs of containers too: drain the node, set"
-    " cpuManagerPolicy: none, remove /var/lib/kubelet/cpu_manager_state, restart the kubelet"
-)
 
 
 async def no_cpu_manager() -> bool:
@@ -54,7 +50,7 @@ class ClaimDriver:
         *,
         name: str,
         synchronized: asyncio.Event,
-        kubelet: Path = KUBELET,
+        kubelet: Path,
         manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager,
         cdi: Path = FOLDER,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
@@ -73,6 +69,11 @@ class ClaimDriver:
         self._node = node
         self._synchronized = synchronized
         self._kubelet = kubelet
+        self._static = (
+            "the kubelet's CPU manager is static, and sets the CPUs of containers too: drain the"
+            f" node, set cpuManagerPolicy: none, remove {kubelet}/cpu_manager_state, restart the"
+            " kubelet"
+        )
         self._name = name
         self._manages_cpus = manages_cpus
         self._cpu_manager: bool | None = None  # whether it is on; None: not known yet
@@ -166,7 +167,7 @@ class ClaimDriver:
         elif self._cpu_manager is None:
             yield "dra: no CPUs are published: the kubelet does not say if its CPU manager is on"
         elif self._cpu_manager:
-            yield f"dra: no CPUs are published: {_STATIC}"
+            yield f"dra: no CPUs are published: {self._static}"
         elif self.publisher.problem:
             yield f"dra: no ResourceSlice is published: {self.publisher.problem}"
 
@@ -227,8 +228,10 @@ class ClaimDriver:
                 failures += 1
                 await self._sleep(_BACKOFF(failures))
             if manages and not self._cpu_manager:
-                log.warning("cpus-not-published", extra={"reason": _STATIC})
+                log.warning("cpus-not-published", extra={"reason": self._static})
                 about = Subject.node(self._name)
-                self._record(ClusterEvent(about=about, reason="CPUsNotPublished", text=_STATIC))
+                self._record(
+                    ClusterEvent(about=about, reason="CPUsNotPublished", text=self._static)
+                )
             self._cpu_manager = manages
             self._look_again()

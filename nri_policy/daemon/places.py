@@ -10,6 +10,7 @@ CONFIG = Path("/etc/nri-policy/config.yaml")
 NRI_SOCKET = Path("/var/run/nri/nri.sock")  # the runtime's
 STATE_DIR = Path("/var/lib/nri-policy")
 CONTAINERS_DIR = Path("/run/nri-policy/containers")
+KUBELET_DIR = Path("/var/lib/kubelet")
 CONTROL_SOCKET = Path("/run/nri-policy/control.sock")
 SOCKET_VARIABLE = "NRI_POLICY_CONTROL_SOCKET"  # names another one, for all commands
 

@@ -35,7 +35,7 @@ from nri_policy.kube.connection import access
 from nri_policy.kube.events import EventRecorder
 from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.pod_objects import PodObjects
-from nri_policy.kubelet.pod_resources import Assignments
+from nri_policy.kubelet.pod_resources import Assignments, pod_resources_socket
 from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
 from nri_policy.nrt.cluster_object import ClusterSink
@@ -66,6 +66,7 @@ class Options(Struct, frozen=True, kw_only=True):
     identity: Identity
     state_dir: Path
     containers_dir: Path  # what containers are shown of their resources
+    kubelet_dir: Path
     control_socket: Path
     kubeconfig: Path | None
     node_name: str
@@ -216,7 +217,9 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
     for note in notes:
         log.warning("mount-missing", extra={"note": note})
     async with AsyncExitStack() as stack:
-        assignments = await stack.enter_async_context(Assignments())
+        assignments = await stack.enter_async_context(
+            Assignments(pod_resources_socket(options.kubelet_dir))
+        )
         stock = Stock(assignments)
         slices, claims, objects = None, None, None
         if client is not None:
@@ -241,6 +244,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             rivals=rivals,
             devices=stock.left,
             unused=stock.unused,
+            kubelet_dir=options.kubelet_dir,
             manages_cpus=assignments.manages_cpus,
             sources=Sources(
                 locator=Locator(options.host_root, machine),

@@ -19,7 +19,7 @@ from msgspec.structs import fields
 
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
-from nri_policy.daemon.places import CONFIG, CONTROL_SOCKET, NRI_SOCKET, STATE_DIR
+from nri_policy.daemon.places import CONFIG, CONTROL_SOCKET, KUBELET_DIR, NRI_SOCKET, STATE_DIR
 from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config
@@ -32,15 +32,15 @@ from nri_policy.doctor.processes import (
     processes,
 )
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
-from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at
+from nri_policy.doctor.sockets import Socket, probe_socket, runtime, runtime_at, socket_path
 from nri_policy.dra.cdi import FOLDER
-from nri_policy.dra.registration import KUBELET, registration_socket
+from nri_policy.dra.registration import registration_socket
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.kubelet.pod_resources import SOCKET
+from nri_policy.kubelet.pod_resources import pod_resources_socket
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
@@ -60,8 +60,7 @@ class Where(Struct, frozen=True, kw_only=True):
     nri_socket: Path = NRI_SOCKET
     state_dir: Path = STATE_DIR
     control_socket: Path = CONTROL_SOCKET
-    pod_resources: Path = SOCKET
-    registration: Path = registration_socket(KUBELET)
+    kubelet_dir: Path = KUBELET_DIR
     kubeconfig: Path | None = None
     node_name: str = field(default_factory=lambda: platform.node().lower())
 
@@ -96,7 +95,7 @@ class Runtimes(Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> RuntimeConfig | None:
-        """Return how the runtime is configured that we talk to."""
+        """The configuration of the runtime that the kubelet uses."""
         return self.configs[0] if self.configs else None
 
 
@@ -138,17 +137,19 @@ class Facts(Struct, frozen=True, kw_only=True):
 def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
     """Return what can be known of a node within *patience* seconds."""
     host = Host(where.host_root)
+    pod_resources = pod_resources_socket(where.kubelet_dir)
+    kubelet_dir = str(where.kubelet_dir)
     parts: dict[str, Callable[[], Any]] = {
         "processes": lambda: processes(host),
         "runtimes": lambda: _runtimes(host, where),
         "nri_socket": lambda: probe_socket(where.nri_socket),
-        "pod_resources": lambda: probe_socket(where.pod_resources),
-        "registration": lambda: probe_socket(where.registration),
+        "pod_resources": lambda: probe_socket(pod_resources),
+        "registration": lambda: probe_socket(registration_socket(where.kubelet_dir)),
         "claims": lambda: sum(each.startswith(DRIVER) for each in host.names(str(FOLDER))),
         "systemd": lambda: probe_socket(socket_of(where.host_root)),
-        "devices": lambda: assigned_resources(where.pod_resources),
-        "cpu_manager": lambda: has_cpu_manager(where.pod_resources),
-        "kubelet": lambda: kubelet_config(host, processes(host)),
+        "devices": lambda: assigned_resources(pod_resources),
+        "cpu_manager": lambda: has_cpu_manager(pod_resources),
+        "kubelet": lambda: kubelet_config(host, processes(host), kubelet_dir),
         "machine": lambda: _machine(where),
         "settings": lambda: _settings(where.config),
         "settings_file": where.config.exists,
@@ -197,16 +198,20 @@ def _within(
 
 
 def _runtimes(host: Host, where: Where) -> Runtimes:
-    """Return the runtimes, the one first whose NRI socket is asked about.
+    """Return the runtimes, the kubelet's first.
 
-    That is who listens there; two may be configured with the same one.
+    If the kubelet's endpoint is not known, the one that listens at the NRI socket comes first:
+    two may be configured with the same socket.
     """
     running, asked = processes(host), host.path(str(where.nri_socket))
+    kubelet = kubelet_config(host, running, str(where.kubelet_dir))
+    endpoint = host.path(kubelet.endpoint) if kubelet and kubelet.endpoint else None
     listener = probe_socket(where.nri_socket).peer
 
-    def is_other(config: RuntimeConfig) -> tuple[bool, bool, bool]:
+    def is_other(config: RuntimeConfig) -> tuple[bool, bool, bool, bool]:
+        unused = endpoint is not None and host.path(socket_path(config.cri_socket)) != endpoint
         elsewhere = host.path(config.nri_socket) != asked
-        return config.process != listener, elsewhere, config.nri is False
+        return unused, config.process != listener, elsewhere, config.nri is False
 
     configs = sorted(runtime_configs(host, running), key=is_other)
     if not configs:

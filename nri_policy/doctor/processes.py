@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import PurePosixPath
 
 from msgspec import Struct
@@ -32,13 +33,17 @@ class Process(Struct, frozen=True):
         return PurePosixPath(self.arguments[0]).name
 
     def option(self, *names: str) -> str | None:
-        """Return the last value of an option, `--name value` or `--name=value`, by its *names*."""
-        value, rest = None, iter(self.arguments[1:])
+        """Return the last value of an option, by its *names*."""
+        return next(reversed(self.options(*names)), None)
+
+    def options(self, *names: str) -> list[str]:
+        """Return all values of an option, `--name value` or `--name=value`, by its *names*."""
+        values, rest = [], iter(self.arguments[1:])
         for argument in rest:
             name, equals, after = argument.partition("=")
             if name in names:
-                value = after if equals else next(rest, value)
-        return value
+                values += [after] if equals else [*islice(rest, 1)]
+        return values
 
 
 def processes(host: Host) -> tuple[Process, ...]:

@@ -22,6 +22,7 @@ from nri_policy.nri.versions import DEFAULT_REGISTRATION_TIMEOUT_MS, DEFAULT_REQ
 CONTAINERD = "/etc/containerd/config.toml"
 CRIO = "/etc/crio/crio.conf"
 _CRIO_DROP_INS = "/etc/crio/crio.conf.d"
+_GRPC = "io.containerd.server.v1.grpc"  # from configuration version 4 on
 _NRI = "io.containerd.nri.v1.nri"
 _CRI = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")  # of version 3, and before
 CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")  # of both, where they do not say
@@ -87,7 +88,11 @@ def _containerd(host: Host, process: Process | None) -> RuntimeConfig:
     options = _map(_map(engine, "runtimes", str(default)), "options")
     systemd = options.get("SystemdCgroup", False if reading.files else None)
     version = whole.get("version")
-    address = (process and process.option("--address", "-a")) or _map(whole, "grpc").get("address")
+    address = (
+        (process and process.option("--address", "-a"))
+        or _map(plugins, _GRPC).get("address")
+        or _map(whole, "grpc").get("address")
+    )
     return RuntimeConfig(
         name="containerd",
         files=tuple(reading.files),
@@ -165,7 +170,7 @@ class _Reading:
             self.broken.append(f"{file}: {error}")
             return {}
         self.files.append(file)
-        return content
+        return {key.lower(): value for key, value in content.items()}  # as both runtimes do
 
     def with_imports(self, start: str) -> _Table:
         """Return a containerd configuration with all that it imports."""

@@ -27,6 +27,12 @@ class Socket(Struct, frozen=True, kw_only=True):
     peer: int = 0  # the process that does, 0 where we cannot see it
 
 
+def socket_path(address: str) -> str:
+    """Return the path of a socket's address, without unix:// and the old link of /var/run."""
+    path = address.removeprefix("unix://")
+    return path.removeprefix("/var") if path.startswith("/var/run/") else path
+
+
 def probe_socket(path: Path) -> Socket:
     """Return how it is with a socket; who listens sees a connection that ends at once."""
     with socket.socket(socket.AF_UNIX) as probe:

@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import Message
 
 from nri_policy.dra.driver import Driver
-from nri_policy.dra.registration import KUBELET, Registration, registration_socket
+from nri_policy.dra.registration import Registration, registration_socket
 from nri_policy.proto import dra_pb2
 from nri_policy.proto.pluginregistration_pb2 import (
     InfoRequest,
@@ -38,9 +38,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 @asynccontextmanager
-async def serving(
-    driver: Driver, registration: Registration, kubelet: Path = KUBELET
-) -> AsyncIterator[None]:
+async def serving(driver: Driver, registration: Registration, kubelet: Path) -> AsyncIterator[None]:
     """Serve the kubelet whose folder is *kubelet*; OSError where there can be no socket."""
     service = kubelet / "plugins" / DRIVER / "dra.sock"
     registry = registration_socket(kubelet)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from nri_policy.workload.claim import DRIVER
 
-KUBELET = Path("/var/lib/kubelet")
-
 
 class Registration:
     """What the kubelet has said of us."""

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 DEADLINE = 1.0  # seconds for a question, its second try included; a runtime waits for 2
 PATIENCE = 0.1  # seconds that a request may wait for answers that are on their way
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
@@ -58,6 +57,11 @@ _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 Device = tuple[str, str]  # resource and id
 _Name = tuple[str, str]  # a pod's namespace and name
 _Devices = Mapping[tuple[str, str, str], CPUSet]  # nodes by container, resource and device id
+
+
+def pod_resources_socket(kubelet_dir: Path) -> Path:
+    """Return the PodResources socket of the kubelet whose folder is *kubelet_dir*."""
+    return kubelet_dir / "pod-resources" / "kubelet.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Assignments:
 
     def __init__(
         self,
-        socket: Path = SOCKET,
+        socket: Path,
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

@@ -108,7 +108,7 @@ def test_any_configuration_is_read(
             nri_socket=root / "none",
             state_dir=root / "none",
             control_socket=root / "none",
-            pod_resources=root / "none",
+            kubelet_dir=root / "none",
         )
         facts = gather(where)
         assert facts.unknown == ()

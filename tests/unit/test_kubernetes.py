@@ -194,6 +194,30 @@ def test_the_chart_makes_what_kustomize_makes(variant: str) -> None:
     assert documents(rendered(**VARIANTS[variant])) == documents(built(variant))
 
 
+def test_the_charts_kubelet_folder_is_mounted_where_the_kubelet_has_it() -> None:
+    """The kubelet calls a DRA driver at the path that the driver names."""
+    folder = "/var/lib/k0s/kubelet"
+    made = documents(rendered(kubeletDir=folder, dra={"enabled": True}))
+    pod = made["DaemonSet nri-policy"]["spec"]["template"]["spec"]
+    (daemon,) = pod["containers"]
+    assert f"--kubelet-dir={folder}" in daemon["args"]
+    mounts = {each["name"]: each["mountPath"] for each in daemon["volumeMounts"]}
+    paths = {each["name"]: each.get("hostPath", {}).get("path") for each in pod["volumes"]}
+    for name, below in (
+        ("pod-resources", "pod-resources"),
+        ("plugins-registry", "plugins_registry"),
+        ("driver", "plugins/placement.nri"),
+    ):
+        assert mounts[name] == paths[name] == f"{folder}/{below}"
+
+
+@pytest.mark.parametrize("folder", ["", "kubelet", "/var/lib/kubelet/", "/a b", "/a}, x: {y"])
+def test_the_chart_refuses_a_kubelet_folder_that_is_no_absolute_path(folder: str) -> None:
+    refused = templated(image={"repository": "nri-policy"}, kubeletDir=folder)
+    assert refused.returncode != 0
+    assert "kubeletDir" in refused.stderr
+
+
 def test_the_chart_makes_what_the_prometheus_operator_needs() -> None:
     base = documents(rendered())
     switched = documents(rendered(podMonitor={"enabled": True}, alerts={"enabled": True}))

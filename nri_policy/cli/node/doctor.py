@@ -17,6 +17,7 @@ from nri_policy.cli.node.host_options import (
     config_option,
     host_root_option,
     kubeconfig_option,
+    kubelet_dir_option,
     node_name_option,
     nri_socket_option,
     state_dir_option,
@@ -42,6 +43,7 @@ _STYLES = {
 @nri_socket_option
 @state_dir_option
 @socket_option
+@kubelet_dir_option
 @kubeconfig_option
 @node_name_option
 @form_option
@@ -53,6 +55,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     nri_socket: Path,
     state_dir: Path,
     control_socket: Path,
+    kubelet_dir: Path,
     kubeconfig: Path | None,
     node_name: str,
     form: str,
@@ -68,6 +71,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         nri_socket=nri_socket,
         state_dir=state_dir,
         control_socket=control_socket,
+        kubelet_dir=kubelet_dir.absolute(),
         kubeconfig=kubeconfig,
         node_name=node_name,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from nri_policy.daemon.places import CONFIG, NRI_SOCKET, STATE_DIR, find_state_dir
+from nri_policy.daemon.places import CONFIG, KUBELET_DIR, NRI_SOCKET, STATE_DIR, find_state_dir
 
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -48,6 +48,13 @@ state_dir_option = click.option(
     default=find_state_dir,
     show_default=str(STATE_DIR),
     help="Folder for what has to survive a restart: the grants and the journal.",
+)
+kubelet_dir_option = click.option(
+    "--kubelet-dir",
+    type=FOLDER,
+    default=KUBELET_DIR,
+    show_default=True,
+    help="The kubelet's folder, its --root-dir. In a pod, the host must have it at the same path.",
 )
 kubeconfig_option = click.option(
     "--kubeconfig",

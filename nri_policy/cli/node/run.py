@@ -15,6 +15,7 @@ from nri_policy.cli.node.host_options import (
     config_option,
     host_root_option,
     kubeconfig_option,
+    kubelet_dir_option,
     node_name_option,
     nri_socket_option,
     state_dir_option,
@@ -91,6 +92,7 @@ def _endpoint(context: click.Context, option: click.Parameter, text: str) -> End
     envvar=SOCKET_VARIABLE,
     help="Socket where the daemon answers the other commands.",
 )
+@kubelet_dir_option
 @kubeconfig_option
 @node_name_option
 @click.option(
@@ -142,6 +144,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     state_dir: Path,
     containers_dir: Path,
     control_socket: Path,
+    kubelet_dir: Path,
     kubeconfig: Path | None,
     node_name: str,
     config_namespace: str,
@@ -178,6 +181,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         state_dir=state_dir.absolute(),
         containers_dir=containers_dir.absolute(),
         control_socket=control_socket,
+        kubelet_dir=kubelet_dir.absolute(),
         kubeconfig=kubeconfig,
         node_name=node_name,
         config_namespace=config_namespace,

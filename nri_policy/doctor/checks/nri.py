@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.doctor.runtime_config import RuntimeConfig
+from nri_policy.doctor.sockets import Socket, socket_path
 from nri_policy.nri.versions import Runtime, Version
 
 _ON_SINCE = {"containerd": Version(2, 0, 0), "cri-o": Version(1, 30, 0)}
@@ -47,7 +48,7 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
         found = f"{config.name} does not let plugins connect (disable_connections)"
         yield Finding("nri", Verdict.ERROR, found, "allow it, or have the runtime start nri-policy")
     ours = str(facts.where.nri_socket)
-    if _same(config.nri_socket) != _same(ours):
+    if socket_path(config.nri_socket) != socket_path(ours):
         found = (
             f"{config.name}'s NRI socket is {config.nri_socket}, but the daemon would use {ours}"
         )
@@ -73,12 +74,22 @@ def is_on(config: RuntimeConfig, runtime: Runtime | None) -> bool | None:
     return True if (config.version or 0) >= 3 else None  # that format is containerd 2's
 
 
+def _listener(facts: Facts, socket: Socket) -> Finding:
+    """Return whether the kubelet's runtime listens, or another one of the host."""
+    ours, others = facts.runtimes.config, facts.runtimes.configs[1:]
+    if ours is None or socket.peer not in {each.process for each in others}:
+        return Finding("nri", Verdict.OK, f"the runtime listens at {socket.path}")
+    found = f"at {socket.path} listens process {socket.peer}, which is not the kubelet's runtime"
+    remedy = f"enable NRI in {ours.name} (process {ours.process}), and disable it in the other"
+    return Finding("nri", Verdict.ERROR, found, remedy)
+
+
 def _socket(facts: Facts) -> Iterator[Finding]:
     socket = facts.nri_socket
     if socket is None:
         return
     if not socket.problem:
-        yield Finding("nri", Verdict.OK, f"the runtime listens at {socket.path}")
+        yield _listener(facts, socket)
         return
     found = f"{socket.path}: {socket.problem}"
     remedy = "restart the runtime"
@@ -93,8 +104,3 @@ def _socket(facts: Facts) -> Iterator[Finding]:
         found += ": nobody listens; the file is from a runtime that has ended, or has NRI off now"
         remedy = "start the runtime with NRI on"
     yield Finding("nri", Verdict.ERROR, found, remedy)
-
-
-def _same(path: str) -> str:
-    """Return a path by the name that it has without the old link of /var/run."""
-    return path.removeprefix("/var") if path.startswith("/var/run/") else path

@@ -15,7 +15,9 @@ from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Facts, Where, gather
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.doctor.sockets import Socket, runtime
+from nri_policy.dra.registration import registration_socket
 from nri_policy.hardware import synthetic
+from nri_policy.kubelet.pod_resources import pod_resources_socket
 
 CONTAINERD = """\
 version = 2
@@ -40,7 +42,7 @@ class Made:
         self.write("proc/swaps", "Filename Type Size Used Priority\n")
         self.write("proc/sys/kernel/numa_balancing", "0\n")
         self.process(100, "/usr/bin/containerd")
-        self.process(200, "/usr/bin/kubelet", "--config", "/var/lib/kubelet/config.yaml")
+        self.kubelet_process("--config", "/var/lib/kubelet/config.yaml")
         self.settings()
         (root / "state").mkdir(mode=0o700)
 
@@ -51,8 +53,7 @@ class Made:
             config=self.root / "settings.yaml",
             state_dir=self.root / "state",
             control_socket=self.root / "control.sock",
-            pod_resources=self.root / "kubelet.sock",
-            registration=self.root / "dra.sock",
+            kubelet_dir=self.kubelet_dir,
             node_name="node-a",
         )
 
@@ -63,6 +64,26 @@ class Made:
 
     def process(self, number: int, *arguments: str) -> None:
         self.write(f"proc/{number}/cmdline", "\0".join(arguments) + "\0")
+
+    @property
+    def kubelet_dir(self) -> Path:
+        """Return the kubelet's folder, which has sockets too, so its path has to be short."""
+        return self.root / "kubelet"
+
+    @property
+    def pod_resources(self) -> Path:
+        return _below_folder(pod_resources_socket(self.kubelet_dir))
+
+    @property
+    def registration(self) -> Path:
+        return _below_folder(registration_socket(self.kubelet_dir))
+
+    def checkpoint(self, text: str) -> None:
+        """Write the CPU manager's: the host's path of the kubelet's folder is that of ours."""
+        self.write(f"{str(self.kubelet_dir)[1:]}/cpu_manager_state", text)
+
+    def kubelet_process(self, *flags: str) -> None:
+        self.process(200, "/usr/bin/kubelet", "--root-dir", str(self.kubelet_dir), *flags)
 
     def settings(self, **spec: Any) -> None:
         document = {
@@ -92,6 +113,11 @@ class Made:
     def found(self, check: str, version: str = "v1.7.27") -> Mapping[str, Verdict]:
         """Return the verdicts of one check by what it found."""
         return verdicts(examine(self.facts(version)), check)
+
+
+def _below_folder(socket: Path) -> Path:
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    return socket
 
 
 def verdicts(findings: list[Finding], check: str) -> Mapping[str, Verdict]:

@@ -160,7 +160,7 @@ def test_a_kubelet_that_sets_cpusets_is_in_the_way(
 
 def test_a_kubelets_flags_come_before_its_file(made: Made) -> None:
     made.kubelet(cpuManagerPolicy="none")
-    made.process(200, "/usr/bin/kubelet", "--cpu-manager-policy=static")
+    made.kubelet_process("--cpu-manager-policy=static")
     assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
 
 
@@ -170,20 +170,20 @@ def test_in_a_pod_that_sees_no_files_of_the_node_nothing_is_called_good_or_bad(m
     findings = examine(made.facts(""))
     assert [each for each in findings if not each.passes] == []
     seen = verdicts(findings, "kubelet")
-    assert worst(seen, "its configuration file was not found") is Verdict.NOTE
+    assert worst(seen, "its configuration file was not read") is Verdict.NOTE
     assert worst(verdicts(findings, "nri"), "says whether NRI is enabled") is Verdict.NOTE
     assert [each.found for each in findings if "leaves" in each.found] == []
-    made.process(200, "kubelet", "--config=/x", "--cgroup-driver=systemd")
+    made.kubelet_process("--config=/x", "--cgroup-driver=systemd")
     assert made.found("cgroups") == {"cgroup v2": Verdict.OK}
     made.process(100, "crio")
-    made.process(200, "kubelet", "--config=/x", "--cgroup-driver=cgroupfs")
+    made.kubelet_process("--config=/x", "--cgroup-driver=cgroupfs")
     assert made.found("cgroups") == {"cgroup v2": Verdict.OK}
-    made.process(200, "kubelet", "--config=/x", "--cpu-manager-policy=static")
+    made.kubelet_process("--config=/x", "--cpu-manager-policy=static")
     assert worst(made.found("kubelet"), "its CPU manager is static") is Verdict.ERROR
 
 
 def test_a_kubelets_drop_ins_come_before_its_file(made: Made) -> None:
-    made.process(200, "/usr/bin/kubelet", "--config-dir=/etc/kubelet.d")
+    made.kubelet_process("--config-dir=/etc/kubelet.d")
     made.write("etc/kubelet.d/10.conf", "cpuManagerPolicy: static")
     made.write("etc/kubelet.d/11.conf", "cgroupDriver: [")
     made.write("etc/kubelet.d/12.yaml", "cpuManagerPolicy: none")
@@ -193,11 +193,11 @@ def test_a_kubelets_drop_ins_come_before_its_file(made: Made) -> None:
 
 
 def test_a_checkpoint_of_another_policy_is_told(made: Made) -> None:
-    made.write("var/lib/kubelet/cpu_manager_state", '{"policyName": "static"}')
+    made.checkpoint('{"policyName": "static"}')
     assert worst(made.found("kubelet"), "is of the CPU manager static") is Verdict.WARNING
-    made.write("var/lib/kubelet/cpu_manager_state", '{"policyName": "none"}')
+    made.checkpoint('{"policyName": "none"}')
     assert worst(made.found("kubelet"), "it leaves") is Verdict.OK
-    made.write("var/lib/kubelet/cpu_manager_state", "garbage")
+    made.checkpoint("garbage")
     assert worst(made.found("kubelet"), "it leaves") is Verdict.OK
 
 
@@ -414,7 +414,7 @@ def test_devices_need_the_kubelets_socket(made: Made) -> None:
     assert made.found("devices") == {}
     made.settings(agent={"podResourceAPI": True})
     assert worst(made.found("devices"), "agent.podResourceAPI is on, but") is Verdict.WARNING
-    with served(made.where.pod_resources):
+    with served(made.pod_resources):
         assert worst(made.found("devices"), "the kubelet listens") is Verdict.OK
 
 
@@ -581,7 +581,7 @@ def test_what_is_in_the_way_of_a_claim_is_named(  # noqa: PLR0917 - a row of the
 ) -> None:
     made.settings(dra={"enabled": True})
     made.write("etc/containerd/config.toml", f"{CONTAINERD}{CDI}{cdi}\n")
-    with served(made.where.registration):
+    with served(made.registration):
         facts = replace(made.facts(version), cluster=access)
     found = verdicts(examine(facts), "dra")
     assert len(found) == 1
@@ -600,7 +600,7 @@ def test_claims_without_a_driver_are_an_error_and_a_driver_that_nobody_wants_is_
     made.write("var/run/cdi/other.json", "{}")
     found = made.found("dra")
     assert worst(found, "1 claim prepared on this node, and no driver at") is Verdict.ERROR
-    with served(made.where.registration):
+    with served(made.registration):
         assert made.found("dra") == {}
 
 

@@ -61,18 +61,18 @@ def test_a_part_that_does_not_come_is_left_behind(
         alone.append(threading.current_thread().daemon)
         release.wait(60)
 
-    monkeypatch.setattr(facts, "kubelet_config", hangs)
+    monkeypatch.setattr(facts, "_machine", hangs)
     monkeypatch.setattr(facts, "_kernel", lambda _: 1 / 0)
     seen = gather(made.where, patience=1)
     release.set()
-    assert seen.kubelet is None
+    assert seen.machine is None
     assert alone == [True], "the program could not end before it"
     assert sorted(seen.unknown) == [
         "kernel: ZeroDivisionError: division by zero",
-        "kubelet: not read within 1 s",
+        "machine: not read within 1 s",
     ]
     found = verdicts(examine(seen), "reading")
-    assert worst(found, "kubelet") is worst(found, "kernel") is Verdict.WARNING
+    assert worst(found, "machine") is worst(found, "kernel") is Verdict.WARNING
 
 
 def test_options_are_read_in_both_forms_and_the_last_one_counts() -> None:
