@@ -126,7 +126,7 @@ def explanation_report(explanation: Explanation, grant: Grant | None) -> Explana
     return ExplanationReport(
         container=explanation.container,
         outcome=explanation.kind,
-        summary=_summary(explanation, granted, why, reason),
+        summary=_summary(explanation, granted, why),
         why=why,
         because=because,
         request=None if explanation.request is None else _request(explanation.request),
@@ -342,9 +342,7 @@ def _enumerate(pools: Sequence[str]) -> str:
     return f"{stems[0]}s {listed}" if alike else listed
 
 
-def _summary(
-    explanation: Explanation, granted: str | None, why: str | None, decided: str | None
-) -> str:
+def _summary(explanation: Explanation, granted: str | None, why: str | None) -> str:
     """Return one sentence in plain words."""
     request = explanation.request
     if explanation.kind is DecisionKind.REFUSED or request is None:
@@ -358,11 +356,7 @@ def _summary(
         return f"{explanation.kind.value}: {'; '.join(explanation.notes)}"
     name = explanation.tree.pools[explanation.pool].name
     because = f", because {why}" if why else ""
-    criterion = f" ({decided})" if why and decided else ""
-    return (
-        f"{explanation.kind.value}: {granted or count_cpus(request.milli)} on {name}"
-        f"{because}{criterion}"
-    )
+    return f"{explanation.kind.value}: {granted or count_cpus(request.milli)} on {name}{because}"
 
 
 def _granted(explanation: Explanation, grant: Grant | None) -> str | None:

@@ -57,7 +57,7 @@ def test_every_candidate_shows_its_values_and_what_it_lost_on() -> None:
     assert shown["criteria"] == NAMES
     assert shown["summary"] == (
         "placed: 2 exclusive CPUs on NUMA node #1, because NUMA nodes #1, #2 and #3 are equally"
-        " good, and the lowest number wins (id)"
+        " good, and the lowest number wins"
     )
     assert shown["request"] == {
         "sort": "normal",
@@ -231,7 +231,7 @@ def test_a_mixed_request_is_told_in_full() -> None:
     driver.create(container)
     assert explained(driver, container)["summary"] == (
         "placed: 1 exclusive CPU and shared CPUs (requests 500m) on NUMA node #1, "
-        "because NUMA nodes #1, #2 and #3 are equally good, and the lowest number wins (id)"
+        "because NUMA nodes #1, #2 and #3 are equally good, and the lowest number wins"
     )
 
 
@@ -339,7 +339,5 @@ def test_why_here_is_told_by_the_pools_elsewhere_not_by_those_around_it() -> Non
     shown = explained(driver, ticker)
     assert shown["pool"] == "NUMA node #3"
     assert shown["why"] == "only NUMA node #3 has enough isolated CPUs"
-    assert shown["summary"].endswith(
-        "because only NUMA node #3 has enough isolated CPUs (isolated_fit)"
-    )
+    assert shown["summary"].endswith("because only NUMA node #3 has enough isolated CPUs")
     assert shown["decided_by"] == "memory_tightness", "against the second-best, around it"

@@ -89,7 +89,7 @@ def test_a_pod_goes_where_it_would_be_placed_and_nothing_changes() -> None:
         "error": None,
         "outcome": "placed",
         "summary": "placed: 2 exclusive CPUs on NUMA node #2, because NUMA nodes #2 and #3"
-        " are equally good, and the lowest number wins (id)",
+        " are equally good, and the lowest number wins",
         "why": "NUMA nodes #2 and #3 are equally good, and the lowest number wins",
         "decided_by": "id",
         "misfit": None,

@@ -192,7 +192,7 @@ def test_of_several_devices_of_a_resource_the_closest_counts() -> None:
 
 def test_devices_in_one_place_are_counted() -> None:
     report = explanation(gpu(2), gpu(2), milli=2000)
-    assert "contains its device (hints)" in report.summary
+    assert "contains its device" in report.summary
     assert [(each.count, each.granted) for each in report.devices] == [(2, 2)]
     assert any(line.startswith(f"  2 x {GPU}") for line in text(report))
 
