@@ -82,5 +82,10 @@ def _trim(line: list[Segment]) -> list[Segment]:
 
 
 def local_time(seconds: float) -> str:
-    """Return a moment, in seconds since the epoch, as people here write it."""
+    """Return a moment, in seconds since the epoch, as all commands show it to people."""
     return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(" ", "seconds")
+
+
+def shown_time(moment: str) -> str:
+    """Return a moment of a document as all commands show it to people."""
+    return local_time(datetime.fromisoformat(moment).timestamp())

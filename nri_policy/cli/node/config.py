@@ -15,10 +15,9 @@ from rich.text import Text
 from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import Source, form_option, machine_options, name_of, read_settings
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.layout import Layout, layout_of
-from nri_policy.foundation.units import format_time
 from nri_policy.foundation.wording import printable
 from nri_policy.foundation.yamltext import Mark
 from nri_policy.pools.capacity import CapacityError
@@ -211,7 +210,7 @@ def _render_settings(report: SettingsReport, *, every: bool) -> Iterator[Rendera
     yield Text(f"from {report.origin}", style="bold")
     latest = report.latest_reload
     if latest is not None and not latest.accepted:
-        when = format_time(latest.time)
+        when = local_time(latest.time)
         yield Text(f"reload of {when} refused: {latest.reason}", style="red")
     yield from _remarks(report.notices)
     yield ""

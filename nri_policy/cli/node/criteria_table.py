@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.node.holdings import short
+from nri_policy.cli.output import shown_time
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.criteria import CRITERIA, LACKS
@@ -191,16 +192,17 @@ def _which(device: HintReport, source: str) -> str:
 
 def _past(explanation: ExplanationReport) -> str:
     """Say that and when it was."""
-    decided, ended = explanation.decided_at, explanation.ended_at
+    assert explanation.decided_at is not None, "it is from the journal"
+    decided, ended = shown_time(explanation.decided_at), explanation.ended_at
     if explanation.outcome is DecisionKind.REFUSED:
         if explanation.last is None:
             return f"From the journal: it was refused at {decided}."
         return (
             f"From the journal: it was refused {explanation.count} times, from {decided} to"
-            f" {explanation.last}."
+            f" {shown_time(explanation.last)}."
         )
     return f"From the journal: it was decided at {decided}, and the container " + (
-        f"stopped at {ended}." if ended else "is gone."
+        f"stopped at {shown_time(ended)}." if ended else "is gone."
     )
 
 
@@ -222,7 +224,7 @@ def _changes(changes: Sequence[ChangeReport]) -> Columns:
     table = Columns("when", "cpuset", "mems", "because")
     for each in changes:
         held = (Text(str(each.cpus) or "-"), Text(str(each.mems) or "-"))
-        table.add_row(each.time, *held, Text(each.cause))
+        table.add_row(shown_time(each.time), *held, Text(each.cause))
     return table
 
 

@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import RenderableType
 from rich.text import Text
 
+from nri_policy.cli.asking import asking, socket_option
 from nri_policy.cli.failure import Failure
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.journal_file import opened, store_in
 from nri_policy.cli.node.names import complete
 from nri_policy.cli.options import form_option
-from nri_policy.cli.output import local_time, print_document, print_drawing
+from nri_policy.cli.output import print_document, print_drawing, shown_time
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
 from nri_policy.control.name import DEFAULT, UnknownNameError, find
-from nri_policy.daemon.places import SOCKET_VARIABLE, STATE_DIR, find_state_dir
+from nri_policy.daemon.places import STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
 from nri_policy.report import JournalRecord, format_cpus
@@ -63,12 +65,15 @@ class _Moment(click.ParamType[str]):
         )
 
 
-def _find_journal() -> Path:
-    """Return the state folder: of the simulated node whose socket is named, or of the daemon."""
-    socket = os.environ.get(SOCKET_VARIABLE)
-    if socket and (Path(socket).parent / "store" / FILE).is_file():
-        return Path(socket).parent
-    return find_state_dir()
+def _find_journal(socket: Path, *, named: bool) -> Path | None:
+    """Return the state folder to read; None if the daemon at *socket* has to be asked.
+
+    A simulated node has its state beside its socket.
+    """
+    if (socket.parent / "store" / FILE).is_file():
+        return socket.parent
+    state = find_state_dir()
+    return None if named or not os.access(state / "store" / FILE, os.R_OK) else state
 
 
 @click.command
@@ -78,17 +83,26 @@ def _find_journal() -> Path:
 @click.option(
     "--journal",
     type=click.Path(exists=True, readable=False, path_type=Path),
-    default=_find_journal,
-    show_default=str(STATE_DIR),
-    help="State folder of a daemon, running or not, or a copy of its file store/state.db.",
+    help="State folder of a daemon, running or not, or a copy of its file store/state.db."
+    f" Default: {STATE_DIR}, if you may read it and name no socket.",
 )
+@socket_option
 @form_option
-def command(
-    name: str | None, since: str | None, until: str | None, journal: Path, form: str
+@click.pass_context
+def command(  # noqa: PLR0913, PLR0917 - one parameter an option
+    context: click.Context,
+    name: str | None,
+    since: str | None,
+    until: str | None,
+    journal: Path | None,
+    control_socket: Path,
+    form: str,
 ) -> None:
     """Show what happened on the node, to all containers or a pod.
 
-    Lists the recorded events and decisions, oldest first.
+    Lists the recorded events and decisions, oldest first. It reads the daemon's state folder, also
+    while no daemon runs. Without the right to read it, or with --control-socket, it asks the
+    daemon.
 
     With POD or POD/CONTAINER, and NAMESPACE/ before it if that is not `default`, only what
     concerned these containers: their own events, and those of others that changed them. Exits with
@@ -96,21 +110,41 @@ def command(
     """
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is after --until")
+    if journal is None:
+        source = context.get_parameter_source("control_socket")
+        named = source is not ParameterSource.DEFAULT
+        journal = _find_journal(control_socket, named=named)
     timely, names = [], set[str]()
-    with opened(store_in(journal)) as records, progress("reading", len(records)) as step:
-        for record in list_documents(records):
-            step()
-            names |= {each for each in _names(record) if each}
-            if (since or "") <= (record.last or record.time) and (
-                until is None or record.time <= until
-            ):
-                timely.append(record)
+    for record in _ask(control_socket) if journal is None else _read(store_in(journal)):
+        names |= {each for each in _names(record) if each}
+        if (since or "") <= (record.last or record.time) and (
+            until is None or record.time <= until
+        ):
+            timely.append(record)
     prefix = "" if name is None else _prefix(name, names)
     found = [each for each in timely if _concerns(each, prefix)]
     if form == "table":
         print_drawing(*_draw(found, prefix))
     else:
         print_document(found, form)
+
+
+def _read(file: Path) -> Iterator[JournalRecord]:
+    with opened(file) as journal, progress("reading", len(journal)) as step:
+        for record in list_documents(journal):
+            step()
+            yield record
+
+
+def _ask(control_socket: Path) -> Iterator[JournalRecord]:
+    """Yield the records that the daemon has, a page at a time."""
+    after, more = 0, True
+    with asking(control_socket) as client:
+        while more:
+            page = client.journal(after=after)
+            yield from page.records
+            more = page.more
+            after = page.records[-1].seq if page.records else 0
 
 
 def _prefix(name: str, names: Collection[str]) -> str:
@@ -145,7 +179,7 @@ def _draw(records: Sequence[JournalRecord], prefix: str) -> Iterator[RenderableT
     table = Columns("time", "container", "cpuset", "what", whole=("time",))
     for record in records:
         table.add_row(
-            Text(local_time(datetime.fromisoformat(record.time).timestamp())),
+            Text(shown_time(record.time)),
             path(short(record.container or "-")),
             cpu_list(record.cpus or EMPTY),
             Text("\n".join(_what(record, prefix))),
@@ -160,8 +194,7 @@ def _what(record: JournalRecord, prefix: str) -> Iterator[str]:
     if record.last is None:
         yield what
     else:
-        last = local_time(datetime.fromisoformat(record.last).timestamp())
-        yield f"{what} ({record.count} times, last at {last})"
+        yield f"{what} ({record.count} times, last at {shown_time(record.last)})"
     changes = sorted(record.changes, key=lambda each: not (each.container or "").startswith(prefix))
     for each in changes[:_MOST_CHANGES]:
         yield f"{short(each.container or each.container_id)} → {format_cpus(each.cpus) or '-'}"

@@ -15,7 +15,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.journal_file import opened, store_in
 from nri_policy.cli.options import Source, form_option, machine_options, settings_option
-from nri_policy.cli.output import print_document, print_drawing
+from nri_policy.cli.output import print_document, print_drawing, shown_time
 from nri_policy.cli.terminal.breakable_text import path as broken
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
@@ -148,7 +148,10 @@ def _changes(recorded: Statistics, replayed: Statistics) -> dict[str, TwoFates]:
 
 def _draw(report: ReplayReport) -> Iterator[RenderableType]:
     """Yield the report for people."""
-    yield Text(f"{report.records} records, {report.since} to {report.until}", style="bold")
+    yield Text(
+        f"{report.records} records, {shown_time(report.since)} to {shown_time(report.until)}",
+        style="bold",
+    )
     if report.repeats:
         yield Text(
             f"{report.repeats} more resizes came to the same as one before: they are counted in its"
@@ -210,7 +213,7 @@ def _otherwise(differences: Sequence[DifferenceReport]) -> Columns:
     for each in differences:
         table.add_row(
             str(each.seq),
-            each.time,
+            shown_time(each.time),
             each.what,
             *(Text(side[:300]) for side in (each.recorded, each.replayed)),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -100,7 +101,8 @@ def test_who_took_my_cpu(tmp_path: Path) -> None:
         tmp_path, "web", pod("web"), pod("database", "2"), machine="package:1 core:4 pu:1"
     )
     assert "Changed by others, the latest first" in said
-    assert "3 0 default/database/main was placed" in said
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d"
+    assert re.search(f"{when} 3 0 default/database/main was placed", said), "a time as of `history`"
     assert_says(said, "default/database/main was placed")
 
 

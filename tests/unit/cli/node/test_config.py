@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nri_policy.cli import main
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node import config
+from nri_policy.cli.output import local_time
 from nri_policy.report import SettingsReport
 from nri_policy.settings import Reload
 from nri_policy.settings.sources.file import SettingsFile
@@ -172,7 +173,7 @@ def test_a_refused_reload_is_shown() -> None:
     reload = Reload(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
     report = SettingsReport(origin="a file", notices=(), settings=(), latest_reload=reload)
     said = [str(each) for each in config._render_settings(report, every=False)]
-    assert "reload of 1970-01-01T00:00:00Z refused: spec.x: no" in said
+    assert f"reload of {local_time(0)} refused: spec.x: no" in said
     without = config._render_settings(replace(report, latest_reload=None), every=False)
     assert not any("refused" in str(each) for each in without)
 

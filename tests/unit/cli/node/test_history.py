@@ -12,9 +12,12 @@ from msgspec import Struct
 
 from nri_policy.cli import main
 from nri_policy.cli.failure import Exit
+from nri_policy.cli.node import history as history_command
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Started, Stopped
 from nri_policy.workload.pod import Container
 from tests.support import nodes, stores
+from tests.support.daemon import pod
+from tests.unit.cli.test_asking import beside_a_daemon
 
 EVENING = 1.7e9  # 2023-11-14T22:13:20Z
 
@@ -51,7 +54,11 @@ def history(node: Node, *args: str) -> Result:
 
 
 def listed(node: Node, *args: str) -> list[dict[str, Any]]:
-    result = history(node, *args, "-o", "json")
+    return records("--journal", str(node.state), *args)
+
+
+def records(*args: str) -> list[dict[str, Any]]:
+    result = CliRunner().invoke(main, ["history", *args, "-o", "json"])
     assert result.exit_code == 0, result.output
     found: list[dict[str, Any]] = json.loads(result.stdout)
     return found
@@ -136,6 +143,60 @@ def test_the_journal_of_a_simulated_node_is_beside_its_socket(
     monkeypatch.setenv("NRI_POLICY_CONTROL_SOCKET", str(node.state / "control.sock"))
     result = CliRunner().invoke(main, ["history", "-o", "json"])
     assert json.loads(result.stdout) == listed(node)
+
+
+def elsewhere(control: Path) -> Path:
+    """Return a daemon's socket by a name that has no state beside it."""
+    link = control.parent / "run" / control.name
+    link.parent.mkdir()
+    link.symlink_to(control)
+    return link
+
+
+def test_the_daemon_is_asked_where_its_socket_is_named(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        found = records("--control-socket", str(elsewhere(control)))
+        assert found == records("--journal", str(tmp_path))
+        assert [each["event"] for each in found].count("created") == 2
+
+    beside_a_daemon(tmp_path, check, pod("one", "1"), pod("two", "2"))
+
+
+def test_the_daemon_is_asked_where_its_state_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As members of its group may: they open the socket, and not the folder."""
+    monkeypatch.setattr(history_command, "find_state_dir", lambda: tmp_path / "state")
+
+    socket = tmp_path / "run/control.sock"
+    assert history_command._find_journal(socket, named=False) is None, "there is none"
+    store, _ = stores.started(tmp_path / "state")
+    store.close()
+    assert history_command._find_journal(socket, named=False) == tmp_path / "state"
+    assert history_command._find_journal(socket, named=True) is None
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert history_command._find_journal(socket, named=False) is None
+
+
+def test_what_the_daemon_has_comes_in_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.store.history.MAX_PAGE", 2)
+
+    def check(control: Path) -> None:
+        found = records("--control-socket", str(elsewhere(control)))
+        assert len(found) == 4, "of more than two pages"
+        assert found == records("--journal", str(tmp_path))
+
+    beside_a_daemon(tmp_path, check, *(pod(name, "1") for name in ("one", "two", "three")))
+
+
+def test_without_a_daemon_at_the_socket_that_is_named_it_fails_as_all_others(
+    tmp_path: Path,
+) -> None:
+    result = CliRunner().invoke(main, ["history", "--control-socket", str(tmp_path / "none")])
+    assert result.exit_code == Exit.UNREACHABLE
+    assert "the daemon cannot be reached" in result.stderr
 
 
 def test_nothing_is_left_out_where_the_terminal_is_narrow(node: Node) -> None:
