@@ -22,6 +22,7 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import PlacementGroup, read_group
+from nri_policy.cluster.objects.job_sets import read_led_workers
 from nri_policy.cluster.objects.membership import read_job, read_pod_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
@@ -46,7 +47,7 @@ class World:
 
     def __init__(self, hosts_in_rack: int) -> None:
         self.objects: dict[str, dict[str, Object]] = {
-            kind: {} for kind in ("nodes", "jobs", "podgroups", "pods", "groups")
+            kind: {} for kind in ("nodes", "jobs", "podgroups", "lws", "pods", "groups")
         }
         self.changes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []  # about whom, and the reason
@@ -275,6 +276,9 @@ class Play:
                 controller.set_pod_group(read_pod_group(item, ""))
             else:
                 controller.remove_pod_group("default", name)
+        elif kind == "lws":
+            key, led = read_led_workers(item, "") if item else (("default", name), None)
+            controller.set_leader_workers(key, led)
         elif kind == "pods":
             for each in (self.zones, controller):
                 each.set_pod(read_pod(item, "")) if item else each.remove_pod("default", name)

@@ -48,7 +48,13 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.objects.group import Condition, GroupStatus, PlacementGroup, disagreement
+from nri_policy.cluster.objects.group import (
+    Condition,
+    GroupStatus,
+    PlacementGroup,
+    PodSet,
+    disagreement,
+)
 from nri_policy.cluster.objects.kueue import GROUP_PREFIX
 from nri_policy.cluster.objects.membership import Job, PodGroup
 from nri_policy.cluster.objects.metadata import Key
@@ -163,6 +169,10 @@ class Controller:
     def remove_pod_group(self, namespace: str, name: str) -> None:
         """Take in that a PodGroup of Kubernetes went; its pods go by themselves."""
         self.members.remove_pod_group((namespace, name))
+
+    def set_leader_workers(self, key: Key, workers: PodSet | None) -> None:
+        """Take in which *workers* of a LeaderWorkerSet come after their leader, if any do."""
+        self._dirty |= dict.fromkeys(self.members.set_led(key, workers))
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""

@@ -37,15 +37,20 @@ class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
 
 
 def gather(
-    key: Key, members: Sequence[Member], levels: Collection[str], spared: int = 0
+    key: Key,
+    members: Sequence[Member],
+    levels: Collection[str],
+    spared: int = 0,
+    led: PodSet | None = None,
 ) -> PlacementGroup:
     """Return the group that *members* make, in the order of pod sets' first pods by name.
 
     *levels* are the labels that placing selects by, *spared* the pods that nobody makes any more.
+    Those that are made once their leader is bound are *led*, or like it.
     Raises Incomplete, and DocumentError for pods that contradict each other.
     """
     members = sorted(members, key=lambda each: each.pod.name)
-    check_complete(key, members, spared)
+    missing = check_complete(key, members, spared)
     pod_sets: dict[str, PodSet] = {}
     counts: Counter[str] = Counter()
     like: dict[str, bytes] = {}
@@ -60,6 +65,10 @@ def gather(
             raise DocumentError(
                 "", f"pods of pod set {quoted(name)} are not alike: {quoted(pod.name)} differs"
             )
+        if missing and each.membership.leads:
+            counts[name if led is None else led.name] += missing
+    if led is not None:
+        pod_sets.setdefault(led.name, led)
     return PlacementGroup(
         namespace=key[0],
         name=key[1],
@@ -86,8 +95,10 @@ def check_members(
 ) -> None:
     """Raise Incomplete where pods of *group* are missing, DocumentError where some are too many.
 
-    None is missing that nobody makes any more: *spared*, of all pod sets.
+    None is missing that nobody makes any more: *spared*, of all pod sets; nor one that is made once
+    its leader is bound.
     """
+    led = _is_leader_there(members)
     there = Counter(pod_set_names(members, levels, group.pod_sets))
     for pod_set in group.pod_sets:
         more = there.pop(pod_set.name, 0) - pod_set.count
@@ -95,7 +106,7 @@ def check_members(
             text = f"pod set {quoted(pod_set.name)} has {counted(more, 'pod')} too many"
             raise DocumentError("", text)
         spared += min(more, 0)
-        if spared < 0:
+        if spared < 0 and not led:
             texts = f"{pod_set.count + more} of {counted(pod_set.count, 'pod')}"
             raise Incomplete(f"pod set {quoted(pod_set.name)}: {texts} are there")
     if there:
@@ -142,10 +153,11 @@ def owner_names(members: Iterable[Member]) -> list[str]:
     return sorted({f"{owner.kind} {owner.name}" for owner in owners})
 
 
-def check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
+def check_complete(key: Key, members: Sequence[Member], spared: int) -> int:
     """Raise Incomplete where *members* are missing, DocumentError where they are too many.
 
-    None is missing that nobody makes any more: *spared*.
+    None is missing that nobody makes any more: *spared*. Return how many are made once their leader
+    is bound.
     """
     sizes = {each.membership.size for each in members}
     if len(sizes) > 1:
@@ -158,13 +170,20 @@ def check_complete(key: Key, members: Sequence[Member], spared: int) -> None:
     there = len(members)
     if size is None:
         size = _size_of_parts(members)
-    if there + spared < size:
+    missing = max(0, size - spared - there)
+    if missing and not _is_leader_there(members):
         raise Incomplete(f"{there} of {counted(size, 'pod')} are there, {size - there} are missing")
     if there > size and not any(each.membership.at_least for each in members):
         names = owner_names(members)
         of = f" of {', '.join(names)}" if len(names) > 1 else ""
         text = f"group {quoted(key[1])} has {counted(there, 'pod')}{of}, but a size of {size}"
         raise DocumentError("", text)
+    return missing
+
+
+def _is_leader_there(members: Iterable[Member]) -> bool:
+    """Whether the pods that are missing wait for one of *members* to be bound."""
+    return any(each.membership.leads for each in members)
 
 
 def _size_of_parts(members: Sequence[Member]) -> int:

@@ -13,12 +13,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.claims import claims, count_spared
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.gathering import Incomplete, Member
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.membership import Job, PodGroup, membership, owning_job
+from nri_policy.cluster.objects.group import PlacementGroup, PodSet
+from nri_policy.cluster.objects.membership import (
+    Job,
+    PodGroup,
+    membership,
+    object_name,
+    owning_job,
+)
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.foundation.wording import quoted
 
 
 class Joined(Struct, frozen=True, gc=False):
@@ -36,10 +43,12 @@ class Members:
     def __init__(self) -> None:
         self._jobs: dict[Key, Job] = {}
         self._jobs_by_uid: dict[str, Key] = {}
+        self._exclusive_jobs: dict[Key, set[str]] = {}  # that are groups, by JobSet
         self._pods: dict[Key, Pod] = {}
         self._group_of: dict[Key, Key] = {}  # by pod
         self._by_group: dict[Key, dict[Key, Member]] = {}
         self._by_job: dict[Key, set[Key]] = {}  # pods
+        self._led: dict[Key, PodSet] = {}  # workers that come after their leader, by their owner
         self._pod_groups: dict[Key, PodGroup] = {}
         self._by_pod_group: dict[Key, set[Key]] = {}  # pods that name it
 
@@ -103,15 +112,24 @@ class Members:
         return claims(group, members, names, known)
 
     def set_job(self, job: Job) -> list[Pod]:
-        """Take in that a Job came or changed; return its pods, which are to be taken in again."""
+        """Take in that a Job came or changed; return its pods, which are to be taken in again.
+
+        If it is a group of its own, also those of its JobSet's group: one Job less is missing.
+        """
         key = (job.namespace, job.name)
         old = self._jobs.get(key)
         self.remove_job(key)
         self._jobs[key] = job
         self._jobs_by_uid[job.uid] = key
+        if job.exclusive:
+            self._exclusive_jobs.setdefault((job.namespace, job.jobset), set()).add(job.name)
         if old is not None and replace(old, succeeded=job.succeeded, active=job.active) == job:
             return []
-        return [self._pods[each] for each in self._by_job.get(key, ())]
+        pods = {*self._by_job.get(key, ())}
+        if job.exclusive:
+            jobset = object_name(f"jobset-{job.jobset}")
+            pods |= self._by_group.get((job.namespace, jobset), {}).keys()
+        return [self._pods[each] for each in sorted(pods)]
 
     def group_of_job(self, key: Key) -> Key | None:
         """Return the group of a Job's pods, None where it has none."""
@@ -121,9 +139,52 @@ class Members:
     def remove_job(self, key: Key) -> Job | None:
         """Take in that a Job went; its pods go by themselves. Return it."""
         job = self._jobs.pop(key, None)
-        if job is not None:
-            self._jobs_by_uid.pop(job.uid, None)
+        if job is None:
+            return None
+        self._jobs_by_uid.pop(job.uid, None)
+        if job.exclusive:
+            jobset = (job.namespace, job.jobset)
+            self._exclusive_jobs[jobset].discard(job.name)
+            if not self._exclusive_jobs[jobset]:
+                del self._exclusive_jobs[jobset]
         return job
+
+    def leader_worker_sets(self) -> Collection[Key]:
+        """Return the LeaderWorkerSets that are known to make workers after their leader."""
+        return self._led.keys()
+
+    def set_led(self, leader_workers: Key, workers: PodSet | None) -> list[Key]:
+        """Take in which workers of a LeaderWorkerSet come after their leader, if any do.
+
+        Return the groups that may be complete by that.
+        """
+        if self._led.get(leader_workers) == workers:
+            return []
+        if workers is None:
+            del self._led[leader_workers]
+            return []
+        self._led[leader_workers] = workers
+        namespace, name = leader_workers
+        return [key for key in self._by_group if key[0] == namespace and self._leads(key, name)]
+
+    def _leads(self, group: Key, lws: str) -> bool:
+        return any(
+            each.membership.leads and each.membership.lws == lws
+            for each in self._by_group[group].values()
+        )
+
+    def led(self, group: Key) -> PodSet | None:
+        """Return the pods of a group that come after their leader, None if they are like it.
+
+        Raises Incomplete if that is not known.
+        """
+        for each in self.of(group):
+            lws = each.membership.lws if each.membership.leads else ""
+            if lws and (group[0], lws) not in self._led:
+                raise Incomplete(f"LeaderWorkerSet {quoted(lws)} is not known")
+            if lws:
+                return self._led[group[0], lws]
+        return None
 
     def pod_groups(self) -> Collection[Key]:
         """Return the PodGroups that are known."""
@@ -162,7 +223,9 @@ class Members:
             if pod_group is None:
                 return Joined(pod, None, left)
         try:
-            member = Member(pod, membership(pod, job, pod_group))
+            jobset = (pod.namespace, job.jobset if job is not None else "")
+            apart = len(self._exclusive_jobs.get(jobset, ()))
+            member = Member(pod, membership(pod, job, pod_group, exclusive_jobs=apart))
         except DocumentError as error:
             return Joined(pod, None, left, str(error))
         group = member.membership.group

@@ -130,7 +130,8 @@ class Progress:
     def _create(self, key: Key, members: list[Member]) -> Iterator[Write]:
         try:
             check_gated(members, self._changes.gate)
-            group = gather(key, members, self._engine.levels, self._members.count_spared(key))
+            spared, led = self._members.count_spared(key), self._members.led(key)
+            group = gather(key, members, self._engine.levels, spared, led)
         except (Incomplete, DocumentError) as problem:
             if isinstance(problem, Incomplete) and self._members.is_ending(key):
                 return

@@ -65,10 +65,13 @@ GROUP_PREFERRED = OURS + "group-preferred-topology"
 _TOGETHER = (GROUP_REQUIRED, GROUP_PREFERRED)
 EXCLUSIVE = OURS + "exclusive-topology"
 LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+LWS_SUBGROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
+JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_EXCLUSIVE = (EXCLUSIVE, LWS_EXCLUSIVE, LWS_SUBGROUP_EXCLUSIVE, JOBSET_EXCLUSIVE)
 ZONE = OURS + "zone"  # the answer, not a part of a request
-_ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST, EXCLUSIVE)
+_ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
 _KNOWN = (
-    *(GROUP, GROUP_SIZE, POD_SET, *_ASKING, *_TOGETHER),
+    *(GROUP, GROUP_SIZE, POD_SET, *_ASKING, EXCLUSIVE, *_TOGETHER),
     *(ZONE, MOVABLE),
 )
 
@@ -97,7 +100,8 @@ def read_request(
     reading.check_names_of_kueue()
     _Reading(labels, join(path, "labels")).check_names_of_kueue()
     reading.flag(MOVABLE)
-    if not any(key.startswith(KUEUE) or key in _ASKING or key == LWS_EXCLUSIVE for key in given):
+    asking = (*_ASKING, *_EXCLUSIVE)
+    if not any(key.startswith(KUEUE) or key in asking for key in given):
         return None
     reading.check_together()
     size = reading.number(MAX_PER_HOST, least=1)
@@ -110,7 +114,7 @@ def read_request(
         spread_over=reading.spread_over(),
         max_per_host=size,
         topology_spreading=reading.topology_spreading(),
-        exclusive=reading.level(EXCLUSIVE) or reading.level(LWS_EXCLUSIVE),
+        exclusive=next(filter(None, map(reading.level, _EXCLUSIVE)), None),
         topology=given.get(TOPOLOGY),
         algorithm=reading.algorithm(),
     )
@@ -150,6 +154,11 @@ def read_together(annotations: Mapping[str, str], labels: Mapping[str, str], pat
     if required and preferred:
         raise reading.error(GROUP_PREFERRED, f"may not be set when {GROUP_REQUIRED} is")
     return Together(required=required, preferred=preferred)
+
+
+def exclusive_level(annotations: Mapping[str, str]) -> str | None:
+    """Return the level of which annotations give a group a domain to itself, None without one."""
+    return next((annotations[key] for key in _EXCLUSIVE if annotations.get(key)), None)
 
 
 def is_together(template: Template | Pod) -> bool:

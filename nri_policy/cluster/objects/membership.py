@@ -5,14 +5,18 @@
 | `placement.nri/group` | that | `placement.nri/group-size` | completion index |
 | `kueue.x-k8s.io/pod-group-name` | that | `…/pod-group-total-count` | `…/pod-group-pod-index` |
 | a PodGroup that is a gang | `podgroup-NAME` | `minCount`, or more | completion index |
+| a sub-group of a LeaderWorkerSet that is exclusive | `lws-NAME-GROUP-SUB-GROUP` | its own | in it |
 | the label of a LeaderWorkerSet | `lws-NAME-GROUP` | `…/size` | `…/worker-index` |
-| the label of a JobSet | `jobset-NAME` | those of all its Jobs | the Job's index, then the pod's |
+| a Job of a JobSet that is exclusive | `job-NAME` | the Job's | completion index |
+| the label of a JobSet | `jobset-NAME` | those of its other Jobs | the Job's index, then the pod's |
 | a Job that owns it | `job-NAME` | the Job's | completion index |
 | none of it | `pod-NAME` | 1 | |
 
 Groups by owner have names that no group by label is likely to have; where one has it all the same,
 its pods disagree. A name that no object can have is changed to one that it can (`object_name`).
-"""
+
+Exclusive: it has a domain to itself by an annotation of the JobSet or LeaderWorkerSet.
+"""  # noqa: E501 - a table
 
 from __future__ import annotations
 
@@ -25,6 +29,9 @@ from msgspec import Struct, field
 from nri_policy.cluster.objects.annotations import (
     GROUP,
     GROUP_SIZE,
+    JOBSET_EXCLUSIVE,
+    LWS_EXCLUSIVE,
+    LWS_SUBGROUP_EXCLUSIVE,
     POD_GROUP,
     POD_GROUP_INDEX,
     POD_GROUP_TOTAL,
@@ -33,7 +40,7 @@ from nri_policy.cluster.objects.annotations import (
 )
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, Key, Owner
+from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, Owner
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
@@ -43,10 +50,16 @@ JOBSET_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOBSET_JOBS = "jobset.sigs.k8s.io/replicatedjob-replicas"
 JOBSET_ALL_JOBS = "jobset.sigs.k8s.io/global-replicas"
 JOBSET_INDEX = "jobset.sigs.k8s.io/job-index"
+_JOBSET_LABELED_NODES = "alpha.jobset.sigs.k8s.io/node-selector"
 LWS = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+LWS_SUBGROUP = "leaderworkerset.sigs.k8s.io/subgroup-index"
+_LWS_SUBGROUP_SIZE = "leaderworkerset.sigs.k8s.io/subgroup-size"
+_LWS_SUBGROUP_POLICY = "leaderworkerset.sigs.k8s.io/subgroup-policy-type"
+LEADER_EXCLUDED = "LeaderExcluded"
+LEADER, WORKERS = "leader", "workers"  # pod sets of a LeaderWorkerSet
 _OVER = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet")  # conditions of a Job
 MAX_NAME = 253  # characters of an object's name
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -65,6 +78,8 @@ class Job(Struct, frozen=True, gc=False):
     succeeded: int = 0  # pods so far, also those that are gone
     active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
     uid: str = ""
+    jobset: str = ""  # of which it is one
+    exclusive: bool = False  # it has a domain to itself, so it is no part of its JobSet's group
 
 
 class PodGroup(Struct, frozen=True, gc=False):
@@ -96,6 +111,8 @@ class Membership(Struct, frozen=True, gc=False):
     alone: bool = False  # no other pod can ever be in this group
     at_least: bool = False  # the group may have more than its size
     owner: Owner | None = None  # of the group, where that is not who owns the pod
+    leads: bool = False  # the other pods are only made once this one is bound
+    lws: str = ""  # the LeaderWorkerSet of those that it leads; empty: they are like it
 
 
 class _Gang(Struct, rename="camel"):
@@ -132,7 +149,7 @@ class _Status(Struct):
 
 
 class _Job(Struct):
-    metadata: Identity
+    metadata: ObjectMeta
     spec: _Spec
     status: _Status | None = None
 
@@ -156,6 +173,8 @@ def read_job(value: object, path: str) -> Job:
         status.succeeded or 0,
         active=not (over or document.spec.suspend or document.metadata.deletion_timestamp),
         uid=document.metadata.uid,
+        jobset=(document.metadata.labels or {}).get(JOBSET, ""),
+        exclusive=JOBSET_EXCLUSIVE in (document.metadata.annotations or {}),
     )
 
 
@@ -195,28 +214,33 @@ def owning_job(pod: Pod) -> str | None:
     return None
 
 
-def membership(pod: Pod, job: Job | None, pod_group: PodGroup | None = None) -> Membership:
+def membership(
+    pod: Pod, job: Job | None, pod_group: PodGroup | None = None, *, exclusive_jobs: int = 0
+) -> Membership:
     """Return what *pod* says of its group; *job* owns it, None where none does.
 
-    *pod_group* is the one that it names. Raises DocumentError for what makes no sense.
+    *pod_group* is the one that it names. *exclusive_jobs* of its JobSet are groups of their own.
+    Raises DocumentError for what makes no sense.
     """
     given = _Given(pod)
     name = given.get(GROUP)
     if name is None:
-        return _unnamed(pod, job, pod_group, given)
+        return _unnamed(pod, job, pod_group, given, exclusive_jobs)
     if not name:
         raise given.error(GROUP, "is no name of a group")
     size = read_size(pod.annotations, pod.labels, "metadata")
     if size is not None:
         rank = given.index(COMPLETION_INDEX)
         return Membership(_key(pod, name), size, given.get(POD_SET), rank)
-    found = _unnamed(pod, job, pod_group, given)
+    found = _unnamed(pod, job, pod_group, given, exclusive_jobs)
     if found.group != _key(pod, name):  # else it is what we wrote when the pod was let go
         raise given.error(GROUP, f"needs {GROUP_SIZE}")
     return found
 
 
-def _unnamed(pod: Pod, job: Job | None, pod_group: PodGroup | None, given: _Given) -> Membership:
+def _unnamed(
+    pod: Pod, job: Job | None, pod_group: PodGroup | None, given: _Given, exclusive_jobs: int
+) -> Membership:
     """Return what a pod without `placement.nri/group` says."""
     pod_set = given.get(POD_SET)
     if (name := given.get(POD_GROUP)) is not None:
@@ -233,15 +257,14 @@ def _unnamed(pod: Pod, job: Job | None, pod_group: PodGroup | None, given: _Give
             owner=Owner(kind="PodGroup", name=name, uid=uid, api_version="/".join(POD_GROUP_API)),
         )
     if (name := given.get(LWS)) is not None:
-        group = given.count(LWS_GROUP, LWS, least=0)
-        size = given.count(LWS_SIZE, LWS)
-        rank = given.index(LWS_WORKER)
-        return Membership(_key(pod, f"lws-{name}-{group}"), size, pod_set, rank)
-    if job is not None and (name := given.get(JOBSET)) is not None:
-        return _of_jobset(pod, job, given, name)
+        return _of_lws(pod, given, name)
+    exclusive = given.get(JOBSET_EXCLUSIVE) is not None
+    if job is not None and (name := given.get(JOBSET)) is not None and not exclusive:
+        return _of_jobset(pod, job, given, name, exclusive_jobs)
     if job is not None:
-        key = _key(pod, f"job-{job.name}")
-        return Membership(key, job.pods, pod_set, given.index(COMPLETION_INDEX))
+        key, rank = _key(pod, f"job-{job.name}"), given.index(COMPLETION_INDEX)
+        leads = exclusive and rank == 0 and given.get(_JOBSET_LABELED_NODES) is None
+        return Membership(key, job.pods, pod_set, rank, leads=leads)
     return Membership(_key(pod, f"pod-{pod.name}"), 1, pod_set, alone=True)
 
 
@@ -249,12 +272,50 @@ def _key(pod: Pod, name: str) -> Key:
     return pod.namespace, object_name(name)
 
 
-def _of_jobset(pod: Pod, job: Job, given: _Given, name: str) -> Membership:
+def sub_group(number: int, size: int, pods: int, *, leader: bool = True) -> range:
+    """Return the worker indices of a sub-group of a LeaderWorkerSet's group, which has *pods*.
+
+    Where sub-groups of *size* leave one pod over, that is the *leader*, 0: it is in the first one,
+    or in none.
+    """
+    over = (pods - 1) % size == 0
+    first = 0 if over and leader and not number else number * size + over
+    return range(first, min((number + 1) * size + over, pods))
+
+
+def _of_lws(pod: Pod, given: _Given, name: str) -> Membership:
+    """Return what a pod says of its group of a LeaderWorkerSet, or of its sub-group."""
+    group = f"lws-{name}-{given.count(LWS_GROUP, LWS, least=0)}"
+    pods, number = given.count(LWS_SIZE, LWS), given.index(LWS_SUBGROUP)
+    every, pod_set, rank = range(pods), given.get(POD_SET), given.index(LWS_WORKER)
+    exclusive = given.get(LWS_EXCLUSIVE) is not None
+    if exclusive:
+        pod_set = pod_set or (WORKERS if rank else LEADER)
+    if given.get(LWS_SUBGROUP_EXCLUSIVE) is not None:
+        if exclusive:
+            raise given.error(LWS_SUBGROUP_EXCLUSIVE, f"may not be set when {LWS_EXCLUSIVE} is")
+        leader = given.get(_LWS_SUBGROUP_POLICY) != LEADER_EXCLUDED
+        if number is None:
+            every = range(1)  # a leader that is in none
+        else:
+            size = given.count(_LWS_SUBGROUP_SIZE, LWS_SUBGROUP)
+            group, every = f"{group}-{number}", sub_group(number, size, pods, leader=leader)
+    return Membership(
+        group=_key(pod, group),
+        size=len(every),
+        pod_set=pod_set,
+        rank=every.index(rank) if rank is not None and rank in every else None,
+        leads=exclusive and rank == 0,
+        lws=name,
+    )
+
+
+def _of_jobset(pod: Pod, job: Job, given: _Given, name: str, exclusive_jobs: int) -> Membership:
     kind = given.get(JOBSET_JOB) or ""
     if given.get(JOBSET_ALL_JOBS) is None:
         jobs, named = given.count(JOBSET_JOBS, JOBSET), kind
     else:
-        jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET), ""
+        jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET) - exclusive_jobs, ""
     number, index = given.index(JOBSET_INDEX), given.index(COMPLETION_INDEX)
     return Membership(
         group=_key(pod, f"jobset-{name}"),

@@ -17,9 +17,8 @@ import msgspec
 from msgspec import Struct, field
 
 from nri_policy.cluster.objects.annotations import (
-    EXCLUSIVE,
-    LWS_EXCLUSIVE,
     MAX_LAYERS,
+    exclusive_level,
     is_together,
     read_together,
     request_of,
@@ -180,10 +179,10 @@ def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:
     The first that names a level decides.
     """
     for each in pod_sets:
-        request, given = each.request, each.template.annotations
+        request = each.request
         if request is not None and request.exclusive:
             return request.exclusive
-        if request is None and (level := given.get(EXCLUSIVE) or given.get(LWS_EXCLUSIVE)):
+        if request is None and (level := exclusive_level(each.template.annotations)):
             return level
     return None
 

@@ -4,11 +4,12 @@
 |---|---|
 | PlacementGroup | as it says |
 | Job | the smaller of `parallelism` and `completions` |
-| JobSet | a pod set for each of its Jobs: those of all replicas |
-| LeaderWorkerSet | a group for each replica: a leader, and `size` - 1 workers |
+| JobSet, LeaderWorkerSet | see `job_sets` |
+| TrainJob of Kubeflow | those of its JobSet, by a runtime among the documents |
 | Deployment, ReplicaSet, StatefulSet | `replicas` |
 | Pod | one, or the size that its group names; pods of one group that stand together are one group |
 | PodGroup of Kubernetes | its gang's `minCount`, or as many pods as name it, if these are more |
+| kinds of Kubeflow and Ray | see `replica_kinds` |
 | others, also DaemonSet | none: they are left out |
 
 A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
@@ -28,7 +29,8 @@ from msgspec import Struct
 from nri_policy.cluster.objects import group as placement
 from nri_policy.cluster.objects.annotations import (
     GROUP,
-    LWS_EXCLUSIVE,
+    JOBSET_EXCLUSIVE,
+    LWS_SUBGROUP_EXCLUSIVE,
     POD_GROUP,
     POD_GROUP_TOTAL,
     POD_SET,
@@ -37,28 +39,41 @@ from nri_policy.cluster.objects.annotations import (
 )
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, read_group
+from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
+from nri_policy.cluster.objects.job_sets import MAIN, read_job_set, read_leader_workers
 from nri_policy.cluster.objects.membership import (
     JOBSET,
     LWS,
     LWS_GROUP,
+    LWS_SUBGROUP,
     PodGroup,
     owning_job,
     read_pod_group,
 )
 from nri_policy.cluster.objects.metadata import Identity, Key
-from nri_policy.cluster.objects.pod import Pod, read_pod, read_template, template_of
+from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
+from nri_policy.cluster.objects.pod_sets import (
+    check_fields,
+    make_group,
+    make_pod_set,
+    refuse,
+    with_request,
+)
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.objects.replica_kinds import REPLICA_KINDS, replicas_of
 from nri_policy.cluster.objects.request import units
+from nri_policy.cluster.objects.train_jobs import (
+    RUNTIMES,
+    TRAIN_JOB,
+    Runtimes,
+    add_runtime,
+    job_set_of,
+)
 from nri_policy.foundation.wording import did_you_mean, quoted
-from nri_policy.manifests.fields import mistyped, mistyped_workload
-from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, count_parallel
+from nri_policy.manifests.fields import mistyped_workload
+from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec
 
 Object = dict[str, Any]
-
-_MOST_REPLICAS = 1000  # of a LeaderWorkerSet: each is a group
-_MAIN = "main"  # the pod set of what has only one
 
 
 class _Workload(Struct):
@@ -71,50 +86,11 @@ class _Template(Struct):
     spec: Object = {}
 
 
-class _Job(Struct):
-    spec: TemplatedSpec
-
-
-class _ReplicatedJob(Struct):
-    name: str
-    template: _Job
-    replicas: int = 1
-
-
-class _JobSetSpec(Struct, rename="camel"):
-    replicated_jobs: list[_ReplicatedJob]
-
-
-class _JobSet(Struct):
-    metadata: Identity
-    spec: _JobSetSpec
-
-
-class _Workers(Struct, rename="camel"):
-    worker_template: dict[str, Any]
-    leader_template: dict[str, Any] | None = None
-    size: int = 1
-
-
-class _LeaderWorkerSpec(Struct, rename="camel"):
-    leader_worker_template: _Workers
-    replicas: int = 1
-
-
-class _Annotated(Identity, gc=False):
-    annotations: dict[str, str] | None = None
-
-
-class _LeaderWorkerSet(Struct):
-    metadata: _Annotated
-    spec: _LeaderWorkerSpec
-
-
 _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is not None}
-_SETS = ("JobSet", "LeaderWorkerSet")
+_SETS = ("JobSet", "LeaderWorkerSet", TRAIN_JOB)
 _POD_GROUP = "PodGroup"
 CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
-_NO_GROUPS = (_POD_GROUP, *CLAIMS, PRIORITY_CLASS)  # beside pods that name them
+_NO_GROUPS = (_POD_GROUP, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
 _KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", _POD_GROUP, placement.KIND)
 
 
@@ -141,12 +117,16 @@ def read_groups(
     made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
     found = [each for each in each_object(documents) if not is_left_out(each[0])]
     pod_groups = _pod_groups(found)
+    runtimes: Runtimes = {}
+    for value, place in found:
+        if value.get("kind") in RUNTIMES:
+            add_runtime(runtimes, value, place)
     for value, place in found:
         if value.get("kind") == "Pod":
-            _check_fields(value, place)
+            check_fields(value, place)
             keys = [_add_pod(groups, sizes, pod_groups, value, place)]
         else:
-            keys = _add_groups(groups, value, place)
+            keys = _add_groups(groups, value, runtimes, place)
         for key in keys if value.get("kind") != placement.KIND else ():
             made_of.setdefault(key, []).append((value, place))
     for key, (size, place) in sizes.items():
@@ -157,10 +137,12 @@ def read_groups(
     return [*groups.values()]
 
 
-def _add_groups(groups: dict[Key, PlacementGroup], value: Object, path: str) -> list[Key]:
+def _add_groups(
+    groups: dict[Key, PlacementGroup], value: Object, runtimes: Runtimes, path: str
+) -> list[Key]:
     """Add the groups that an object other than a pod stands for; return which these are."""
     keys = []
-    for group in _groups_of(value, path):
+    for group in _groups_of(value, runtimes, path):
         try:
             units(group)
         except DocumentError as error:
@@ -177,18 +159,20 @@ def _add_groups(groups: dict[Key, PlacementGroup], value: Object, path: str) -> 
     return keys
 
 
-def _groups_of(value: Object, path: str) -> list[PlacementGroup]:
+def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGroup]:
     """Return the groups that an object other than a pod stands for."""
-    _refuse(mistyped_workload(value), path)
+    refuse(mistyped_workload(value), path)
     kind = _kind(value, path, _KINDS)
     if kind in _NO_GROUPS:
         return []
     if kind == placement.KIND:
         return [_placement_group(value, path)]
+    if kind == TRAIN_JOB:
+        kind, value = "JobSet", job_set_of(value, runtimes, path)
     if kind == "JobSet":
-        return [_job_set(value, path)]
+        return read_job_set(value, path)
     if kind == "LeaderWorkerSet":
-        return _leader_workers(value, path)
+        return read_leader_workers(value, path)
     if kind in REPLICA_KINDS:
         return [_replicas(value, path)]
     if kind in _COUNTS:
@@ -225,14 +209,14 @@ def pod_document(value: Object, path: str) -> Object:
     known = ("Pod", *_COUNTS)
     kind = _kind(value, path, known)
     if kind == "Pod":
-        _check_fields(value, path)
+        check_fields(value, path)
         return value
     if kind not in _COUNTS:
         hint = did_you_mean(kind, known) or f"; there are: {', '.join(known)}"
         raise DocumentError(join(path, "kind"), f"{quoted(kind)} does not stand for one pod{hint}")
-    _refuse(mistyped_workload(value), path)
+    refuse(mistyped_workload(value), path)
     given = convert(value, _Workload, path)
-    _check_fields(given.spec.template, join(path, "spec.template"))
+    check_fields(given.spec.template, join(path, "spec.template"))
     own = convert(given.spec.template, _Template, join(path, "spec.template"))
     named = {"name": given.metadata.name, "namespace": given.metadata.namespace}
     return {"kind": "Pod", "metadata": {**(own.metadata or {}), **named}, "spec": own.spec}
@@ -245,17 +229,6 @@ def _kind(value: Object, path: str, known: Iterable[str]) -> str:
         return kind
     problem = f"{quoted(kind)} is no kind" if kind else "it is missing"
     raise DocumentError(join(path, "kind"), f"{problem}; there are: {', '.join(known)}")
-
-
-def _check_fields(pod: object, path: str) -> None:
-    """Refuse mistyped fields of a pod or template; those of live objects are the API server's."""
-    _refuse(mistyped(pod), path)
-
-
-def _refuse(problem: str, path: str) -> None:
-    if problem:
-        field, _, text = problem.partition(": ")
-        raise DocumentError(f"{path}.{field}" if path else field, text)
 
 
 def each_object(documents: Iterable[object]) -> Iterator[tuple[Object, str]]:
@@ -286,19 +259,10 @@ def _objects_in(value: object, path: str) -> Iterator[tuple[Object, str]]:
 
 def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:
     given = convert(value, _Workload, path)
-    pod_set = _pod_set(_MAIN, count(given.spec), given.spec.template, join(path, "spec.template"))
-    return _group(given.metadata, [pod_set], path)
-
-
-def _job_set(value: object, path: str) -> PlacementGroup:
-    given = convert(value, _JobSet, path)
-    pod_sets = []
-    for number, each in enumerate(given.spec.replicated_jobs):
-        place = join(join(path, "spec.replicatedJobs"), number)
-        count = each.replicas * count_parallel(each.template.spec)
-        template = each.template.spec.template
-        pod_sets.append(_pod_set(each.name, count, template, join(place, "template.spec.template")))
-    return _group(given.metadata, pod_sets, path)
+    pod_set = make_pod_set(
+        MAIN, count(given.spec), given.spec.template, join(path, "spec.template")
+    )
+    return make_group(given.metadata, [pod_set], path)
 
 
 class _Named(Struct):
@@ -308,65 +272,20 @@ class _Named(Struct):
 def _replicas(value: Object, path: str) -> PlacementGroup:
     """Return the group of an object that has a pod set for each of several templates."""
     found = replicas_of(value, path)
-    pod_sets = [_pod_set(each.name, each.count, each.template, each.path) for each in found]
-    return _group(convert(value, _Named, path).metadata, pod_sets, path)
-
-
-def _leader_workers(value: object, path: str) -> list[PlacementGroup]:
-    given = convert(value, _LeaderWorkerSet, path)
-    place = join(path, "spec.leaderWorkerTemplate")
-    of, many = given.spec.leader_worker_template, given.spec.replicas
-    if not 0 <= many <= _MOST_REPLICAS:
-        text = f"{many} groups are not from 0 to {_MOST_REPLICAS}"
-        raise DocumentError(join(path, "spec.replicas"), text)
-    pod_sets = [_pod_set("workers", of.size - 1, of.worker_template, join(place, "workerTemplate"))]
-    if of.leader_template is not None:
-        leader = _pod_set("leader", 1, of.leader_template, join(place, "leaderTemplate"))
-        pod_sets.insert(0, leader)
-    else:
-        pod_sets = [msgspec.structs.replace(pod_sets[0], name=_MAIN, count=of.size)]
-    level = (given.metadata.annotations or {}).get(LWS_EXCLUSIVE)
-    if level:  # its controller copies the annotation to all pods
-        first = pod_sets[0].request or PlacementRequest()
-        exclusive = msgspec.structs.replace(first, exclusive=first.exclusive or level)
-        pod_sets[0] = msgspec.structs.replace(pod_sets[0], request=exclusive)
-    names = [f"{given.metadata.name}-{number}" for number in range(many)]
-    return [
-        msgspec.structs.replace(_group(given.metadata, pod_sets, path), name=name) for name in names
-    ]
-
-
-def _pod_set(name: str, count: int, template: object, path: str) -> PodSet:
-    if not 0 <= count <= MAX_COUNT:
-        place = path.rpartition(".")[0]
-        raise DocumentError(place, f"{count} pods are not from 0 to {MAX_COUNT}")
-    _check_fields(template, path)
-    pod_set = PodSet(name=name, count=count, template=read_template(template, path))
-    return _with_request(pod_set, join(path, "metadata"))
-
-
-def _group(metadata: Identity, pod_sets: Iterable[PodSet], path: str) -> PlacementGroup:
-    namespace, name = metadata.key(path, "a group")
-    return PlacementGroup(namespace=namespace, name=name, pod_sets=(*pod_sets,))
+    pod_sets = [make_pod_set(each.name, each.count, each.template, each.path) for each in found]
+    return make_group(convert(value, _Named, path).metadata, pod_sets, path)
 
 
 def _placement_group(value: Object, path: str) -> PlacementGroup:
     group = read_group(value, path)
     places = [join(join(path, "spec.podSets"), number) for number in range(len(group.pod_sets))]
     for each, place in zip(value["spec"]["podSets"], places, strict=True):
-        _check_fields(each.get("template"), join(place, "template"))
+        check_fields(each.get("template"), join(place, "template"))
     pod_sets = tuple(
-        _with_request(each, join(place, "template.metadata"))
+        with_request(each, join(place, "template.metadata"))
         for each, place in zip(group.pod_sets, places, strict=True)
     )
     return msgspec.structs.replace(group, pod_sets=pod_sets)
-
-
-def _with_request(pod_set: PodSet, path: str) -> PodSet:
-    if pod_set.request is not None:
-        return pod_set
-    request = request_of(pod_set.template, path)
-    return msgspec.structs.replace(pod_set, request=request)
 
 
 def _pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGroup]:
@@ -408,7 +327,7 @@ def _add_pod(
             pod_sets[number] = msgspec.structs.replace(each, count=each.count + 1)
             break
     else:
-        name = name or (f"{_MAIN}-{len(pod_sets)}" if pod_sets else _MAIN)
+        name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
         pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
     groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
     if named is not None:
@@ -433,8 +352,11 @@ def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) 
     if pod.pod_group and (pod_group is None or pod_group.least is not None):
         return pod.pod_group
     if LWS in given:
-        return f"{given[LWS]}-{given.get(LWS_GROUP, '0')}"
-    return given.get(JOBSET) or owning_job(pod)
+        name = f"{given[LWS]}-{given.get(LWS_GROUP, '0')}"
+        apart = LWS_SUBGROUP_EXCLUSIVE in given and LWS_SUBGROUP in given
+        return f"{name}-{given[LWS_SUBGROUP]}" if apart else name
+    jobset = None if JOBSET_EXCLUSIVE in given else given.get(JOBSET)
+    return jobset or owning_job(pod)
 
 
 def _total(given: Mapping[str, str], path: str) -> int | None:

@@ -16,6 +16,7 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.job_sets import read_led_workers
 from nri_policy.cluster.objects.membership import POD_GROUP_API, read_job, read_pod_group
 from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
@@ -30,9 +31,10 @@ from nri_policy.kube.client import NODES, Kind, decode
 JOBS = Kind(group="batch", plural="jobs")
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
 POD_GROUPS = Kind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
+LEADER_WORKERS = Kind(group="leaderworkerset.x-k8s.io", plural="leaderworkersets")
 
 OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
-OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, GROUPS)
+OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, LEADER_WORKERS, GROUPS)
 
 
 class _Group(Struct):
@@ -157,6 +159,13 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             remove=lambda key: controller.remove_pod_group(*key),
             known=controller.members.pod_groups,
             optional=(NOT_FOUND,),  # where Kubernetes does not serve it
+        ),
+        WatchedKind(
+            kind=LEADER_WORKERS,
+            take=lambda item: controller.set_leader_workers(*read_led_workers(decode(item), "")),
+            remove=lambda key: controller.set_leader_workers(key, None),
+            known=controller.members.leader_worker_sets,
+            optional=(NOT_FOUND,),  # where the kind is not installed
         ),
         WatchedKind(
             kind=GROUPS,

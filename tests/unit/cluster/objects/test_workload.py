@@ -56,7 +56,7 @@ def test_a_leader_worker_set_is_a_group_for_each_replica() -> None:
     apart = {"leader": 1, "workers": 3}
     assert shape(made(leaderTemplate=template(2))) == {"l-0": apart, "l-1": apart}
     assert shape(made()) == {"l-0": {"main": 4}, "l-1": {"main": 4}}
-    with pytest.raises(DocumentError, match="-1 pods are not from 0"):
+    with pytest.raises(DocumentError, match="0 pods are not from 1"):
         made(size=0, leaderTemplate=template())
 
 

@@ -1,0 +1,192 @@
+"""Groups from a JobSet or a LeaderWorkerSet.
+
+| object | groups |
+|---|---|
+| JobSet | one, with a pod set for each of its Jobs: those of all replicas |
+| … with `exclusive-topology`, also on a replicated Job | one for each such Job, beside that of all other Jobs |
+| LeaderWorkerSet | one for each replica: a leader, and `size` - 1 workers |
+| … with `subgroup-exclusive-topology` | one for each sub-group of each replica |
+"""  # noqa: E501 - a table
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.cluster.objects.annotations import (
+    JOBSET_EXCLUSIVE,
+    LWS_EXCLUSIVE,
+    LWS_SUBGROUP_EXCLUSIVE,
+)
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.objects.membership import LEADER, LEADER_EXCLUDED, WORKERS, sub_group
+from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.objects.pod_sets import make_group, make_pod_set
+from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
+
+MAIN = "main"  # the pod set of what has only one
+_MOST_GROUPS = 1000  # of one object
+
+
+class _Annotated(Identity, gc=False):
+    annotations: dict[str, str] | None = None
+
+
+class _Metadata(Struct, gc=False):
+    annotations: dict[str, str] | None = None
+
+
+class _Job(Struct):
+    spec: TemplatedSpec
+    metadata: _Metadata | None = None
+
+
+class _ReplicatedJob(Struct):
+    name: str
+    template: _Job
+    replicas: int = 1
+
+
+class _JobSetSpec(Struct, rename="camel"):
+    replicated_jobs: list[_ReplicatedJob]
+
+
+class _JobSet(Struct):
+    metadata: _Annotated
+    spec: _JobSetSpec
+
+
+class _SubGroupPolicy(Struct, rename="camel"):
+    sub_group_size: int
+    type: str = ""
+
+
+class _Workers(Struct, rename="camel"):
+    worker_template: dict[str, Any]
+    leader_template: dict[str, Any] | None = None
+    size: int = 1
+    sub_group_policy: _SubGroupPolicy | None = None
+
+
+class _LeaderWorkerSpec(Struct, rename="camel"):
+    leader_worker_template: _Workers
+    replicas: int = 1
+
+
+class _LeaderWorkerSet(Struct):
+    metadata: _Annotated
+    spec: _LeaderWorkerSpec
+
+
+def read_job_set(value: object, path: str) -> list[PlacementGroup]:
+    """Return the groups of a JobSet; raises DocumentError."""
+    given = convert(value, _JobSet, path)
+    level = (given.metadata.annotations or {}).get(JOBSET_EXCLUSIVE)
+    together, groups = [], []
+    for number, each in enumerate(given.spec.replicated_jobs):
+        place = join(join(path, "spec.replicatedJobs"), number)
+        own = each.template.metadata or _Metadata()
+        own_level = (own.annotations or {}).get(JOBSET_EXCLUSIVE, level)
+        job, many = each.template.spec, each.replicas
+        count = count_parallel(job) * (1 if own_level else many)
+        template = join(place, "template.spec.template")
+        pod_set = make_pod_set(each.name, count, job.template, template)
+        if own_level:
+            _check_number(many, join(place, "replicas"))
+            made = _exclusive([pod_set], own_level)
+            names = [f"-{each.name}-{index}" for index in range(many)]
+            groups += [make_group(given.metadata, made, path, name) for name in names]
+        else:
+            together.append(pod_set)
+    if together or not groups:
+        groups.insert(0, make_group(given.metadata, together, path))
+    return groups
+
+
+def read_leader_workers(value: object, path: str) -> list[PlacementGroup]:
+    """Return the groups of a LeaderWorkerSet; raises DocumentError."""
+    given = convert(value, _LeaderWorkerSet, path)
+    place = join(path, "spec.leaderWorkerTemplate")
+    of, many = given.spec.leader_worker_template, given.spec.replicas
+    annotations = given.metadata.annotations or {}
+    level, sub_level = annotations.get(LWS_EXCLUSIVE), annotations.get(LWS_SUBGROUP_EXCLUSIVE)
+    policy = of.sub_group_policy
+    if level and sub_level:
+        text = f"may not be set when {LWS_EXCLUSIVE} is"
+        raise DocumentError(join(join(path, "metadata.annotations"), LWS_SUBGROUP_EXCLUSIVE), text)
+    if of.size < 1:
+        raise DocumentError(join(place, "size"), f"{of.size} pods are not from 1")
+    parts: list[tuple[str, range]] = [("", range(of.size))]
+    if sub_level and policy is not None:
+        parts = [*_sub_groups(of.size, policy, join(place, "subGroupPolicy.subGroupSize"))]
+    _check_number(many, join(path, "spec.replicas"))
+    _check_number(many * len(parts), place)
+    groups = []
+    for replica in range(many):
+        for name, workers in parts:
+            pod_sets = _exclusive(_pod_sets(of, workers, place), level or sub_level)
+            groups.append(make_group(given.metadata, pod_sets, path, f"-{replica}{name}"))
+    return groups
+
+
+def read_led_workers(value: object, path: str) -> tuple[Key, PodSet | None]:
+    """Return the key of a LeaderWorkerSet, and the workers of a group that come after their leader.
+
+    They are made once it is bound, so that they go to its domain. Raises DocumentError.
+    """
+    given = convert(value, _LeaderWorkerSet, path)
+    key = given.metadata.key(path, "a LeaderWorkerSet")
+    level = (given.metadata.annotations or {}).get(LWS_EXCLUSIVE)
+    of = given.spec.leader_worker_template
+    if not level or of.size < 2:
+        return key, None
+    place = join(path, "spec.leaderWorkerTemplate.workerTemplate")
+    (workers,) = _exclusive([make_pod_set(WORKERS, of.size - 1, of.worker_template, place)], level)
+    return key, workers
+
+
+def _sub_groups(pods: int, policy: _SubGroupPolicy, path: str) -> Iterator[tuple[str, range]]:
+    """Yield how each sub-group is named, and the worker indices of its pods."""
+    size = policy.sub_group_size
+    if size < 1:
+        raise DocumentError(path, f"{size} is not a number of pods")
+    _check_number(pods // size, path)
+    leader = policy.type != LEADER_EXCLUDED
+    if not leader:
+        yield "", range(1)
+    number = 0
+    while workers := sub_group(number, size, pods, leader=leader):
+        yield f"-{number}", workers
+        number += 1
+
+
+def _pod_sets(of: _Workers, workers: range, path: str) -> list[PodSet]:
+    """Return the pod sets of the pods with some worker indices; the leader has 0."""
+    template = join(path, "workerTemplate")
+    if of.leader_template is None:
+        return [make_pod_set(MAIN, len(workers), of.worker_template, template)]
+    led = int(0 in workers)
+    leaders = [make_pod_set(LEADER, 1, of.leader_template, join(path, "leaderTemplate"))] * led
+    return [*leaders, make_pod_set(WORKERS, len(workers) - led, of.worker_template, template)]
+
+
+def _exclusive(pod_sets: Sequence[PodSet], level: str | None) -> list[PodSet]:
+    """Return the pod sets of a group with a domain of *level* to itself, if any.
+
+    The controllers copy their annotation to all pods.
+    """
+    first, *others = pod_sets
+    request = first.request or PlacementRequest()
+    if level and not request.exclusive:
+        request = msgspec.structs.replace(request, exclusive=level)
+        first = msgspec.structs.replace(first, request=request)
+    return [first, *others]
+
+
+def _check_number(groups: int, path: str) -> None:
+    if not 0 <= groups <= _MOST_GROUPS:
+        raise DocumentError(path, f"{groups} groups are not from 0 to {_MOST_GROUPS}")

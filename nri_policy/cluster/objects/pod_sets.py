@@ -1,0 +1,53 @@
+"""Pod sets and groups from the pod templates of workloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from nri_policy.cluster.objects.annotations import request_of
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.group import PlacementGroup, PodSet
+from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.pod import read_template
+from nri_policy.manifests.fields import mistyped
+
+
+def make_pod_set(name: str, count: int, template: object, path: str) -> PodSet:
+    """Return *count* pods of a template at *path*, with its request; raises DocumentError."""
+    if not 0 <= count <= MAX_COUNT:
+        place = path.rpartition(".")[0]
+        raise DocumentError(place, f"{count} pods are not from 0 to {MAX_COUNT}")
+    check_fields(template, path)
+    pod_set = PodSet(name=name, count=count, template=read_template(template, path))
+    return with_request(pod_set, join(path, "metadata"))
+
+
+def make_group(
+    metadata: Identity, pod_sets: Iterable[PodSet], path: str, suffix: str = ""
+) -> PlacementGroup:
+    """Return the group of an object at *path*, of its name and *suffix*; raises DocumentError."""
+    namespace, name = metadata.key(path, "a group")
+    return PlacementGroup(namespace=namespace, name=name + suffix, pod_sets=(*pod_sets,))
+
+
+def with_request(pod_set: PodSet, path: str) -> PodSet:
+    """Return a pod set with the request of its template, unless it has one itself."""
+    if pod_set.request is not None:
+        return pod_set
+    request = request_of(pod_set.template, path)
+    return msgspec.structs.replace(pod_set, request=request)
+
+
+def check_fields(pod: object, path: str) -> None:
+    """Refuse mistyped fields of a pod or template; those of live objects are the API server's."""
+    refuse(mistyped(pod), path)
+
+
+def refuse(problem: str, path: str) -> None:
+    """Raise DocumentError for what `mistyped` or its like has found, if anything."""
+    if problem:
+        field, _, text = problem.partition(": ")
+        raise DocumentError(f"{path}.{field}" if path else field, text)
