@@ -20,6 +20,7 @@ from tests.cluster.shop import (
     LEASE,
     MUTATING,
     NODES,
+    RACK,
     RACKS,
     SCHEDULER,
     SHOP,
@@ -40,6 +41,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
+EXCLUSIVE = (
+    "alpha.jobset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/exclusive-topology",
+    "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
+)
+
+
 def gates(shop: Shop, namespace: str, **metadata: Any) -> list[str]:
     """The gates that a pod would get."""
     spec = {"containers": [{"name": "c", "image": "x"}]}
@@ -57,6 +65,8 @@ def test_who_gets_the_gate(shop: Shop) -> None:
     movable = {"placement.nri/movable": "true"}
     assert gates(shop, "shop", annotations=movable) == []
     assert gates(shop, "shop", annotations=ANNOTATIONS | movable) == [GATE]
+    for key in EXCLUSIVE:
+        assert gates(shop, "shop", annotations={key: RACK}) == [GATE]
     assert gates(shop, "shop") == []
     assert gates(shop, "default", annotations=ANNOTATIONS) == []
     managed = {"kueue.x-k8s.io/managed": "true"}

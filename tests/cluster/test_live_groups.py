@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.living import DEPLOYMENTS, DISRUPTED, Cluster, living
-from tests.cluster.shop import GROUPS, JOBS, NODES, SHOP
+from tests.cluster.shop import GROUPS, JOBS, NODES, RACK, RACKS, SHOP
 from tests.support.exchanges import MERGE
 
 
@@ -211,3 +211,37 @@ def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_no_host(cluster: Cluste
     assert cluster.said_no_error()
     for node in NODES:  # nothing runs there that would end them
         cluster.api.asked("DELETE", f"{SHOP}/pods/agent-{node}", {"gracePeriodSeconds": 0})
+
+
+def test_the_jobs_of_an_exclusive_jobset_have_a_rack_each(cluster: Cluster) -> None:
+    """They are as JobSet makes them."""
+    exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK}
+    with cluster.shop.service():
+        for index in range(2):
+            name = f"set-w-{index}"
+            labels = {
+                "jobset.sigs.k8s.io/jobset-name": "set",
+                "jobset.sigs.k8s.io/replicatedjob-name": "w",
+                "jobset.sigs.k8s.io/job-index": str(index),
+            }
+            metadata = {"labels": labels, "annotations": exclusive}
+            template = cluster.template(2, restartPolicy="Never")
+            spec = {
+                "parallelism": 2,
+                "completions": 2,
+                "completionMode": "Indexed",
+                "template": template | {"metadata": metadata},
+            }
+            cluster.api.asked("POST", JOBS, {"metadata": {"name": name, **metadata}, "spec": spec})
+        for index in range(2):
+            cluster.until_running(f"set-w-{index}", 2)
+        racks = [
+            {
+                rack
+                for rack, names in RACKS.items()
+                if {*cluster.hosts(f"job-set-w-{index}")} & {*names}
+            }
+            for index in range(2)
+        ]
+        assert sorted(map(sorted, racks)) == [["r0"], ["r1"]]
+    assert cluster.said_no_error()
