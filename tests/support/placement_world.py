@@ -26,6 +26,7 @@ from nri_policy.cluster.objects.job_sets import read_led_workers
 from nri_policy.cluster.objects.membership import read_job, read_pod_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.replica_kinds import read_owner
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, node, pod_spec, settings
@@ -47,7 +48,7 @@ class World:
 
     def __init__(self, hosts_in_rack: int) -> None:
         self.objects: dict[str, dict[str, Object]] = {
-            kind: {} for kind in ("nodes", "jobs", "podgroups", "lws", "pods", "groups")
+            kind: {} for kind in ("nodes", "jobs", "podgroups", "lws", "owners", "pods", "groups")
         }
         self.changes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []  # about whom, and the reason
@@ -271,14 +272,8 @@ class Play:
             controller.set_job(read_job(item, "")) if item else controller.remove_job(
                 "default", name
             )
-        elif kind == "podgroups":
-            if item:
-                controller.set_pod_group(read_pod_group(item, ""))
-            else:
-                controller.remove_pod_group("default", name)
-        elif kind == "lws":
-            key, led = read_led_workers(item, "") if item else (("default", name), None)
-            controller.set_leader_workers(key, led)
+        elif kind in ("podgroups", "lws", "owners"):
+            self._notify_of_makers(kind, name, item)
         elif kind == "pods":
             for each in (self.zones, controller):
                 each.set_pod(read_pod(item, "")) if item else each.remove_pod("default", name)
@@ -289,6 +284,21 @@ class Play:
             owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
             controller.groups.hear(("default", name), metadata["resourceVersion"])
             controller.set_group(read_group(item), metadata["resourceVersion"], owners)
+
+    def _notify_of_makers(self, kind: str, name: str, item: Object | None) -> None:
+        """Tell the controller of an object that pods are made from, or that they name."""
+        controller = self.controller
+        if kind == "lws":
+            key, led = read_led_workers(item, "") if item else (("default", name), None)
+            controller.set_leader_workers(key, led)
+        elif kind == "owners" and item is None:
+            controller.members.remove_owner(("RayCluster", "default", name))
+        elif kind == "owners" and item is not None:
+            controller.set_owner(read_owner(item, item["kind"], ""))
+        elif item:
+            controller.set_pod_group(read_pod_group(item, ""))
+        else:
+            controller.remove_pod_group("default", name)
 
     def listen(self, most: int | None = None) -> None:
         """Tell the controller the next *most* changes."""

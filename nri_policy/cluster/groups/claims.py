@@ -7,6 +7,7 @@ that nobody has to remember them; once that was written they may be another grou
 |---|---|
 | a pod that has not ended | one, also while it waits, or is about to be gone |
 | a Job | as many as it runs at once, less what it no longer needs for its completions; none while it is suspended, and none once it has ended or is gone |
+| an owner of a kind that is followed (`replica_kinds`) | as the next one, and at most as many as its `spec` says |
 | another owner, which is not followed | that of each pod which is gone or failed, as long as another of its pods is there; but no place of a pod that is a group alone |
 
 A Job that runs more pods at once claims more places than there are: the group gets them, if they
@@ -29,11 +30,16 @@ from nri_policy.cluster.objects.node import ClusterNode
 
 
 def claims(
-    group: PlacementGroup, members: Sequence[Member], names: Sequence[str], jobs: Collection[Job]
+    group: PlacementGroup,
+    members: Sequence[Member],
+    names: Sequence[str],
+    jobs: Collection[Job],
+    wanted: Mapping[str, int] | None = None,
 ) -> Counter[str]:
     """Return how many places of each pod set may be claimed.
 
     *names* are the pod sets of *members*, all pods of the group; *jobs* own them, or the group.
+    *wanted* are the pods that their owner makes, by pod set, if that is known.
     """
     counts = {each.name: each.count for each in group.pod_sets}
     named = list(zip(members, names, strict=True))
@@ -53,7 +59,8 @@ def claims(
     if any(map(_is_made_anew, members)):
         done = Counter(name for each, name in named if each.pod.phase == "Succeeded")
         for name, count in counts.items():
-            found[name] = max(found[name], count - done[name])
+            most = count if wanted is None else min(count, wanted.get(name, count))
+            found[name] = max(found[name], most - done[name])
     return found
 
 

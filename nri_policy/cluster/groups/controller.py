@@ -60,6 +60,7 @@ from nri_policy.cluster.objects.membership import Job, PodGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.replica_kinds import ReplicaOwner
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
@@ -169,6 +170,11 @@ class Controller:
     def remove_pod_group(self, namespace: str, name: str) -> None:
         """Take in that a PodGroup of Kubernetes went; its pods go by themselves."""
         self.members.remove_pod_group((namespace, name))
+
+    def set_owner(self, owner: ReplicaOwner) -> None:
+        """Take in that an object of a followed kind came or changed."""
+        for pod in self.members.set_owner(owner):
+            self.set_pod(pod)
 
     def set_leader_workers(self, key: Key, workers: PodSet | None) -> None:
         """Take in which *workers* of a LeaderWorkerSet come after their leader, if any do."""

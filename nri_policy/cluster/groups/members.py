@@ -1,6 +1,7 @@
 """The pods of each group, and the Jobs that own them, or the PodGroups that they name.
 
-A pod of a Job or PodGroup is in no group until that object is known. A pod with labels that make no
+A pod of a Job, a PodGroup, or an owner of a followed kind is in no group until that object is
+known. A pod with labels that make no
 sense is in no group.
 """
 
@@ -18,6 +19,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.membership import (
     Job,
+    Made,
     PodGroup,
     membership,
     object_name,
@@ -25,7 +27,10 @@ from nri_policy.cluster.objects.membership import (
 )
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.replica_kinds import ReplicaOwner, followed_owner
 from nri_policy.foundation.wording import quoted
+
+OwnerKey = tuple[str, str, str]  # kind, namespace and name
 
 
 class Joined(Struct, frozen=True, gc=False):
@@ -48,6 +53,8 @@ class Members:
         self._group_of: dict[Key, Key] = {}  # by pod
         self._by_group: dict[Key, dict[Key, Member]] = {}
         self._by_job: dict[Key, set[Key]] = {}  # pods
+        self._owners: dict[OwnerKey, ReplicaOwner] = {}
+        self._by_owner: dict[OwnerKey, set[Key]] = {}  # pods
         self._led: dict[Key, PodSet] = {}  # workers that come after their leader, by their owner
         self._pod_groups: dict[Key, PodGroup] = {}
         self._by_pod_group: dict[Key, set[Key]] = {}  # pods that name it
@@ -109,7 +116,9 @@ class Members:
         jobs = {(each.pod.namespace, owning_job(each.pod) or "") for each in members}
         jobs |= {self._jobs_by_uid[uid] for uid in owners if uid in self._jobs_by_uid}
         known = [self._jobs[each] for each in sorted(jobs) if each in self._jobs]
-        return claims(group, members, names, known)
+        owner = next((key for each in members if (key := followed_owner(each.pod))), None)
+        wanted = self._owners[owner].pods if owner in self._owners else None
+        return claims(group, members, names, known, wanted)
 
     def set_job(self, job: Job) -> list[Pod]:
         """Take in that a Job came or changed; return its pods, which are to be taken in again.
@@ -148,6 +157,23 @@ class Members:
             if not self._exclusive_jobs[jobset]:
                 del self._exclusive_jobs[jobset]
         return job
+
+    def owners(self, kind: str) -> Collection[Key]:
+        """Return the followed objects of a kind that are known."""
+        return [key[1:] for key in self._owners if key[0] == kind]
+
+    def set_owner(self, owner: ReplicaOwner) -> list[Pod]:
+        """Take in that a followed object came or changed; return its pods, to be taken in again."""
+        key = (owner.kind, owner.namespace, owner.name)
+        old = self._owners.get(key)
+        self._owners[key] = owner
+        if old == owner:
+            return []
+        return [self._pods[each] for each in sorted(self._by_owner.get(key, ()))]
+
+    def remove_owner(self, key: OwnerKey) -> None:
+        """Take in that a followed object went; its pods go by themselves."""
+        self._owners.pop(key, None)
 
     def leader_worker_sets(self) -> Collection[Key]:
         """Return the LeaderWorkerSets that are known to make workers after their leader."""
@@ -208,30 +234,40 @@ class Members:
         key = (pod.namespace, pod.name)
         left = self.remove_pod(key)
         self._pods[key] = pod
-        job_name = owning_job(pod)
-        job = None
-        if job_name is not None:
-            self._by_job.setdefault((pod.namespace, job_name), set()).add(key)
-            job = self._jobs.get((pod.namespace, job_name))
-            if job is None:
-                return Joined(pod, None, left)
-        pod_group = None
-        if pod.pod_group:
-            named = (pod.namespace, pod.pod_group)
-            self._by_pod_group.setdefault(named, set()).add(key)
-            pod_group = self._pod_groups.get(named)
-            if pod_group is None:
-                return Joined(pod, None, left)
+        made = self._made_from(pod)
+        if made is None:
+            return Joined(pod, None, left)
         try:
-            jobset = (pod.namespace, job.jobset if job is not None else "")
-            apart = len(self._exclusive_jobs.get(jobset, ()))
-            member = Member(pod, membership(pod, job, pod_group, exclusive_jobs=apart))
+            member = Member(pod, membership(pod, made))
         except DocumentError as error:
             return Joined(pod, None, left, str(error))
         group = member.membership.group
         self._group_of[key] = group
         self._by_group.setdefault(group, {})[key] = member
         return Joined(pod, group, left)
+
+    def _made_from(self, pod: Pod) -> Made | None:
+        """Return the objects that a pod was made from, None where one of them is not known yet."""
+        key = (pod.namespace, pod.name)
+        job = pod_group = owner = None
+        if (name := owning_job(pod)) is not None:
+            self._by_job.setdefault((pod.namespace, name), set()).add(key)
+            job = self._jobs.get((pod.namespace, name))
+            if job is None:
+                return None
+        if pod.pod_group:
+            named = (pod.namespace, pod.pod_group)
+            self._by_pod_group.setdefault(named, set()).add(key)
+            pod_group = self._pod_groups.get(named)
+            if pod_group is None:
+                return None
+        if (owner_key := followed_owner(pod)) is not None:
+            self._by_owner.setdefault(owner_key, set()).add(key)
+            owner = self._owners.get(owner_key)
+            if owner is None:
+                return None
+        jobset = (pod.namespace, job.jobset if job is not None else "")
+        return Made(job, pod_group, owner, len(self._exclusive_jobs.get(jobset, ())))
 
     def remove_pod(self, key: Key) -> Key | None:
         """Take in that a pod went; return the group that it was in."""
@@ -248,6 +284,10 @@ class Members:
             named.discard(key)
             if not named:
                 del self._by_pod_group[pod.namespace, pod.pod_group]
+        if (owner := followed_owner(pod)) is not None and owner in self._by_owner:
+            self._by_owner[owner].discard(key)
+            if not self._by_owner[owner]:
+                del self._by_owner[owner]
         group = self._group_of.pop(key, None)
         if group is not None:
             del self._by_group[group][key]

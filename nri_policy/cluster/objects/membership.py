@@ -9,6 +9,7 @@
 | the label of a LeaderWorkerSet | `lws-NAME-GROUP` | `…/size` | `…/worker-index` |
 | a Job of a JobSet that is exclusive | `job-NAME` | the Job's | completion index |
 | the label of a JobSet | `jobset-NAME` | those of its other Jobs | the Job's index, then the pod's |
+| an owner of a kind that is followed (`replica_kinds`) | `KIND-NAME` | those of its `spec` | `…/replica-index` |
 | a Job that owns it | `job-NAME` | the Job's | completion index |
 | none of it | `pod-NAME` | 1 | |
 
@@ -42,6 +43,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, Owner
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.replica_kinds import REPLICA_INDEX, ReplicaOwner, pod_set_of
 from nri_policy.foundation.wording import quoted
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -214,35 +216,36 @@ def owning_job(pod: Pod) -> str | None:
     return None
 
 
-def membership(
-    pod: Pod, job: Job | None, pod_group: PodGroup | None = None, *, exclusive_jobs: int = 0
-) -> Membership:
-    """Return what *pod* says of its group; *job* owns it, None where none does.
+class Made(Struct, frozen=True):
+    """What is known of the objects that a pod was made from, None where it was from none."""
 
-    *pod_group* is the one that it names. *exclusive_jobs* of its JobSet are groups of their own.
-    Raises DocumentError for what makes no sense.
-    """
+    job: Job | None = None
+    pod_group: PodGroup | None = None  # that it names
+    owner: ReplicaOwner | None = None
+    exclusive_jobs: int = 0  # of its JobSet: they are groups of their own
+
+
+def membership(pod: Pod, made: Made) -> Membership:
+    """Return what *pod* says of its group; raises DocumentError for what makes no sense."""
     given = _Given(pod)
     name = given.get(GROUP)
     if name is None:
-        return _unnamed(pod, job, pod_group, given, exclusive_jobs)
+        return _unnamed(pod, made, given)
     if not name:
         raise given.error(GROUP, "is no name of a group")
     size = read_size(pod.annotations, pod.labels, "metadata")
     if size is not None:
         rank = given.index(COMPLETION_INDEX)
         return Membership(_key(pod, name), size, given.get(POD_SET), rank)
-    found = _unnamed(pod, job, pod_group, given, exclusive_jobs)
+    found = _unnamed(pod, made, given)
     if found.group != _key(pod, name):  # else it is what we wrote when the pod was let go
         raise given.error(GROUP, f"needs {GROUP_SIZE}")
     return found
 
 
-def _unnamed(
-    pod: Pod, job: Job | None, pod_group: PodGroup | None, given: _Given, exclusive_jobs: int
-) -> Membership:
+def _unnamed(pod: Pod, made: Made, given: _Given) -> Membership:
     """Return what a pod without `placement.nri/group` says."""
-    pod_set = given.get(POD_SET)
+    pod_set, job, pod_group = given.get(POD_SET), made.job, made.pod_group
     if (name := given.get(POD_GROUP)) is not None:
         size = given.count(POD_GROUP_TOTAL, POD_GROUP)
         return Membership(_key(pod, name), size, pod_set, given.index(POD_GROUP_INDEX))
@@ -258,14 +261,24 @@ def _unnamed(
         )
     if (name := given.get(LWS)) is not None:
         return _of_lws(pod, given, name)
-    exclusive = given.get(JOBSET_EXCLUSIVE) is not None
-    if job is not None and (name := given.get(JOBSET)) is not None and not exclusive:
-        return _of_jobset(pod, job, given, name, exclusive_jobs)
     if job is not None:
-        key, rank = _key(pod, f"job-{job.name}"), given.index(COMPLETION_INDEX)
-        leads = exclusive and rank == 0 and given.get(_JOBSET_LABELED_NODES) is None
-        return Membership(key, job.pods, pod_set, rank, leads=leads)
+        return _of_job(pod, job, given, made.exclusive_jobs)
+    if (owner := made.owner) is not None:
+        name = pod_set or pod_set_of(pod.labels)
+        rank = given.index(REPLICA_INDEX)
+        return Membership(_key(pod, owner.group), sum(owner.pods.values()), name, rank)
     return Membership(_key(pod, f"pod-{pod.name}"), 1, pod_set, alone=True)
+
+
+def _of_job(pod: Pod, job: Job, given: _Given, exclusive_jobs: int) -> Membership:
+    """Return what a pod of a Job says of its group, which may be that of a JobSet."""
+    jobset = given.get(JOBSET)
+    exclusive = jobset is not None and given.get(JOBSET_EXCLUSIVE) is not None
+    if jobset is not None and not exclusive:
+        return _of_jobset(pod, job, given, jobset, exclusive_jobs)
+    rank = given.index(COMPLETION_INDEX)
+    leads = exclusive and rank == 0 and given.get(_JOBSET_LABELED_NODES) is None
+    return Membership(_key(pod, f"job-{job.name}"), job.pods, given.get(POD_SET), rank, leads=leads)
 
 
 def _key(pod: Pod, name: str) -> Key:

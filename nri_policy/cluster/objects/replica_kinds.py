@@ -4,6 +4,10 @@
 |---|---|
 | PyTorchJob, TFJob, MPIJob, XGBoostJob | one for each replica type |
 | RayCluster, RayJob | the head, and one for each worker group |
+
+On a live cluster, the owner of pods says how many there are, and their labels which pod set each is
+of. A RayJob owns a RayCluster. The launcher of an MPIJob comes once its workers are ready, in a Job
+of its own: it is no part of their group.
 """
 
 from __future__ import annotations
@@ -13,7 +17,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
 
@@ -24,6 +30,10 @@ class _Part(Struct, frozen=True):
     many: bool = True
     counts: tuple[str, ...] = ("replicas",)  # whose product it is; 1 where one is missing
     name: str = ""  # of the only one; else the field that names it, or its key in a map
+
+
+class _Named(Struct):
+    metadata: Identity
 
 
 def _by_type(field: str) -> tuple[_Part, ...]:
@@ -48,6 +58,20 @@ REPLICA_KINDS: dict[str, tuple[_Part, ...]] = {
 }
 
 
+FOLLOWED = {  # by API version and kind: in which words the API names all of them
+    ("kubeflow.org/v1", "PyTorchJob"): "pytorchjobs",
+    ("kubeflow.org/v1", "TFJob"): "tfjobs",
+    ("kubeflow.org/v1", "XGBoostJob"): "xgboostjobs",
+    ("kubeflow.org/v2beta1", "MPIJob"): "mpijobs",
+    ("ray.io/v1", "RayCluster"): "rayclusters",
+}
+_NOT_IN_GROUP = ("MPIJob", "launcher")
+_TYPE = "training.kubeflow.org/replica-type"
+REPLICA_INDEX = "training.kubeflow.org/replica-index"
+_RAY_NODE = "ray.io/node-type"
+_RAY_GROUP = "ray.io/group"
+
+
 class Replicas(Struct, frozen=True):
     """Pods of one template."""
 
@@ -55,6 +79,43 @@ class Replicas(Struct, frozen=True):
     count: int
     template: object
     path: str  # of the template
+
+
+class ReplicaOwner(Struct, frozen=True):
+    """A followed object that makes pods of several templates."""
+
+    kind: str
+    namespace: str
+    name: str
+    pods: dict[str, int]  # by pod set
+
+    @property
+    def group(self) -> str:
+        """The name of its pods' group."""
+        return f"{self.kind.lower()}-{self.name}"
+
+
+def read_owner(value: Mapping[str, Any], kind: str, path: str) -> ReplicaOwner:
+    """Return the owner in an object of a followed *kind*; raises DocumentError."""
+    namespace, name = convert(value, _Named, path).metadata.key(path, f"a {kind}")
+    every = replicas_of({**value, "kind": kind}, path)
+    pods = {each.name: each.count for each in every if (kind, each.name) != _NOT_IN_GROUP}
+    return ReplicaOwner(kind, namespace, name, pods)
+
+
+def followed_owner(pod: Pod) -> tuple[str, str, str] | None:
+    """Return kind, namespace and name of the followed object that owns a pod, if one does."""
+    for each in pod.owners:
+        if each.controller and (each.api_version, each.kind) in FOLLOWED:
+            return each.kind, pod.namespace, each.name
+    return None
+
+
+def pod_set_of(labels: Mapping[str, str]) -> str | None:
+    """Return the pod set that a pod with these labels is of, None if they do not say it."""
+    if _RAY_NODE in labels:
+        return "head" if labels[_RAY_NODE] == "head" else labels.get(_RAY_GROUP)
+    return labels.get(_TYPE)
 
 
 def replicas_of(value: Mapping[str, Any], path: str) -> Iterator[Replicas]:

@@ -21,6 +21,7 @@ from nri_policy.cluster.objects.membership import POD_GROUP_API, read_job, read_
 from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.replica_kinds import FOLLOWED, read_owner
 from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
@@ -32,9 +33,14 @@ JOBS = Kind(group="batch", plural="jobs")
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
 POD_GROUPS = Kind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
 LEADER_WORKERS = Kind(group="leaderworkerset.x-k8s.io", plural="leaderworkersets")
+_OWNERS = {
+    kind: Kind(group=group, version=version, plural=plural)
+    for (api, kind), plural in FOLLOWED.items()
+    for group, version in [api.split("/")]
+}
 
 OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
-OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, LEADER_WORKERS, GROUPS)
+OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, *_OWNERS.values(), LEADER_WORKERS, GROUPS)
 
 
 class _Group(Struct):
@@ -160,6 +166,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             known=controller.members.pod_groups,
             optional=(NOT_FOUND,),  # where Kubernetes does not serve it
         ),
+        *(_owners(controller, name, kind) for name, kind in _OWNERS.items()),
         WatchedKind(
             kind=LEADER_WORKERS,
             take=lambda item: controller.set_leader_workers(*read_led_workers(decode(item), "")),
@@ -174,6 +181,16 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             known=controller.groups.keys,
         ),
     ]
+
+
+def _owners(controller: Controller, name: str, kind: Kind) -> WatchedKind:
+    return WatchedKind(
+        kind=kind,
+        take=lambda item: controller.set_owner(read_owner(decode(item), name, "")),
+        remove=lambda key: controller.members.remove_owner((name, *key)),
+        known=lambda: controller.members.owners(name),
+        optional=(NOT_FOUND,),  # where the kind is not installed
+    )
 
 
 def _wake_after(source: WatchedKind, wake: Callable[[], object]) -> WatchedKind:

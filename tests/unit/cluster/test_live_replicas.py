@@ -1,0 +1,161 @@
+"""Pods of Kubeflow's and Ray's objects are groups, whose sizes are in these objects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.support.placement_world import GATE, OTHER, Object, Play
+from tests.unit.cluster.written import HOSTNAME, pod_spec
+
+RACK = "example.com/rack"
+TYPE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+
+
+def pod(play: Play, owner: str, name: str, **labels: str) -> None:
+    """A pod of an object, named APIVERSION/KIND/NAME, that waits behind the gate."""
+    version, kind, of = owner.rsplit("/", 2)
+    own = {"apiVersion": version, "kind": kind, "name": of, "uid": f"u-{of}", "controller": True}
+    metadata = {
+        "name": name,
+        "uid": f"u-{name}",
+        "labels": labels,
+        "annotations": {"kueue.x-k8s.io/podset-required-topology": RACK},
+        "ownerReferences": [own],
+    }
+    spec = pod_spec({"cpu": 1}, schedulingGates=[{"name": GATE}, {"name": OTHER}])
+    play.world.put("pods", {"metadata": metadata, "spec": spec})
+
+
+def kubeflow(kind: str, field: str, **replicas: int) -> Object:
+    template = {"spec": pod_spec({"cpu": 1})}
+    types = {name: {"replicas": count, "template": template} for name, count in replicas.items()}
+    return {"kind": kind, "metadata": {"name": "train"}, "spec": {field: types}}
+
+
+def ray(**replicas: int) -> Object:
+    template = {"spec": pod_spec({"cpu": 1})}
+    groups = [
+        {"groupName": name, "replicas": count, "template": template}
+        for name, count in replicas.items()
+    ]
+    spec = {"headGroupSpec": {"template": template}, "workerGroupSpecs": groups}
+    return {"kind": "RayCluster", "metadata": {"name": "ray"}, "spec": spec}
+
+
+def ray_pods(play: Play, group: str, *numbers: int) -> None:
+    for number in numbers:
+        labels: dict[str, Any] = {"ray.io/node-type": "worker", "ray.io/group": group}
+        if group == "head":
+            labels = {"ray.io/node-type": "head", "ray.io/group": "headgroup"}
+        pod(play, "ray.io/v1/RayCluster/ray", f"ray-{group}-{number}", **labels)
+
+
+def let_go(play: Play) -> int:
+    pods = play.world.objects["pods"].values()
+    return sum(HOSTNAME in each["spec"].get("nodeSelector", {}) for each in pods)
+
+
+def empty() -> Play:
+    play = Play()
+    play.world.delete("pods", "web")
+    return play
+
+
+def sizes(play: Play, group: str) -> Counter[str]:
+    return Counter({each.name: each.count for each in play.world.group(group).pod_sets})
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "field"),
+    [
+        ("kubeflow.org/v1", "PyTorchJob", "pytorchReplicaSpecs"),
+        ("kubeflow.org/v1", "TFJob", "tfReplicaSpecs"),
+        ("kubeflow.org/v1", "XGBoostJob", "xgbReplicaSpecs"),
+    ],
+)
+def test_all_pods_of_a_training_job_are_placed_together(
+    version: str, kind: str, field: str
+) -> None:
+    play = empty()
+    owner = f"{version}/{kind}/train"
+    pod(play, owner, "m-0", **{TYPE: "master", INDEX: "0"})
+    pod(play, owner, "w-0", **{TYPE: "worker", INDEX: "0"})
+    play.rest()
+    assert not play.world.objects["groups"]
+    play.world.put("owners", kubeflow(kind, field, Master=1, Worker=2))
+    play.rest()
+    assert "2 of 3 pods are there" in play.notices["m-0"]
+    pod(play, owner, "w-1", **{TYPE: "worker", INDEX: "1"})
+    play.rest()
+    assert let_go(play) == 3
+    assert sizes(play, f"{kind.lower()}-train") == {"master": 1, "worker": 2}
+
+
+def test_the_launcher_of_an_mpi_job_is_in_no_group_of_its_workers() -> None:
+    """It comes once they are ready."""
+    play = empty()
+    play.world.put("owners", kubeflow("MPIJob", "mpiReplicaSpecs", Launcher=1, Worker=2))
+    for number in range(2):
+        labels = {TYPE: "worker", INDEX: str(number)}
+        pod(play, "kubeflow.org/v2beta1/MPIJob/train", f"w-{number}", **labels)
+    play.rest()
+    assert let_go(play) == 2
+    assert sizes(play, "mpijob-train") == {"worker": 2}
+
+
+def test_an_object_that_is_not_followed_has_pods_that_are_groups_alone() -> None:
+    play = empty()
+    pod(play, "kubeflow.org/v1/MPIJob/train", "w-0", **{TYPE: "worker", INDEX: "0"})
+    play.rest()
+    assert [*play.world.objects["groups"]] == ["pod-w-0"]
+
+
+def test_a_ray_cluster_grows_and_shrinks_with_its_object() -> None:
+    play = empty()
+    play.world.put("owners", ray(small=2))
+    ray_pods(play, "small", 0, 1)
+    play.rest()
+    assert let_go(play) == 0
+    ray_pods(play, "head", 0)
+    play.rest()
+    assert let_go(play) == 3
+    assert sizes(play, "raycluster-ray") == {"head": 1, "small": 2}
+    play.world.put("owners", ray(small=4))
+    ray_pods(play, "small", 2, 3)
+    play.rest()
+    assert let_go(play) == 5
+    play.world.put("owners", ray(small=1))
+    for number in (1, 2, 3):
+        play.world.delete("pods", f"ray-small-{number}")
+    play.rest()
+    status = play.world.group("raycluster-ray").status
+    assert sum(one.count for each in status.assignments for one in each.domains) == 2
+
+
+def test_a_pod_that_failed_keeps_its_place_for_the_next_one() -> None:
+    play = empty()
+    play.world.put("owners", ray(small=2))
+    ray_pods(play, "head", 0)
+    ray_pods(play, "small", 0, 1)
+    play.rest()
+    play.world.delete("pods", "ray-small-1")
+    play.rest()
+    status = play.world.group("raycluster-ray").status
+    assert sum(one.count for each in status.assignments for one in each.domains) == 3
+    ray_pods(play, "small", 7)
+    play.rest()
+    assert let_go(play) == 3
+
+
+def test_pods_wait_once_their_object_went() -> None:
+    play = empty()
+    play.world.put("owners", ray())
+    play.world.delete("owners", "ray")
+    ray_pods(play, "head", 0)
+    play.rest()
+    assert not play.world.objects["groups"]
+    play.world.delete("pods", "ray-head-0")
+    play.rest()
