@@ -244,4 +244,49 @@ def test_the_jobs_of_an_exclusive_jobset_have_a_rack_each(cluster: Cluster) -> N
             for index in range(2)
         ]
         assert sorted(map(sorted, racks)) == [["r0"], ["r1"]]
+
+
+def test_a_running_group_has_a_host_again_before_small_jobs_that_wait(cluster: Cluster) -> None:
+    """The jobs on the only host that would do end one by one; the next ones do not get their CPUs.
+
+    With `failFast: false`: what is left of the group runs meanwhile.
+    """
+    cluster.shop.write_settings(groups={"timeout": "1s"}, failure={"failFast": False})
+    with cluster.shop.service():
+        cluster.submit("gang", 2, cpu=4)
+        cluster.until_running("gang", 2)
+        lost, kept = cluster.hosts("job-gang")
+        (rack,) = [names for names in RACKS.values() if lost in names]
+        (only,) = {*rack} - {lost, kept}
+        small = [f"small-{number}" for number in range(16)]
+        for name in small:
+            cluster.submit(name, 1, cpu=1)
+        for name in small:
+            cluster.until_running(name, 1)
+        (there, elsewhere) = (
+            [name for name in small if (cluster.hosts(f"job-{name}") == {only: 1}) is on]
+            for on in (True, False)
+        )
+        cluster.set_ready(False, lost)
+        (pod,) = [
+            each["metadata"]["name"]
+            for each in cluster.pods("job-name", "gang")
+            if each["spec"]["nodeName"] == lost
+        ]
+        cluster.evict(pod)
+        cluster.api.until(
+            lambda: cluster.shop.status("gang").get("reserved") == [only], "it is set aside"
+        )
+        assert cluster.shop.status("gang")["state"] == "Degraded"
+        late = [f"late-{number}" for number in range(4)]
+        for name in late:
+            cluster.submit(name, 1, cpu=1)
+            cluster.shop.until_state(name, "Waiting")
+        for name in there:
+            cluster.succeed(name)
+        cluster.until_running("gang", 2)
+        assert {*cluster.hosts("job-gang")} == {kept, only}
+        assert not any(map(cluster.running, late))
+        cluster.succeed(elsewhere[0])
+        cluster.api.until(lambda: any(map(cluster.running, late)), "a small job runs")
     assert cluster.said_no_error()
