@@ -20,7 +20,7 @@ from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.session import Session

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.embedded import EmbeddedRuntime

@@ -42,7 +42,7 @@ from nri_policy.foundation.program import REPLACED, Program
 from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import ClusterEvent
-from nri_policy.kubelet.stock import Left
+from nri_policy.kubelet.device_counts import FreeDevices
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import Service
@@ -100,7 +100,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens
     node_name: str = "localhost"  # in the cluster
     client: Client | None = None  # of that
-    devices: Callable[[], Left] = dict  # those of each NUMA node
+    devices: Callable[[], FreeDevices] = dict  # those of each NUMA node
     unused: Callable[[], Mapping[str, int] | None] = lambda: None  # devices, by resource
     sources: Sources = field(default_factory=Sources)
     kubelet_dir: Path = KUBELET_DIR  # where it looks for drivers

@@ -23,7 +23,7 @@ from nri_policy.daemon.trials import Hypotheses
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
-from nri_policy.kubelet.hypothetical import Manifests
+from nri_policy.kubelet.manifest_pods import Manifests
 from nri_policy.node import Node, NodeView, Placed, WhatIf
 from nri_policy.nrt.topology import Topology
 from nri_policy.proto import control_pb2 as pb

@@ -34,9 +34,9 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import EventRecorder
 from nri_policy.kube.pod_reader import PodReader
+from nri_policy.kubelet.device_counts import DeviceCounts
 from nri_policy.kubelet.pod_objects import PodObjects
 from nri_policy.kubelet.pod_resources import Assignments, pod_resources_socket
-from nri_policy.kubelet.stock import Stock
 from nri_policy.nri.plugin import Identity
 from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.publisher import Sink
@@ -220,7 +220,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         assignments = await stack.enter_async_context(
             Assignments(pod_resources_socket(options.kubelet_dir))
         )
-        stock = Stock(assignments)
+        device_counts = DeviceCounts(assignments)
         slices, claims, objects = None, None, None
         if client is not None:
             pods = PodReader(client)
@@ -242,8 +242,8 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             node_name=options.node_name,
             client=client,
             rivals=rivals,
-            devices=stock.left,
-            unused=stock.unused,
+            devices=device_counts.count,
+            unused=device_counts.count_free,
             kubelet_dir=options.kubelet_dir,
             manages_cpus=assignments.manages_cpus,
             sources=Sources(
@@ -261,8 +261,8 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
         def asked() -> bool:
             return daemon.node.view.layout.settings.agent.pod_resource_api
 
-        kept = stock.kept(daemon.topology.feed.changed, wanted=asked)
-        await stack.enter_async_context(kept)
+        counting = device_counts.running(daemon.topology.feed.changed, wanted=asked)
+        await stack.enter_async_context(counting)
         if slices is not None:
             await stack.enter_async_context(running({"slices": partial(slices.run, asked)}))
         daemon.status.announce()

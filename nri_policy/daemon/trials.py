@@ -9,8 +9,8 @@ from nri_policy.audit.targets import list_unpinned
 from nri_policy.daemon.reload import Reloads
 from nri_policy.dra.hypothetical import allocator
 from nri_policy.engine.event import Reconfigured
-from nri_policy.kubelet.hypothetical import Making, Manifests, parse_wanted
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.manifest_pods import ContainerFactory, Manifests, parse_manifests
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.node import CPUsAndMems, Node
 from nri_policy.plugin.pods import Pods
 
@@ -35,13 +35,13 @@ class Hypotheses:
     def pods(self, manifests: str, replicas: int) -> Manifests:
         """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
         kubelet = Kubelet(memory_capacity=self._node.view.layout.machine.memory)
-        making = Making(
+        factory = ContainerFactory(
             kubelet=kubelet,
             convert=self._pods.container,
             exact=self._pods.exact,
             allocator=allocator,
         )
-        return parse_wanted(manifests, replicas, making)
+        return parse_manifests(manifests, replicas, factory)
 
     async def settings(self, text: str) -> Reconfigured:
         """Return what the settings in a document would change; ValueError if they cannot."""

@@ -1,14 +1,16 @@
-"""What the kubelet tells, and what it would ask the runtime for a pod.
+"""The kubelet: what it says about pods, and what it would request from the runtime for a pod.
+
+Owns its APIs and its arithmetic. It must not know where a container is placed.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `hypothetical` | from manifests to the containers that a runtime would ask a plugin about |
-| `pod_objects` | what the containers of a pod ask for, in its owner's words |
-| `pod_resources` | the kubelet's PodResources API: which devices it assigned to which container |
-| `resizing` | how a kubelet resizes a pod in place: what it asks the runtime for, step by step |
-| `resources` | what kubelet asks a container runtime for, from a Pod manifest |
-| `runtimespec` | what containerd and CRI-O make of kubelet's requests before plugins see them |
-| `stock` | how many devices of each sort every NUMA node has, and has left |
+| `device_counts` | the number of devices of each resource on each NUMA node, all and free |
+| `manifest_pods` | turns manifests into the containers that a runtime would send to a plugin |
+| `pod_objects` | the requests of a pod's containers, from its object in the API server |
+| `pod_resources` | the kubelet's PodResources API: the devices that it assigned to containers |
+| `resize_steps` | the steps in which a kubelet resizes a pod in place |
+| `runtime_requests` | what the kubelet requests from a runtime for a pod, from its manifest |
+| `runtimespec` | what containerd and CRI-O add to these requests before plugins see them |
 """

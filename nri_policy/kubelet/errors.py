@@ -1,8 +1,8 @@
-"""What can go wrong between the daemon and the kubelet."""
+"""The errors of queries to the kubelet."""
 
 
 class KubeletError(Exception):
-    """The kubelet does not answer; `code` is gRPC's, as a word."""
+    """The kubelet did not answer; `code` is gRPC's, as a word."""
 
     def __init__(self, code: str, reason: str) -> None:
         super().__init__(f"{code}: {reason}")

@@ -1,8 +1,8 @@
-"""Pods' objects: what the containers of a pod ask for, in its owner's words.
+"""Pods' objects: the requests of a pod's containers, from its object in the API server.
 
-Owns when the API server is asked, how long that is waited for, and which fields are read. Rule 1:
-nobody waits for it but the first container of a pod, for a moment, and nobody at all while the
-server is slow. Rule 2: a daemon that may not read pods does not ask again soon. What is known
+Owns when the API server is queried, how long a container waits for it, and which fields are read.
+Rule 1: only the first container of a pod waits, for a moment, and none does while the server is
+slow. Rule 2: if the daemon may not read pods, it does not try again soon. An object that arrives
 too late goes to the callback `late`.
 """
 
@@ -28,11 +28,11 @@ from nri_policy.workload.requirements import PodRequirements, Requirements
 log = logging.getLogger(__name__)
 
 PATIENCE = 0.1  # seconds that the first container of a pod waits
-FORBIDDEN_FOR = 3600.0  # seconds until a server is asked again that does not let us read pods
+FORBIDDEN_FOR = 3600.0  # seconds without queries after the server forbids to read pods
 
 
 class PodObjects:
-    """What the objects of one node's pods say."""
+    """The objects of one node's pods."""
 
     def __init__(
         self,
@@ -47,8 +47,8 @@ class PodObjects:
         self._sleep = sleep
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the pod's sandbox
         self._found: dict[str, PodRequirements] = {}  # by the same
-        self._missed: set[str] = set()  # who went on without an answer
-        self._slow = False  # whether the last one who waited did so in vain
+        self._missed: set[str] = set()  # pods that went on without an answer
+        self._slow = False  # whether the last wait ended without an answer
         self._forbidden_until = 0.0
         self._failed: int | None = None  # HTTP's code of the last failure, if the last try failed
 
@@ -58,19 +58,19 @@ class PodObjects:
         return self._now() >= self._forbidden_until
 
     def ask(self, pod: Pod) -> None:
-        """Ask about a pod, without waiting, unless it requests nothing or that is known already."""
+        """Query a pod's object, without waiting, unless it is BestEffort or already known."""
         known = pod.id in self._found or pod.id in self._tasks
         if not known and pod.qos is not QoS.BEST_EFFORT and self.readable:
             self._tasks[pod.id] = asyncio.create_task(self._find(pod), name="pod's object")
 
     def ask_late(self, pods: Iterable[Pod]) -> None:
-        """Ask about pods that run already."""
+        """Query the objects of pods that already run."""
         for pod in pods:
             self._missed.add(pod.id)
             self.ask(pod)
 
     async def ready(self, pod: Pod) -> None:
-        """Wait a moment for what was asked about *pod*, once."""
+        """Wait a moment for the object of *pod*, once."""
         self.ask(pod)
         task = self._tasks.get(pod.id)
         if task is None or task.done() or pod.id in self._missed or self._slow:
@@ -83,14 +83,14 @@ class PodObjects:
         self._slow = not task.done()
 
     def of(self, pod: Pod) -> PodRequirements | None:
-        """Return what the object of *pod* says; None where it is not known, or not yet."""
+        """Return the requirements in the object of *pod*; None if unknown, or not yet known."""
         found = self._found.get(pod.id)
         if found is None and pod.id in self._tasks:
             self._missed.add(pod.id)
         return found
 
     def forget(self, pod_id: str) -> None:
-        """Forget a pod that is gone, or that says something else by now."""
+        """Forget a pod that is gone, or whose object has changed."""
         self._found.pop(pod_id, None)
         self._missed.discard(pod_id)
         task = self._tasks.pop(pod_id, None)
@@ -103,7 +103,7 @@ class PodObjects:
             self.forget(each)
 
     async def close(self) -> None:
-        """End all questions."""
+        """Cancel all queries."""
         tasks = [*self._tasks.values()]
         self.restart()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -126,9 +126,9 @@ class PodObjects:
             await self.late(pod, read)
 
     def _fail(self, pod: Pod, error: APIError | ValueError) -> None:
-        """Log why a pod's object is not known, unless the last one failed in the same way."""
+        """Log why a pod's object is unknown, unless the last one failed in the same way."""
         code = error.code if isinstance(error, APIError) else 0
-        if code == NOT_FOUND:  # it is gone by now, or a static pod's object is not there yet
+        if code == NOT_FOUND:  # the pod is gone, or a static pod's object does not exist yet
             return
         if code in {FORBIDDEN, UNAUTHORIZED}:
             self._forbidden_until = self._now() + FORBIDDEN_FOR
@@ -140,7 +140,7 @@ class PodObjects:
 
 
 class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object; fields that are not named here are skipped."""
+    """A part of an object; fields without a name here are skipped."""
 
 
 class _Resources(_Part, frozen=True):
@@ -164,7 +164,7 @@ class _Pod(_Part, frozen=True):
 
 
 def read_object(found: Mapping[str, Any]) -> PodRequirements:
-    """Return what a pod's object says of its containers; raises ValueError."""
+    """Return the requirements of a pod's containers in its object; raises ValueError."""
     spec = msgspec.convert(found, _Pod).spec
     whole = spec.resources
     return PodRequirements(

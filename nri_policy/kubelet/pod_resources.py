@@ -1,16 +1,16 @@
-"""The kubelet's PodResources API: which devices it assigned to which container (nri.md §8).
+"""The kubelet's PodResources API: the devices that it assigned to containers (nri.md §8).
 
-It also says which pods have claimed devices (DRA); of whom these are, the API server knows better.
+It also says which pods have devices of resource claims (DRA); the API server has the details.
 
-Owns when the kubelet is asked, and which of its answers are believed. Rule 1: nobody waits for the
-kubelet. Questions run beside the requests of the runtime, end at a deadline, and who wants an
-answer gets what is there. Rule 2: no answer is better than another pod's. Pods have no uid in this
-API, so what is said of a namesake is told by the devices themselves: two pods never share one.
-Rule 3: nobody connects before a question, nor stays long after it: a channel to nobody tries again
-and again.
+Owns when the kubelet is queried, and which of its answers count. Rule 1: no request waits long for
+the kubelet. Queries run beside the requests of the runtime and end at a deadline; a caller gets the
+answers that are there. Rule 2: no answer is better than another pod's. Pods have no uid in this
+API, so the answer may be about an older pod of the same name. The devices show that, because two
+pods never share one. Rule 3: a connection is opened for a query and closed soon after it, because
+a channel without a server reconnects again and again.
 
-The kubelet assigns devices before it has the runtime make the pod, so an answer to a question that
-is asked then is complete.
+The kubelet assigns devices before it has the runtime create the pod, so the answer to a query at
+that time is complete.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from nri_policy.kubelet.errors import KubeletError
 from nri_policy.workload.pod import Pod
 
 if TYPE_CHECKING:
-    from nri_policy.kubelet.pod_resources_client import Client
+    from nri_policy.kubelet.pod_resources_client import PodResourcesClient
     from nri_policy.proto.podresources_pb2 import (
         AllocatableResourcesResponse,
         ContainerDevices,
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DEADLINE = 1.0  # seconds for a question, its second try included; a runtime waits for 2
-PATIENCE = 0.1  # seconds that a request may wait for answers that are on their way
+DEADLINE = 1.0  # seconds for a query, with its second try; a runtime waits for 2
+PATIENCE = 0.1  # seconds that a request may wait for running queries
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
 
 Device = tuple[str, str]  # resource and id
@@ -66,7 +66,7 @@ def pod_resources_socket(kubelet_dir: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the kubelet says of a pod."""
+    """The kubelet's answer about a pod."""
 
     devices: _Devices
     claims: bool = False  # whether a container has devices of a resource claim
@@ -80,20 +80,20 @@ _Found = TypeVar("_Found")
 
 @dataclass(slots=True)
 class _Query:
-    """A question about a pod."""
+    """A query about a pod."""
 
     pod: Pod
     task: asyncio.Task[_Answers]
-    older: _Query | None = None  # about a namesake that had not gone when this was asked
+    older: _Query | None = None  # about a pod of the same name that still existed at this query
 
     @property
     def answer(self) -> _Answer:
-        """What is known by now."""
+        """The answer so far."""
         return self.task.result().get(_name(self.pod), _NOTHING) if self.task.done() else _NOTHING
 
     @property
     def stale(self) -> bool:
-        """Whether the answer is the namesake's: devices belong to one pod at a time."""
+        """Whether the answer is about the older pod: both never have the same device."""
         if self.older is None:
             return False
         theirs = {(resource, device) for _, resource, device in self.older.answer.devices}
@@ -101,7 +101,7 @@ class _Query:
 
 
 class Assignments:
-    """What the kubelet has assigned to the pods that it was asked about."""
+    """The devices that the kubelet has assigned to the pods that it was queried about."""
 
     def __init__(
         self,
@@ -109,17 +109,17 @@ class Assignments:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Take the kubelet's socket, which need not be there yet."""
+        """Take the kubelet's socket, which need not exist yet."""
         self._socket = socket
         self._sleep = sleep
         self._queries: dict[_Name, _Query] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._get = True  # whether the kubelet has Get, as far as we know
+        self._get = True  # whether the kubelet has the call Get, as far as is known
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
         self._listed: _Answers = {}
         self._kubelet = OnDemand(self._connected, Clock())
-        self.answered: Callable[[], None] = lambda: None  # called when more is known
+        self.answered: Callable[[], None] = lambda: None  # called after each answer
 
     async def __aenter__(self) -> Self:
         return self
@@ -136,18 +136,18 @@ class Assignments:
         await self._kubelet.close()
 
     def ask(self, pod: Pod) -> None:
-        """Ask about a pod that is about to run."""
+        """Query a pod that is about to run."""
         name = _name(pod)
         older = self._queries.get(name)
         if older is not None:
-            # asked again of the same pod, for a new sandbox: a namesake before it is still one
+            # a new sandbox of the same pod: the older pod of the same name is still the same
             older = older.older if older.pod.uid == pod.uid else replace(older, older=None)
         self._queries[name] = _Query(pod, self._start(partial(self._one, name)), older)
 
     def ask_all(self, pods: Iterable[Pod]) -> None:
-        """Ask about pods that run already, all at once, and forget all others."""
+        """Query all pods that already run with one call, and forget all others."""
         self._get = True  # this may be another kubelet than before
-        for query in self._queries.values():  # the list answers them, or they are gone
+        for query in self._queries.values():  # the list answers these, or their pods are gone
             query.task.cancel()
         task = self._start(self._list)
         self._queries = {_name(pod): _Query(pod, task) for pod in pods}
@@ -159,7 +159,7 @@ class Assignments:
         *,
         seconds: float = PATIENCE,
     ) -> None:
-        """Wait for the answers about *pods*, and for *others*, but no longer than *seconds*."""
+        """Wait for the answers about *pods* and for *others*, at most *seconds*."""
         queries = [query for pod in pods if (query := self._query(pod)) is not None]
         for query in queries:
             if query.stale:
@@ -169,9 +169,9 @@ class Assignments:
             await self._done_within(seconds, tasks)
 
     def devices(self, pod: Pod, container: str) -> Mapping[str, Mapping[str, CPUSet]]:
-        """Return by resource and id the NUMA nodes of the devices that *container* was assigned.
+        """Return the NUMA nodes of the devices assigned to *container*, by resource and id.
 
-        Empty sets are devices of unknown place. What is not known, or not yet, is left out.
+        An empty set is an unknown place. Devices that are not known, or not yet, are left out.
         """
         query = self._query(pod)
         if query is None or query.stale:
@@ -183,7 +183,7 @@ class Assignments:
         return found
 
     def owners(self, pod: Pod) -> Collection[str]:
-        """Return the names of the pod's containers that have devices, as far as that is known."""
+        """Return the names of the pod's containers that have devices, as far as is known."""
         query = self._query(pod)
         if query is None or query.stale:
             return ()
@@ -194,13 +194,13 @@ class Assignments:
         query = self._query(pod)
         if query is None:
             return False
-        while not query.task.done():  # it may be asked again meanwhile
+        while not query.task.done():  # a new query may have replaced it meanwhile
             await asyncio.wait({query.task})
         return not query.task.cancelled() and query.answer.claims
 
     @property
     def in_use(self) -> frozenset[Device]:
-        """The devices of all pods that were asked about and are not gone."""
+        """The devices of all queried pods that still exist."""
         return frozenset(
             (resource, device)
             for query in self._queries.values()
@@ -209,7 +209,7 @@ class Assignments:
         )
 
     async def allocatable(self) -> Mapping[Device, CPUSet] | None:
-        """Return the NUMA nodes of every device that can be assigned at all; None: no answer."""
+        """Return the NUMA nodes of all assignable devices; None without an answer."""
         return await self._within_deadline(self._allocatable)
 
     async def manages_cpus(self) -> bool | None:
@@ -225,15 +225,15 @@ class Assignments:
         if query.pod.id == pod.id:
             del self._queries[name]
         elif query.older is not None and query.older.pod.id == pod.id:
-            # its successor may have been told of its devices, or may have got them just now
+            # the answer about its successor may have been about it, or may just have changed
             query.older = None
             query.task = self._start(partial(self._one, name))
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Client]:
-        from nri_policy.kubelet.pod_resources_client import Client  # noqa: PLC0415 - with gRPC
+    async def _connected(self) -> AsyncIterator[PodResourcesClient]:
+        from nri_policy.kubelet.pod_resources_client import PodResourcesClient  # noqa: PLC0415 - with gRPC
 
-        client = Client(self._socket, self._sleep)
+        client = PodResourcesClient(self._socket, self._sleep)
         try:
             yield client
         finally:
@@ -256,7 +256,7 @@ class Assignments:
     async def _within_deadline(
         self, ask: Callable[[], Coroutine[Any, Any, _Found]]
     ) -> _Found | None:
-        """Return what *ask* finds out, None if it fails or takes too long."""
+        """Return the result of *ask*; None if it fails or takes too long."""
         task = asyncio.create_task(ask())
         try:
             if await self._done_within(DEADLINE, {task}):
@@ -270,7 +270,7 @@ class Assignments:
         return None
 
     async def _done_within(self, seconds: float, tasks: set[asyncio.Task[Any]]) -> bool:
-        """Return whether all *tasks* are done before *seconds* are over; leaves them running."""
+        """Return whether all *tasks* are done within *seconds*; leaves them running."""
         timer = asyncio.ensure_future(self._sleep(seconds))
         pending: set[asyncio.Future[Any]] = {*tasks, timer}
         try:
@@ -287,12 +287,12 @@ class Assignments:
             if answer is not None:
                 return _by_pod([answer])
         answers = await self._list()
-        # it does not know a pod that it lists: then it does not know Get
+        # a kubelet that lists this pod, but did not Get it, lacks the call Get
         self._get = self._get and name not in answers
         return answers
 
     async def _list(self) -> _Answers:
-        """Return what a List that begins from now on says; those who wait for one share it."""
+        """Return the result of a List that begins after this call; concurrent callers share it."""
         begun = self._lists
         async with self._listing:
             if self._lists == begun:
@@ -320,7 +320,7 @@ class Assignments:
 def manages_cpus(answer: AllocatableResourcesResponse) -> bool:
     """Return whether the kubelet's CPU manager gives CPUs to containers: its policy is static.
 
-    With the policy none it has no allocatable CPUs; kubelet, cm/cpumanager/policy_none.go.
+    With the policy none there are no allocatable CPUs; kubelet, cm/cpumanager/policy_none.go.
     """
     return bool(answer.cpu_ids)
 
@@ -330,7 +330,7 @@ def _name(pod: Pod) -> _Name:
 
 
 def _by_pod(resources: Iterable[PodResources]) -> _Answers:
-    """Return what each pod has; of namesakes that both have devices: the devices of neither."""
+    """Return the answer about each pod; no devices for two pods of one name that both have some."""
     devices: dict[_Name, _Devices] = {}
     ambiguous, claiming = set(), set()
     for pod in resources:
@@ -347,7 +347,7 @@ def _by_pod(resources: Iterable[PodResources]) -> _Answers:
 
 
 def _devices(pod: PodResources) -> _Devices:
-    """Return the nodes of each device: there is an entry for each, and for each of its nodes."""
+    """Return the nodes of each device: it has an entry for each of its nodes."""
     devices: dict[tuple[str, str, str], CPUSet] = {}
     for container in pod.containers:
         for entry in container.devices:

@@ -1,4 +1,4 @@
-"""The kubelet's PodResources API over gRPC: imported, with gRPC, once the kubelet is asked."""
+"""The kubelet's PodResources API over gRPC; imported, with gRPC, at the first query."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
 BACKOFF = 0.2  # seconds until the second try; the kubelet allows 20 more calls in that time
 
 _OPTIONS = (
-    ("grpc.max_receive_message_length", 16 << 20),  # bytes; what the kubelet's own clients allow
+    ("grpc.max_receive_message_length", 16 << 20),  # bytes; as in the kubelet's own clients
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),  # a kubelet that restarts is soon asked again
+    ("grpc.max_reconnect_backoff_ms", 1000),  # to reach a restarted kubelet soon
 )
-# What kubelets without Get say: they do not know it, or it is off. The latter's code is also that
-# of "no such pod"; its text differs from version to version.
+# The codes of kubelets without Get: the call is unknown, or disabled. The latter
+# code is shared with unknown pods; only the text differs, and it varies between versions.
 _NO_GET = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN)
 
 
-class Client:
-    """A connection to the kubelet. All that asks raises KubeletError."""
+class PodResourcesClient:
+    """A connection to the kubelet. All queries raise KubeletError."""
 
     def __init__(
         self, socket: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
-        """Take the kubelet's socket, which need not be there yet."""
+        """Take the kubelet's socket, which need not exist yet."""
         self._sleep = sleep
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._stub = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
     async def close(self) -> None:
-        """Give up all that is asked, and the connection."""
+        """Cancel all queries and close the connection."""
         await self._channel.close()
 
     async def get(self, namespace: str, name: str) -> PodResources | None:
-        """Return what a pod has; None where the kubelet does not know this question, or the pod."""
+        """Return the resources of a pod; None if the kubelet does not know the pod, or Get."""
         request = GetPodResourcesRequest(pod_namespace=namespace, pod_name=name)
         try:
             response = await self._call(self._stub.Get, request)
@@ -60,7 +60,7 @@ class Client:
         return response.pod_resources  # type: ignore[no-any-return]
 
     async def list(self) -> Sequence[PodResources]:
-        """Return what each pod has."""
+        """Return the resources of all pods."""
         try:
             response = await self._call(self._stub.List, ListPodResourcesRequest())
         except grpc.aio.AioRpcError as error:
@@ -68,7 +68,7 @@ class Client:
         return response.pod_resources  # type: ignore[no-any-return]
 
     async def allocatable(self) -> AllocatableResourcesResponse:
-        """Return what can be assigned at all."""
+        """Return all assignable resources."""
         method = self._stub.GetAllocatableResources
         try:
             response: AllocatableResourcesResponse = await self._call(
@@ -79,7 +79,7 @@ class Client:
         return response
 
     async def _call(self, method: Callable[[Any], Awaitable[Any]], request: Message) -> Any:
-        """Call *method*, and once more if it was called too often."""
+        """Call *method*; if it was called too often, once more after a pause."""
         try:
             return await method(request)
         except grpc.aio.AioRpcError as error:

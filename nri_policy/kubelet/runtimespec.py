@@ -1,4 +1,4 @@
-"""What containerd and CRI-O make of kubelet's requests before plugins see them.
+"""What containerd and CRI-O add to the kubelet's requests before plugins see them.
 
 Owns ids, the OCI defaults, and the labels, annotations and cgroup paths that the runtimes add.
 """
@@ -29,12 +29,12 @@ def object_id(*parts: object) -> str:
 
 
 def object_uid(*parts: object) -> str:
-    """Return the UID that the API server would give to a pod: the same for the same *parts*."""
+    """Return a pod's UID in the API server's form: the same for the same *parts*."""
     return str(uuid.UUID(object_id(*parts)[:32]))
 
 
 def complete_sandbox(sandbox: nri.PodSandbox, *, runtime: str, pid: int) -> None:
-    """Add to kubelet's *sandbox*, whose id is set, what the *runtime* adds."""
+    """Add the *runtime*'s fields to the kubelet's *sandbox*, which has its id."""
     sandbox.linux.cgroups_path = cgroup_of(sandbox.linux.cgroup_parent, sandbox.id, runtime)
     sandbox.linux.namespaces.extend(nri.LinuxNamespace(type=kind) for kind in _NAMESPACES)
     sandbox.linux.resources.cpu.shares.value = _SANDBOX_SHARES
@@ -57,7 +57,7 @@ def complete_sandbox(sandbox: nri.PodSandbox, *, runtime: str, pid: int) -> None
 
 
 def forget_task(sandbox: nri.PodSandbox) -> None:
-    """Leave of *sandbox* what older containerd shows when the pause container is gone."""
+    """Remove from *sandbox* what an older containerd omits without a pause container."""
     for name in ("cgroups_path", "namespaces", "resources"):
         sandbox.linux.ClearField(name)
     for key in [key for key in sandbox.annotations if key.startswith("io.kubernetes.cri.")]:
@@ -67,7 +67,7 @@ def forget_task(sandbox: nri.PodSandbox) -> None:
 def complete_container(
     container: nri.Container, sandbox: nri.PodSandbox, *, runtime: str, image: str
 ) -> None:
-    """Turn kubelet's *container*, whose id is set, into what plugins see at its creation."""
+    """Turn the kubelet's *container*, which has its id, into what plugins see at its creation."""
     container.pod_sandbox_id = sandbox.id
     container.env.insert(0, f"HOSTNAME={sandbox.name}")
     for destination, kind, source, options in reversed(_MOUNTS):
@@ -89,15 +89,15 @@ def complete_container(
         )
 
 
-def access_to(device: nri.LinuxDevice) -> nri.LinuxDeviceCgroup:
-    """Return the rule that lets a container use a device that it is given."""
+def device_rule(device: nri.LinuxDevice) -> nri.LinuxDeviceCgroup:
+    """Return the rule that lets a container use one of its devices."""
     rule = nri.LinuxDeviceCgroup(allow=True, type=device.type, access="rwm")
     rule.major.value, rule.minor.value = device.major, device.minor
     return rule
 
 
 def _drop_unset(resources: nri.LinuxResources) -> None:
-    """Remove what kubelet leaves at 0; with a memory limit the runtimes allow no swap."""
+    """Remove fields that the kubelet leaves at 0; with a memory limit, swap is not allowed."""
     if not resources.cpu.quota.value:
         resources.cpu.ClearField("quota")
     if resources.memory.limit.value:

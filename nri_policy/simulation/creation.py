@@ -9,7 +9,7 @@ from itertools import count
 import msgspec
 
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import ContainerManifest, PodManifest
 from nri_policy.nri.release import Release
 from nri_policy.proto import nri_pb2 as nri
@@ -50,7 +50,7 @@ class Creation:
         message.id = runtimespec.object_id("container", pod.id, manifest.name, next(self._serial))
         for device in devices:
             message.linux.devices.append(device)
-            message.linux.resources.devices.append(runtimespec.access_to(device))
+            message.linux.resources.devices.append(runtimespec.device_rule(device))
         runtimespec.complete_container(
             message, pod.message, runtime=self._release.name, image=manifest.image
         )

@@ -32,7 +32,7 @@ from typing import Any, Self
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release

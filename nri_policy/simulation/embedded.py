@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nri_policy.kubelet.resizing import ContainerStep, PodStep, resize_steps
+from nri_policy.kubelet.resize_steps import ContainerStep, PodStep, list_resize_steps
 from nri_policy.manifests.pod import ContainerManifest, PodManifest
 from nri_policy.manifests.resources import ResourceChange
 from nri_policy.simulation.containers import Container, CRIError, Pod
@@ -103,7 +103,7 @@ class EmbeddedRuntime(ContainerRuntime):
             await self.resize_together(pod, {name: change})
             return
         after = pod.manifest.resized_as_a_whole(change)
-        await self._resize(pod, resize_steps(self.kubelet, pod.manifest, after))
+        await self._resize(pod, list_resize_steps(self.kubelet, pod.manifest, after))
         pod.manifest = after
 
     async def resize_together(self, pod: Pod, changes: Mapping[str, ResourceChange]) -> None:
@@ -120,7 +120,7 @@ class EmbeddedRuntime(ContainerRuntime):
             )
             for name, change in changes.items()
         ]
-        steps = [*resize_steps(self.kubelet, pod.manifest, after)]
+        steps = [*list_resize_steps(self.kubelet, pod.manifest, after)]
         await self._resize(pod, steps or as_before)
 
     async def _resize(self, pod: Pod, steps: Iterable[PodStep | ContainerStep]) -> None:

@@ -27,9 +27,9 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.synthetic_devices import write_devices
 from nri_policy.hardware.sysfs import Tree
-from nri_policy.kubelet.hypothetical import pod_requirements
+from nri_policy.kubelet.manifest_pods import pod_requirements
 from nri_policy.kubelet.pod_resources import Assignments
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError

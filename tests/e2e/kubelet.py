@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet import resources as model
+from nri_policy.kubelet import runtime_requests as model
 from nri_policy.manifests.pod import ContainerManifest, Metadata, PodManifest, PodSpec
 from nri_policy.manifests.resources import Amounts, Resources, Texts
 from nri_policy.proto import nri_pb2 as nri

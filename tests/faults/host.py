@@ -19,7 +19,7 @@ from typing import Any
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.settings import from_spec
 from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.embedded import EmbeddedRuntime

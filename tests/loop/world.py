@@ -20,7 +20,7 @@ from nri_policy.audit.cgroup import Cgroups
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.node import NodeView
 from nri_policy.nri.session import registration_delay
 from nri_policy.plugin.cpuset_files import Change, Confined

@@ -27,9 +27,9 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.capture import open_capture
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.kubelet.hypothetical import Making, parse_wanted
+from nri_policy.kubelet.manifest_pods import ContainerFactory, parse_manifests
 from nri_policy.kubelet.pod_resources import _by_pod
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import METHODS, Service
 from nri_policy.plugin.convert import container_of
@@ -166,9 +166,11 @@ def test_any_scenario_file_is_steps_or_an_error(text: bytes) -> None:
 def test_any_manifests_and_names_are_answered_or_declined(
     manifests: list[Any], replicas: int, name: str
 ) -> None:
-    making = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
+    factory = ContainerFactory(
+        kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator
+    )
     with suppress(ValueError):
-        for wanted in parse_wanted(yaml.safe_dump_all(manifests), replicas, making).pods:
+        for wanted in parse_manifests(yaml.safe_dump_all(manifests), replicas, factory).pods:
             wanted.starts(name)
     with suppress(UnknownNameError):
         find(name, {"default/one/c0", f"{name}/a/b", name})

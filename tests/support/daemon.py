@@ -13,7 +13,7 @@ from nri_policy.daemon.dra import no_cpu_manager
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import ClusterEvent
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import Reload, Settings

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.hypothetical import pod_requirements
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.manifest_pods import pod_requirements
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.plugin.convert import container_of
 from nri_policy.workload.pod import Container

@@ -13,7 +13,7 @@ import pytest
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.event import Synchronized
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.database import Link

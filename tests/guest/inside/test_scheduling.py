@@ -18,7 +18,7 @@ from typing import Any
 
 from nri_policy.control.client import connected
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.report import ExplanationReport
 from nri_policy.simulation.adaptation import Timeouts

@@ -12,8 +12,8 @@ from nri_policy.dra.hypothetical import DEVICE_CLASS, allocator
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.engine.event import Prepared
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.hypothetical import Making, parse_wanted
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.manifest_pods import ContainerFactory, parse_manifests
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.node import WhatIf, WhatIfResult
 from nri_policy.plugin.convert import container_of
 from nri_policy.workload.claim import DRIVER
@@ -22,7 +22,9 @@ from tests.support.daemon import pod
 from tests.support.engine_driver import EngineDriver
 
 # of 4 NUMA nodes of 4 CPUs; CPU 0 is reserved
-MAKING = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
+FACTORY = ContainerFactory(
+    kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator
+)
 ON: dict[str, Any] = {"dra": {"enabled": True}}
 DOMAIN = "resource.kubernetes.io"
 
@@ -57,7 +59,7 @@ def user(name: str, *, claim: str = "", template: str = "", request: str = "") -
 def tried(driver: EngineDriver, *objects: dict[str, Any], replicas: int = 0) -> WhatIfResult:
     trial = WhatIf(driver.engine.fork())
     items = {"kind": "List", "items": [*objects]}
-    for wanted in parse_wanted(json.dumps(items), replicas, MAKING).pods:
+    for wanted in parse_manifests(json.dumps(items), replicas, FACTORY).pods:
         for _ in trial.run(wanted):
             pass
     return trial.result()

@@ -14,7 +14,7 @@ from nri_policy.foundation import on_demand
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import pod_resources_client
 from nri_policy.kubelet.pod_resources import DEADLINE, PATIENCE, Assignments
-from nri_policy.kubelet.pod_resources_client import BACKOFF, Client
+from nri_policy.kubelet.pod_resources_client import BACKOFF, PodResourcesClient
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.proto.podresources_pb2 import DynamicResource, GetPodResourcesResponse
 from nri_policy.workload.pod import Pod
@@ -446,7 +446,7 @@ async def test_the_connection_ends_when_nobody_uses_it_and_is_made_again(
 ) -> None:
     closed: asyncio.Queue[None] = asyncio.Queue()
 
-    class Counted(Client):
+    class Counted(PodResourcesClient):
         async def close(self) -> None:
             await super().close()
             closed.put_nowait(None)

@@ -16,7 +16,7 @@ import pytest
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.plugin import pod_quotas
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.embedded import EmbeddedRuntime

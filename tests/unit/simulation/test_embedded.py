@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import ResourceChange, read_part
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.nri_events import Event, described, of_pod

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import nri_pb2 as nri

@@ -1,7 +1,7 @@
-"""Hypothetical pods: from manifests to the containers that a runtime would ask a plugin about.
+"""Hypothetical pods: turns manifests into the containers that a runtime would send to a plugin.
 
-Owns which objects make pods, and how many. What the kubelet and the runtime make of a pod is theirs
-(`kubelet`, `runtimespec`).
+Owns which objects create pods, and how many. `resources` and `runtimespec` own what the kubelet and
+the runtime make of a pod.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgspec import Struct
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.wording import did_you_mean, printable, quoted, some
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.fields import mistyped_workload
 from nri_policy.manifests.pod import ContainerManifest, PodManifest, PodSpec, read_pod
 from nri_policy.manifests.resources import ManifestError, Resources, read_part
@@ -29,36 +29,36 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
 MAX_TEXT = 256 << 10  # characters
-MAX_CONTAINERS = 1000  # of all replicas together; a node has room for a few hundred
-_GENERATED = "xxxxx"  # what the API server appends to `generateName` is random
-_NAMED = 5  # objects that are wrong
+MAX_CONTAINERS = 1000  # of all replicas together; a node runs a few hundred
+_GENERATED = "xxxxx"  # in place of the random suffix of `generateName`
+_MAX_NAMED = 5  # errors in a message
 
 CLAIMS = {"ResourceClaim", "ResourceClaimTemplate"}  # kinds
 _KINDS = ("Pod", "List", *WORKLOADS, "CronJob")
 Allocate = Callable[[PodManifest, str, NodeView], ClaimedParts]  # the claims of a pod of that name
 
 
-class Making(Struct, frozen=True, kw_only=True):
-    """What makes containers of a pod on a node."""
+class ContainerFactory(Struct, frozen=True, kw_only=True):
+    """How containers are made from a pod's manifest."""
 
     kubelet: Kubelet
-    convert: Callable[[nri.PodSandbox, nri.Container], Container]  # as of a plugin's request
-    exact: bool  # whether the node would know a pod's object
+    convert: Callable[[nri.PodSandbox, nri.Container], Container]  # as for a plugin's request
+    exact: bool  # whether the node would know the pod's object
     allocator: Callable[[Iterable[Mapping[str, Any]]], Allocate]  # by objects of CLAIMS
 
 
 class Manifests(Struct, frozen=True, kw_only=True):
-    """What manifests ask for."""
+    """The pods in manifests."""
 
     pods: tuple[Wanted, ...]
-    notes: tuple[str, ...]  # what is left out
+    notes: tuple[str, ...]  # about objects that were left out
 
 
-def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
-    """Return the pods that the manifests in *text* (YAML or JSON) ask for.
+def parse_manifests(text: str, replicas: int, factory: ContainerFactory) -> Manifests:
+    """Return the pods of the manifests in *text* (YAML or JSON).
 
-    *replicas* of each, or as many as it says where that is 0. Objects of which no pods are known
-    are left out if others create some. ValueError names what is wrong with each object.
+    *replicas* of each; 0 means the number in the manifest. Objects of other kinds are left out if
+    there are pods. Raises ValueError with the error of each object.
     """
     try:
         objects = [
@@ -66,7 +66,7 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
             for document in yamltext.read_all(text, max_size=MAX_TEXT)
             for each in _objects(document)
         ]
-        allocate = making.allocator([each for each in objects if _is_claim(each)])
+        allocate = factory.allocator([each for each in objects if _is_claim(each)])
         others, pods, wrong = list[Any](), list[tuple[Any, PodManifest, int]](), list[str]()
         for number, each in enumerate(objects, 1):
             if _is_claim(each):
@@ -95,7 +95,7 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
             name=manifest.metadata.name,
             replicas=count,
             ordinal=_first_ordinal(each),
-            starts=partial(_starts, manifest, making),
+            starts=partial(_list_starts, manifest, factory),
             devices=_devices(manifest.spec),
             claim=partial(allocate, manifest),
         )
@@ -107,8 +107,8 @@ def parse_wanted(text: str, replicas: int, making: Making) -> Manifests:
 
 
 def _refuse(wrong: list[str]) -> NoReturn:
-    more = [f"and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []
-    raise ManifestError("; ".join([*wrong[:_NAMED], *more]))
+    more = [f"and {len(wrong) - _MAX_NAMED} more"] if len(wrong) > _MAX_NAMED else []
+    raise ManifestError("; ".join([*wrong[:_MAX_NAMED], *more]))
 
 
 def _kind(document: Any) -> Any:
@@ -121,9 +121,9 @@ def _is_claim(document: Any) -> bool:
 
 
 def _is_other(document: Any) -> bool:
-    """Whether an object is of a kind of which no pods are known; ManifestError if it is mistyped.
+    """Return whether an object is of a kind that creates no pods that are known here.
 
-    That is of a kind nearly called like one of which they are.
+    Raises ManifestError if the kind is nearly spelled like one that does.
     """
     kind = _kind(document)
     if not isinstance(kind, str) or kind in _KINDS:
@@ -140,7 +140,7 @@ def _name(document: Mapping[str, Any]) -> str:
 
 
 def _first_ordinal(document: Any) -> int | None:
-    """Return the number of the first pod of a StatefulSet; None of objects of other kinds."""
+    """Return the number of the first pod of a StatefulSet; None for objects of other kinds."""
     if _kind(document) != "StatefulSet":
         return None
     ordinals = document["spec"].get("ordinals")
@@ -153,7 +153,7 @@ def _refuse_kind(kind: Any) -> NoReturn:
 
 
 def _objects(document: Any) -> Iterator[Any]:
-    """Yield a document's object, or all of a List; with a name, if the API server makes one."""
+    """Yield a document's object, or all of a List, with names as by the API server."""
     if _kind(document) != "List":
         yield _with_name(document)
         return
@@ -162,7 +162,7 @@ def _objects(document: Any) -> Iterator[Any]:
 
 
 def _with_name(document: Any) -> Any:
-    """Return an object that has `generateName` and no name with a name such as it would get."""
+    """Return an object; with a generated name if it has `generateName` and no name."""
     metadata = document.get("metadata") if isinstance(document, Mapping) else None
     if not isinstance(metadata, Mapping) or metadata.get("name") not in (None, ""):
         return document
@@ -173,7 +173,7 @@ def _with_name(document: Any) -> Any:
 
 
 def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
-    """Yield the pods that an object makes, and how many of each."""
+    """Yield the pods that an object creates, and their number."""
     kind = _kind(document)
     if kind == "CronJob":
         yield _expand_cron_job(document)
@@ -186,7 +186,7 @@ def _manifests(document: Any) -> Iterator[tuple[PodManifest, int]]:
 
 
 def _expand_cron_job(document: Mapping[str, Any]) -> tuple[PodManifest, int]:
-    """Return the pod of the Job that a CronJob creates each time, and how many there are of it."""
+    """Return the pod of a CronJob's Job, and the number of such pods in a Job."""
     template = _field(_field(document, "spec", dict), "jobTemplate", dict)
     heading = {key: document[key] for key in ("apiVersion", "metadata") if key in document}
     try:
@@ -197,9 +197,9 @@ def _expand_cron_job(document: Mapping[str, Any]) -> tuple[PodManifest, int]:
 
 
 def _expand_template(document: Mapping[str, Any], workload: Workload) -> tuple[PodManifest, int]:
-    """Return the pod of an object with a template, by that object's name, and how many there are.
+    """Return the pod of an object with a template, and the number of such pods.
 
-    Names that a template gives are not its pods' own.
+    The pod has the object's name, because a name in the template has no effect.
     """
     if document.get("apiVersion") != workload.version:
         version = quoted(document.get("apiVersion"))
@@ -222,7 +222,7 @@ def _expand_template(document: Mapping[str, Any], workload: Workload) -> tuple[P
 
 
 def pod_requirements(spec: PodSpec) -> PodRequirements:
-    """Return what the object of a pod says that its containers ask for."""
+    """Return the requirements of a pod's containers as its object states them."""
 
     def amounts(resources: Resources) -> Requirements:
         return Requirements(
@@ -239,9 +239,9 @@ def pod_requirements(spec: PodSpec) -> PodRequirements:
 
 
 def _devices(spec: PodSpec) -> dict[str, int]:
-    """Return how many devices of each resource a pod takes.
+    """Return the number of devices of each resource that a pod takes.
 
-    Those of init containers that end are used again, those of sidecars stay taken.
+    Init containers that end leave their devices to later containers; sidecars keep theirs.
     """
     lasting = [each for each in spec.every_container if each in spec.containers or each.sidecar]
     ending = [each for each in spec.init_containers if not each.sidecar]
@@ -269,25 +269,25 @@ def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _starts(manifest: PodManifest, making: Making, name: str) -> tuple[Start, ...]:
-    """Return the containers of a pod called *name*, as a runtime tells a plugin of them."""
+def _list_starts(manifest: PodManifest, factory: ContainerFactory, name: str) -> tuple[Start, ...]:
+    """Return the containers of a pod called *name*, as a runtime sends them to a plugin."""
     uid = runtimespec.object_uid("what-if", manifest.metadata.namespace, name)
     metadata = msgspec.structs.replace(manifest.metadata, name=name, uid=uid)
     pod = msgspec.structs.replace(manifest, metadata=metadata)
-    sandbox = making.kubelet.sandbox(pod, seen="")
+    sandbox = factory.kubelet.sandbox(pod, seen="")
     sandbox.id = runtimespec.object_id("what-if", pod.key)
     runtimespec.complete_sandbox(sandbox, runtime="containerd", pid=0)
     said = pod_requirements(pod.spec)
     starts = []
     for container in pod.spec.every_container:
-        message = making.kubelet.container(pod, container)
+        message = factory.kubelet.container(pod, container)
         message.id = runtimespec.object_id("what-if", pod.key, container.name)
         runtimespec.complete_container(
             message, sandbox, runtime="containerd", image=container.image
         )
         init = container in pod.spec.init_containers
-        made = making.convert(sandbox, message)
-        if making.exact:
+        made = factory.convert(sandbox, message)
+        if factory.exact:
             made = described(made, said)
         starts.append(
             Start(

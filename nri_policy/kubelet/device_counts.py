@@ -1,7 +1,7 @@
-"""Stock: how many devices of each sort every NUMA node has, and has left.
+"""Counts the devices of each resource on each NUMA node, all and free.
 
-All that there are is asked of the kubelet now and then, for device plugins come and go; which of
-them are in use is known from the pods' own answers.
+The kubelet is queried for all devices regularly, because device plugins start and stop; the answers
+about pods show which devices are in use.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from typing import NoReturn
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.pod_resources import Assignments, Device
 
-AGAIN = 60.0  # seconds until the kubelet is asked again
+AGAIN = 60.0  # seconds between queries to the kubelet
 
-Left = Mapping[int, Mapping[str, tuple[int, int]]]  # node -> resource -> devices, those left
+FreeDevices = Mapping[
+    int, Mapping[str, tuple[int, int]]
+]  # node -> resource -> all and free devices
 
 
-class Stock:
-    """The devices of one node that have a known place."""
+class DeviceCounts:
+    """Counts the devices of one node."""
 
     def __init__(
         self,
@@ -32,19 +34,19 @@ class Stock:
         self._sleep = sleep
         self._devices: Mapping[Device, CPUSet] | None = None  # None: not known
 
-    def left(self) -> Left:
-        """Return what is known by now; a device on several nodes counts on each."""
+    def count(self) -> FreeDevices:
+        """Return the counts by NUMA node; a device on several nodes counts on each."""
         in_use = self._assignments.in_use
         counts: dict[int, dict[str, tuple[int, int]]] = {}
         for device, nodes in (self._devices or {}).items():
             resource, _ = device
             for node in nodes:
-                every, left = counts.setdefault(node, {}).get(resource, (0, 0))
-                counts[node][resource] = every + 1, left + (device not in in_use)
+                every, free = counts.setdefault(node, {}).get(resource, (0, 0))
+                counts[node][resource] = every + 1, free + (device not in in_use)
         return counts
 
-    def unused(self) -> dict[str, int] | None:
-        """Return how many devices of each resource nobody uses, None where that is not known."""
+    def count_free(self) -> dict[str, int] | None:
+        """Return the number of free devices of each resource; None if unknown."""
         if self._devices is None:
             return None
         in_use = self._assignments.in_use
@@ -54,22 +56,22 @@ class Stock:
         return counts
 
     @asynccontextmanager
-    async def kept(
+    async def running(
         self, changed: Callable[[], None], *, wanted: Callable[[], bool] = lambda: True
     ) -> AsyncIterator[None]:
-        """Keep what is known up to date; *changed* is called when it may be something else.
+        """Keep the counts up to date; *changed* is called when they may have changed.
 
-        While it is not *wanted*, nobody is asked, and nothing is known.
+        While they are not *wanted*, the kubelet is not queried, and there are none.
         """
         self._assignments.answered = changed
-        task = asyncio.create_task(self._keep(changed, wanted), name="devices")
+        task = asyncio.create_task(self._run(changed, wanted), name="devices")
         try:
             yield
         finally:
             task.cancel()
             await asyncio.wait({task})
 
-    async def _keep(self, changed: Callable[[], None], wanted: Callable[[], bool]) -> NoReturn:
+    async def _run(self, changed: Callable[[], None], wanted: Callable[[], bool]) -> NoReturn:
         while True:
             asked = wanted()
             devices = await self._assignments.allocatable() if asked else None

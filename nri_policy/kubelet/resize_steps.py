@@ -1,9 +1,9 @@
-"""How a kubelet resizes a pod in place: what it asks the runtime for, step by step.
+"""The steps in which a kubelet resizes a pod in place.
 
-Owns the order. Memory comes before CPU, as each has its own; in each a pod's limit is the first to
-grow and the last to shrink, so that no request is ever above it, and of several containers those
-that shrink come first. Matches kubelet 1.36 (pkg/kubelet/kuberuntime, doPodResizeAction), which
-stops at the first step that the runtime refuses; recordings of real ones are held against it.
+Owns their order. Memory comes before CPU. Within each, the pod's limit grows first and shrinks
+last, so that no container's limit is above it, and containers that shrink come before the others.
+Matches kubelet 1.36 (pkg/kubelet/kuberuntime, doPodResizeAction), which stops at the first step
+that the runtime refuses; tests compare recordings of real kubelets.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.kubelet.resources import Kubelet, cpu_shares
+from nri_policy.kubelet.runtime_requests import Kubelet, cpu_shares
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.proto import nri_pb2 as nri
 
 NO_QUOTA = -1
-NO_MEMORY_LIMIT = (1 << 63) - 4096  # what the kernel shows for none
+NO_MEMORY_LIMIT = (1 << 63) - 4096  # the kernel's value for no limit
 
 
 class PodStep(Struct, frozen=True, kw_only=True):
-    """UpdatePodSandboxResources: what all containers of the pod may use from now on."""
+    """UpdatePodSandboxResources: the limits of the whole pod."""
 
     resources: nri.LinuxResources
 
@@ -32,14 +32,14 @@ class ContainerStep(Struct, frozen=True, kw_only=True):
 
     name: str
     change: ResourceChange  # of its own amounts
-    resources: nri.LinuxResources  # what the runtime is asked for
+    resources: nri.LinuxResources  # the request to the runtime
 
 
-def resize_steps(
+def list_resize_steps(
     kubelet: Kubelet, before: PodManifest, after: PodManifest
 ) -> Iterator[PodStep | ContainerStep]:
-    """Yield what makes of a running pod what *after* says; nothing where nothing differs."""
-    total, target = _in_cgroup(kubelet, before), _in_cgroup(kubelet, after)
+    """Yield the steps from *before* to *after* of a running pod; none if they are equal."""
+    total, target = _pod_amounts(kubelet, before), _pod_amounts(kubelet, after)
     for resource in ("memory", "cpu"):
         steps = _container_steps(kubelet, resource, before, after)
         if not steps:
@@ -55,10 +55,10 @@ def resize_steps(
                 yield _pod_step(total, target, field)
 
 
-def _in_cgroup(kubelet: Kubelet, pod: PodManifest) -> nri.LinuxResources:
-    """Return a pod's amounts as its cgroup (v1) has them: a limit where each container has one.
+def _pod_amounts(kubelet: Kubelet, pod: PodManifest) -> nri.LinuxResources:
+    """Return a pod's amounts in its cgroup (v1): it has a limit if each container has one.
 
-    Its own where it has resources as a whole counts for each.
+    A pod-level limit counts for each container.
     """
     resources = kubelet.pod_resources(pod)
     if not all(pod.spec.limit(each, "cpu") for each in pod.spec.every_container):
@@ -71,17 +71,17 @@ def _in_cgroup(kubelet: Kubelet, pod: PodManifest) -> nri.LinuxResources:
 def _container_steps(
     kubelet: Kubelet, resource: str, before: PodManifest, after: PodManifest
 ) -> list[ContainerStep]:
-    """Return the steps for one resource: those that shrink, the last one first, then the others."""
+    """Return the steps for one resource: first the shrinking ones, the last one first."""
     steps: list[ContainerStep] = []
     for old, new in zip(before.spec.every_container, after.spec.every_container, strict=True):
         limits = before.spec.limit(old, resource), after.spec.limit(new, resource)
         requests = [each.resources.requests.get(resource, 0) for each in (old, new)]
-        for was, wanted in (limits, requests):  # by its limit, or by its request where that stays
+        for was, wanted in (limits, requests):  # the limit decides, else the request
             if was != wanted:
                 message = kubelet.resources(after, new)
-                if resource == "memory":  # the CPU is not resized yet
+                if resource == "memory":  # the CPU is resized later
                     message.cpu.CopyFrom(kubelet.resources(before, old).cpu)
-                # unlike at its creation, a container without a request has none here
+                # unlike at its creation, a missing request stays missing here
                 of = old if resource == "memory" else new
                 message.cpu.shares.value = cpu_shares(of.resources.requests.get("cpu", 0))
                 step = ContainerStep(
@@ -102,7 +102,7 @@ def _only(resource: str, amounts: Amounts) -> Amounts:
 
 
 def _pod_step(total: nri.LinuxResources, target: nri.LinuxResources, field: str) -> PodStep:
-    """Return the step that changes one field of *total*, which is changed."""
+    """Return the step that changes one field of *total*, and change *total*."""
     part, name = field.split(".")
     getattr(getattr(total, part), name).value = _amount(target, field)
     resources = nri.LinuxResources()

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from nri_policy.kubelet import runtimespec
-from nri_policy.kubelet.resizing import ContainerStep, resize_steps
-from nri_policy.kubelet.resources import Kubelet, cpu_quota, cpu_shares
+from nri_policy.kubelet.resize_steps import ContainerStep, list_resize_steps
+from nri_policy.kubelet.runtime_requests import Kubelet, cpu_quota, cpu_shares
 from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.proto import nri_pb2 as nri
@@ -289,7 +289,7 @@ def test_a_resize_of_a_pod_as_a_whole_gives_its_limits_to_those_without() -> Non
         (step.name, step.resources.cpu.shares.value, step.resources.cpu.quota.value)
         if isinstance(step, ContainerStep)
         else ("", step.resources.cpu.shares.value, step.resources.cpu.quota.value)
-        for step in resize_steps(NODE, before, after)
+        for step in list_resize_steps(NODE, before, after)
     ]
     assert steps == [
         ("", 4096, 600_000),

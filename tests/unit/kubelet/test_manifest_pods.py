@@ -10,14 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.dra.hypothetical import allocator
-from nri_policy.kubelet.hypothetical import MAX_TEXT, Making, parse_wanted
-from nri_policy.kubelet.resources import Kubelet
+from nri_policy.kubelet.manifest_pods import MAX_TEXT, ContainerFactory, parse_manifests
+from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.plugin.convert import container_of
 from nri_policy.workload.requirements import Requirements
 from tests.support.daemon import pod
 
-MAKING = Making(kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator)
+FACTORY = ContainerFactory(
+    kubelet=Kubelet(), convert=container_of, exact=False, allocator=allocator
+)
 TEMPLATE: dict[str, Any] = {key: pod("template", "2")[key] for key in ("metadata", "spec")}
 
 
@@ -32,7 +34,7 @@ def owner(kind: str, version: str, **spec: Any) -> dict[str, Any]:
 
 def counted(*documents: object, replicas: int = 0) -> dict[str, int]:
     text = "\n---\n".join(map(json.dumps, documents))
-    pods = parse_wanted(text, replicas, MAKING).pods
+    pods = parse_manifests(text, replicas, FACTORY).pods
     return {f"{each.namespace}/{each.name}": each.replicas for each in pods}
 
 
@@ -43,7 +45,7 @@ def test_a_pod_is_what_a_runtime_would_tell_a_plugin() -> None:
         {"name": "init"},
         {"name": "side", "restartPolicy": "Always"},
     ]
-    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING).pods
+    (wanted,) = parse_manifests(json.dumps(manifest), 0, FACTORY).pods
     starts = wanted.starts("other-name")
     assert [(each.container.name, each.init, each.to_end) for each in starts] == [
         ("init", True, True),
@@ -130,7 +132,7 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
 )
 def test_a_manifest_that_makes_no_sense_names_the_field(text: str, message: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the text is compared below
-        parse_wanted(text, 0, MAKING)
+        parse_manifests(text, 0, FACTORY)
     assert message in str(error.value)
 
 
@@ -147,7 +149,7 @@ def test_devices_of_plugins_are_counted_for_a_pod() -> None:
             "resources": {"limits": {"example.com/nic": 1}},
         },
     ]
-    (wanted,) = parse_wanted(json.dumps(manifest), 0, MAKING).pods
+    (wanted,) = parse_manifests(json.dumps(manifest), 0, FACTORY).pods
     assert wanted.devices == {"nvidia.com/gpu": 3, "example.com/nic": 1}
 
 
@@ -157,7 +159,7 @@ def test_where_the_node_would_read_the_pod_its_containers_ask_for_what_it_says()
     manifest["spec"]["containers"].append({"name": "log"})
     found = {}
     for exact in (False, True):
-        (wanted,) = parse_wanted(json.dumps(manifest), 0, replace(MAKING, exact=exact)).pods
+        (wanted,) = parse_manifests(json.dumps(manifest), 0, replace(FACTORY, exact=exact)).pods
         found[exact] = {each.container.name: each.container for each in wanted.starts("new")}
     assert found[True]["log"].requirements == Requirements()
     assert {each.pod_level for each in found[True].values()} == {True}
@@ -167,35 +169,35 @@ def test_where_the_node_would_read_the_pod_its_containers_ask_for_what_it_says()
 def test_objects_that_create_no_pods_are_left_out_and_named_beside_others() -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}}
     items = {"kind": "List", "items": [service, {"kind": "ConfigMap"}, pod("web", "1")]}
-    asked = parse_wanted(json.dumps(items), 0, MAKING)
+    asked = parse_manifests(json.dumps(items), 0, FACTORY)
     assert [each.name for each in asked.pods] == ["web"]
     assert asked.notes == (
         "left out, because no pods of theirs are known here: ConfigMap, Service web",
     )
-    assert parse_wanted(json.dumps(pod("web", "1")), 0, MAKING).notes == ()
+    assert parse_manifests(json.dumps(pod("web", "1")), 0, FACTORY).notes == ()
 
 
 def test_a_mistyped_kind_is_not_left_out() -> None:
     items = {"kind": "List", "items": [pod("web", "1"), owner("Deploymnt", "apps/v1")]}
     wrong = "object 2: kind: 'Deploymnt' does not create pods; did you mean 'Deployment'?"
     with pytest.raises(ValueError, match=re.escape(wrong)):
-        parse_wanted(json.dumps(items), 0, MAKING)
+        parse_manifests(json.dumps(items), 0, FACTORY)
 
 
 def test_of_several_objects_the_one_without_a_name_is_numbered() -> None:
     nameless = pod("web", "1") | {"metadata": {}}
     documents = "\n---\n".join(map(json.dumps, (pod("web", "1"), {"kind": "Service"}, nameless)))
     with pytest.raises(ValueError, match=r"^object 3: metadata: name is missing$"):
-        parse_wanted(documents, 0, MAKING)
+        parse_manifests(documents, 0, FACTORY)
 
 
 def test_every_object_that_is_wrong_is_named() -> None:
     few = [pod("a", "much"), pod("b", "1"), owner("Job", "batch/v2")]
     wrong = r"^object 1: pod 'a': .*'much'.*; object 3: apiVersion: 'batch/v2' is not batch/v1$"
     with pytest.raises(ValueError, match=wrong):
-        parse_wanted("\n---\n".join(map(json.dumps, few)), 0, MAKING)
+        parse_manifests("\n---\n".join(map(json.dumps, few)), 0, FACTORY)
     with pytest.raises(ValueError, match=r"object 5: .* CronJob; and 2 more$"):
-        parse_wanted("\n---\n".join(map(json.dumps, [{}] * 7)), 0, MAKING)
+        parse_manifests("\n---\n".join(map(json.dumps, [{}] * 7)), 0, FACTORY)
 
 
 def test_an_object_whose_name_the_api_server_makes_has_one_here() -> None:
@@ -218,5 +220,5 @@ def test_an_object_whose_name_the_api_server_makes_has_one_here() -> None:
 def test_the_pods_of_a_stateful_set_are_numbered_from_its_first_ordinal(
     kind: str, spec: dict[str, Any], ordinal: int | None
 ) -> None:
-    (wanted,) = parse_wanted(json.dumps(owner(kind, "apps/v1", **spec)), 0, MAKING).pods
+    (wanted,) = parse_manifests(json.dumps(owner(kind, "apps/v1", **spec)), 0, FACTORY).pods
     assert wanted.ordinal == ordinal

@@ -1,7 +1,7 @@
-"""What kubelet asks a container runtime for, from a Pod manifest.
+"""What the kubelet requests from a container runtime for a pod, from its manifest.
 
-Owns kubelet's arithmetic and naming: cgroup parents, CPU shares and quota, OOM scores, labels and
-annotations, in the shape of NRI messages. Must not know what a runtime adds to them (runtimespec).
+Owns the kubelet's arithmetic and naming: cgroup parents, CPU shares and quota, OOM scores, labels
+and annotations, as NRI messages. Must not know what a runtime adds to them (runtimespec).
 The formulas are those of kubelet 1.36 (pkg/kubelet/cm, pkg/kubelet/kuberuntime, pkg/kubelet/qos).
 """
 
@@ -29,11 +29,11 @@ _OBJECT_VOLUMES = {"config_map": "configmap", "downward_api": "downward-api"}
 
 
 class Kubelet(Struct, frozen=True, kw_only=True):
-    """The kubelet of one node: its facts that show in what it asks for."""
+    """The kubelet of one node, with the facts that influence its requests."""
 
     memory_capacity: int = 64 << 30  # bytes
     cgroup_driver: Literal["systemd", "cgroupfs"] = "systemd"
-    hugepage_sizes: tuple[str, ...] = ("2MB", "1GB")  # as the hugetlb controller calls them
+    hugepage_sizes: tuple[str, ...] = ("2MB", "1GB")  # as the hugetlb controller names them
 
     def sandbox(self, pod: PodManifest, *, seen: str) -> nri.PodSandbox:
         """Return the sandbox of *pod*, first seen at the time *seen* (RFC 3339)."""
@@ -55,7 +55,7 @@ class Kubelet(Struct, frozen=True, kw_only=True):
     def container(
         self, pod: PodManifest, container: ContainerManifest, *, attempt: int = 0
     ) -> nri.Container:
-        """Return *container* of *pod* as kubelet asks for its creation after *attempt* others."""
+        """Return the kubelet's request to create *container*, after *attempt* earlier ones."""
         message = nri.Container(
             name=container.name,
             labels=_pod_labels(pod) | {"io.kubernetes.container.name": container.name},
@@ -78,10 +78,10 @@ class Kubelet(Struct, frozen=True, kw_only=True):
         return message
 
     def resources(self, pod: PodManifest, container: ContainerManifest) -> nri.LinuxResources:
-        """Return a container's resources as kubelet passes them; 0 says that there is no limit.
+        """Return a container's resources as the kubelet passes them; 0 means no limit.
 
-        One without a limit has its pod's, where that has one as a whole, and one without a request
-        the shares of its limit (KEP-2837).
+        A container without a limit has the pod-level limit, if any, and one without a request the
+        shares of its limit (KEP-2837).
         """
         limits = Amounts({name: pod.spec.limit(container, name) for name in ("cpu", "memory")})
         message = _cpu_and_memory(container.resources.requests, limits)
@@ -96,7 +96,7 @@ class Kubelet(Struct, frozen=True, kw_only=True):
         return message
 
     def pod_resources(self, pod: PodManifest) -> nri.LinuxResources:
-        """Return what *pod* has: as a whole, or else the sum over its containers."""
+        """Return the resources of *pod*: the pod-level ones, else the sum of its containers."""
         requests, limits = pod.spec.total("requests"), pod.spec.total("limits")
         if (whole := pod.spec.resources) is not None:
             requests = Amounts(requests | whole.requests)
@@ -104,7 +104,7 @@ class Kubelet(Struct, frozen=True, kw_only=True):
         return _cpu_and_memory(requests, limits)
 
     def pod_overhead(self, pod: PodManifest) -> nri.LinuxResources | None:
-        """Return what the runtime class of *pod* adds to its containers, if it does."""
+        """Return the overhead of the runtime class of *pod*; None if it has none."""
         overhead = pod.spec.overhead
         return _cpu_and_memory(overhead, overhead) if overhead else None
 
@@ -118,19 +118,19 @@ class Kubelet(Struct, frozen=True, kw_only=True):
         return "".join(f"/{'-'.join(parts[: i + 1])}.slice" for i in range(len(parts)))
 
     def oom_score_adj(self, pod: PodManifest, container: ContainerManifest) -> int:
-        """Return how readily the kernel kills *container* when memory runs out."""
+        """Return the OOM score adjustment of *container*."""
         if pod.qos is QoS.GUARANTEED or pod.spec.priority_class_name == "system-node-critical":
             return -997
         if pod.qos is QoS.BEST_EFFORT:
             return 1000
         request = container.resources.requests.get("memory", 0)
-        if container.sidecar:  # not to be killed before the containers that it serves
+        if container.sidecar:  # must not be killed before the containers that it serves
             request = max(
                 request,
                 min(main.resources.requests.get("memory", 0) for main in pod.spec.containers),
             )
         request += _rest_of_memory(pod)
-        # a machine may not say how much memory it has
+        # the machine's memory may be unknown
         return max(3, min(1000 - 1000 * request // max(1, self.memory_capacity), 999))
 
 
@@ -154,7 +154,7 @@ def _cpu_and_memory(requests: Amounts, limits: Amounts) -> nri.LinuxResources:
 
 
 def _rest_of_memory(pod: PodManifest) -> int:
-    """Return a container's share of what *pod* requests as a whole beyond its containers."""
+    """Return a container's share of the pod-level memory request beyond the containers' sum."""
     if pod.spec.resources is None:
         return 0
     rest = pod.spec.resources.requests.get("memory", 0) - pod.spec.total("requests").get(
@@ -164,7 +164,7 @@ def _rest_of_memory(pod: PodManifest) -> int:
 
 
 def _page_size(resource: str) -> str:
-    """Return `2MB` for `hugepages-2Mi`: the resource's name in the hugetlb controller's words."""
+    """Return `2MB` for `hugepages-2Mi`: the name in the hugetlb controller."""
     return resource.removeprefix(_HUGEPAGES).replace("i", "B")
 
 
@@ -193,7 +193,7 @@ def _mounts(pod: PodManifest, container: ContainerManifest) -> Iterable[nri.Moun
 
 
 def _source(pod: PodManifest, volume: Volume) -> str:
-    """Return where a volume is on the host (pkg/volume's plugin names, and how CSI mounts)."""
+    """Return the path of a volume on the host (pkg/volume's plugin names; CSI's mounts)."""
     if volume.host_path:
         return volume.host_path.path
     kind, name = "empty-dir", volume.name
