@@ -1,18 +1,19 @@
-"""The control service: what the daemon holds, why, and what would be if; proto/control.proto.
+"""The control service: the daemon's state and reasons, for commands; proto/control.proto.
 
-The answers are the daemon's, in `daemon/control.py`.
+Owns the socket, the gRPC server behind it, and their limits. It must not know how an answer is
+made: `daemon/control.py` makes the answers.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `administration` | what changes something on demand |
-| `client` | the other end of the control service, for commands |
-| `decision_log` | what was decided lately, as far as the engine's state does not say it |
+| `administration` | the calls that change something |
+| `client` | the client of the control service, for commands |
+| `decision_log` | recent refusals, causes of changes, and watchers of decisions |
 | `endpoint` | the gRPC server behind the daemon's own socket |
-| `handler` | what a gRPC server needs to offer a service's methods |
-| `health` | the standard gRPC health service: whether the daemon knows its containers and serves |
-| `listener` | the daemon's own socket, and when the server behind it starts |
-| `name` | finds the container or pod that a name means |
+| `handler` | makes a gRPC server's handler of a service |
+| `health` | the standard gRPC health service |
+| `listener` | the daemon's own socket; it starts the gRPC server for the first caller |
+| `name` | finds the container or pod of a name |
 | `reflection` | the standard gRPC reflection service |
 """

@@ -1,4 +1,4 @@
-"""The administration service: what changes something on demand; proto/control.proto."""
+"""The administration service: the calls that change something; proto/control.proto."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Administration:
         self._reload = reload
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return what a server needs to offer this."""
+        """Return the handler for a server."""
         return service_handler(SERVICE, {"Reload": self.reload})
 
     async def reload(
         self, request: pb.ReloadRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.Reload:
-        """Read the settings again, and return what became of them.
+        """Read the settings again, and return the result.
 
-        A reload is not given up halfway where the caller does not wait for its end.
+        A reload goes on if the caller does not wait for its end.
         """
         del request, context
         return pb.Reload(**asdict(await asyncio.shield(self._reload())))

@@ -1,4 +1,4 @@
-"""The other end of the control service, for commands."""
+"""The client of the control service, for commands."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ _OPTIONS = [("grpc.max_receive_message_length", 64 << 20), ("grpc.enable_http_pr
 
 
 class UnreachableError(Exception):
-    """Nobody answers at the socket; the text says why, and what to do."""
+    """No daemon answers at the socket; the text has the reason and the remedy."""
 
     def __init__(self, path: Path, problem: str, remedy: str) -> None:
         super().__init__(f"the daemon cannot be reached at {path}: {problem}; {remedy}")
 
 
 class DeclinedError(Exception):
-    """The daemon answers that this cannot be; the text says why."""
+    """The daemon refused the request; the text has the reason."""
 
     def __init__(self, reason: str, *, invalid: bool) -> None:
         super().__init__(reason)
-        self.invalid = invalid  # whether what was asked makes no sense
+        self.invalid = invalid  # whether the request itself makes no sense
 
 
 class Client:
@@ -76,10 +76,10 @@ class Client:
         self._administration: Any = AdministrationStub(channel)  # type: ignore[no-untyped-call]
         self._path = path
         self._patience = patience
-        self._reached = False  # a daemon that has answered and is gone is not waited for
+        self._reached = False  # after a first answer, do not wait for a daemon that is gone
 
     def status(self) -> StatusReport:
-        """Return how the daemon is."""
+        """Return the daemon's status."""
         return self._document(self._stub.Status, pb.StatusRequest(), StatusReport)
 
     def pools(self) -> tuple[OccupiedPoolReport, ...]:
@@ -87,7 +87,7 @@ class Client:
         return self._document(self._stub.Pools, pb.PoolsRequest(), tuple[OccupiedPoolReport, ...])
 
     def containers(self, *, usage: bool = False) -> Containers:
-        """Return the containers by name, with the CPU time that they have used if asked for."""
+        """Return the containers by name; with *usage*, also the CPU time that they have used."""
         request = pb.ContainersRequest(usage=usage)
         return self._document(self._stub.Containers, request, Containers)
 
@@ -113,9 +113,9 @@ class Client:
     def what_if(
         self, manifests: str, replicas: int, *, most: bool = False, settings: str = ""
     ) -> WhatIfReport:
-        """Return what would be if so many of each pod came; 0: as many as the manifest says.
+        """Return the result of creating *replicas* of each pod; 0: the number in the manifest.
 
-        Or as many as fit, if *most* is asked for. *settings*, a document, come into force first.
+        With *most*, as many as fit. *settings*, a document, apply first.
         """
         request = pb.WhatIfRequest(
             manifests=manifests, replicas=replicas, most=most, settings=settings
@@ -123,7 +123,7 @@ class Client:
         return self._document(self._stub.WhatIf, request, WhatIfReport)
 
     def audit(self) -> AuditReport:
-        """Return what an audit finds."""
+        """Return the result of an audit."""
         return self._document(self._stub.Audit, pb.AuditRequest(), AuditReport)
 
     def topology(self) -> ResourceTopology:
@@ -131,7 +131,7 @@ class Client:
         return self._document(self._stub.Topology, pb.TopologyRequest(), ResourceTopology)
 
     def reload(self) -> Reload:
-        """Have the settings read again; return what became of them."""
+        """Have the settings read again; return the result."""
         answer = self._ask(self._administration.Reload, pb.ReloadRequest())
         return Reload(
             accepted=answer.accepted, origin=answer.origin, reason=answer.reason, time=answer.time
@@ -139,13 +139,13 @@ class Client:
 
     @contextmanager
     def watching(self) -> Iterator[Iterator[pb.Decision]]:
-        """Yield the decisions from now on; they end with the block.
+        """Yield an iterator of the decisions from now on; it ends with the block.
 
-        Each next one raises UnreachableError or DeclinedError where there will be no more.
+        It raises UnreachableError or DeclinedError if there will be no more.
         """
         with self._translate_errors():
             call = self._stub.Watch(pb.WatchRequest())
-            call.initial_metadata()  # the daemon watches for us from here on
+            call.initial_metadata()  # wait until the daemon has registered the watcher
         try:
             yield self._decisions(call)
         finally:
@@ -183,7 +183,7 @@ class Client:
 
 @contextmanager
 def _understood() -> Iterator[None]:
-    """Raise our own error for a document that is not as documents of this version are."""
+    """Raise DeclinedError for a document of another version."""
     try:
         yield
     except ValueError as error:
@@ -192,8 +192,8 @@ def _understood() -> Iterator[None]:
 
 @contextmanager
 def connected(path: Path, *, patience: float = _PATIENCE) -> Iterator[Client]:
-    """Yield a client of the daemon at *path*, which is waited for so long; UnreachableError."""
-    with socket.socket(socket.AF_UNIX) as probe:  # it says at once, and plainly, what is wrong
+    """Yield a client of the daemon at *path*; wait *patience* for answers; UnreachableError."""
+    with socket.socket(socket.AF_UNIX) as probe:  # gives a quick and clear error
         probe.settimeout(patience)
         try:
             probe.connect(str(path))

@@ -1,7 +1,7 @@
-"""Decision log: what was decided lately, as far as the engine's state does not say it.
+"""Decision log: what the engine's state does not keep of recent decisions.
 
-Owns the last refusals, what changed each container last, and who watches the decisions. All of it
-is bounded, and nothing here makes a decision wait.
+Owns the latest refusals, the latest cause of each container's change, and the watchers of
+decisions. Each has a maximum size, and no decision waits for a reader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nri_policy.report import explanation_report
 from nri_policy.workload.pod import Container
 
 MOST_REFUSALS = 256
-MOST_WAITING = 1024  # decisions for one watcher
+MOST_WAITING = 1024  # unread decisions of a watcher
 
 
 class LaggingError(Exception):
@@ -47,7 +47,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """What the container's owner was told."""
+        """The text that the container's owner was shown."""
         return self.explanation.notes[-1]
 
 
@@ -55,37 +55,37 @@ _Entry = tuple[control_pb2.Decision, Explanation | None, Grant | None]
 
 
 class Watcher:
-    """Decisions that wait for somebody to read them."""
+    """A queue of decisions for one reader."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[_Entry] = asyncio.Queue(MOST_WAITING)
         self._lagged = False
 
     def put(self, entry: _Entry) -> None:
-        """Let a decision wait to be read; drop it where too many wait already."""
+        """Queue a decision; drop it if the queue is full."""
         if self._waiting.full():
             self._lagged = True
         else:
             self._waiting.put_nowait(entry)
 
     async def next(self) -> control_pb2.Decision:
-        """Return the next decision; LaggingError once one was dropped."""
+        """Return the next decision; raises LaggingError after one was dropped."""
         if self._lagged:
             raise LaggingError(f"more than {MOST_WAITING} decisions waited to be read")
         message, explanation, grant = await self._waiting.get()
-        if explanation is not None and not message.summary:  # it is not made before it is read
+        if explanation is not None and not message.summary:  # made only if it is read
             message.summary = explanation_report(explanation, grant).summary
         return message
 
 
 class DecisionLog:
-    """Follows the decisions of one node."""
+    """Records the decisions of one node."""
 
     def __init__(self) -> None:
         self._watchers: list[Watcher] = []
         self.refusals: dict[str, Refusal] = {}  # by namespace/pod/name, the latest last
         self.latest: Explanation | None = None  # of a decision about a container
-        self.causes: dict[str, str] = {}  # what another's event changed each container for, by name
+        self.causes: dict[str, str] = {}  # latest cause of each container's change, by name
 
     @contextmanager
     def watching(self) -> Iterator[Watcher]:
@@ -98,7 +98,7 @@ class DecisionLog:
             self._watchers.remove(watcher)
 
     def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Take note of what became of *event*; an observer of the node."""
+        """Record the outcome of *event*, as an observer of the node."""
         explanation = grant = None
         if isinstance(outcome, Decision):
             self._fill_decision(event, outcome, view)
@@ -123,7 +123,7 @@ class DecisionLog:
     def _fill_decision(self, event: Event, decision: Decision, view: NodeView) -> None:
         for name in decision.released:
             self.causes.pop(name, None)
-            self.refusals.pop(name, None)  # of a resize: it had its place
+            self.refusals.pop(name, None)  # of a resize: the container still had its place
         if decision.explanation is not None:
             self.refusals.pop(decision.explanation.container, None)
         for tenant in _tenants(event.container_id, view) if isinstance(event, Resized) else ():
@@ -155,11 +155,11 @@ class DecisionLog:
             notes=(str(error),),
         )
         subjects = [container]
-        if container.stands_for_pod:  # its tenants are asked about, and stay as they are
+        if container.stands_for_pod:  # the refusal concerns its tenants, which stay unchanged
             subjects = _tenants(container.id, view)
         for each in subjects:
             name = each.full_name
-            self.refusals.pop(name, None)  # the latest is to be last
+            self.refusals.pop(name, None)  # so that the latest is the last
             why = replace(explanation, container=name)
             self.refusals[name] = Refusal(explanation=why, container=each)
         while len(self.refusals) > MOST_REFUSALS:
@@ -168,14 +168,14 @@ class DecisionLog:
 
 
 def _tenants(pod_id: str, view: NodeView) -> list[Container]:
-    """Return the containers that are in the room of a pod, none if it has no room."""
+    """Return the containers in a pod's room; none if it has no room."""
     placed = view.placed.values() if pod_id in view.rooms else ()
     found = (each.container for each in placed if each.grant.tenant)
     return [each for each in found if each.pod.id == pod_id]
 
 
 def _container_of(event: Created | Resized, view: NodeView) -> Container:
-    """Return the container that *event*, which was refused, is about."""
+    """Return the container of a refused *event*."""
     if isinstance(event, Created):
         return event.container
     return view.held_by(event.container_id).container

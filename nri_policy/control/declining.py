@@ -1,8 +1,7 @@
-"""Declining: what callers hear while there is no gRPC to answer them.
+"""Declining: answers callers while the gRPC server cannot run.
 
-An HTTP/2 server (RFC 9113) that knows one answer: it ends every call with the status
-FAILED_PRECONDITION and a reason. A connection that is only closed is opened again by a gRPC client,
-until its deadline.
+A minimal HTTP/2 server (RFC 9113): it ends every call with the status FAILED_PRECONDITION and a
+reason. If the connection were only closed, a gRPC client would connect again until its deadline.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from asyncio import StreamReader, StreamWriter
 from contextlib import suppress
 from urllib.parse import quote
 
-MAX_TIME = 5.0  # seconds that a caller may take
+MAX_TIME = 5.0  # seconds for a caller's connection
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADERS, _SETTINGS, _PING = 0x1, 0x4, 0x6
 _ACK, _END = 0x1, 0x4 | 0x1  # flags; the latter: of the headers, and of the stream
-_LARGEST = 1 << 14  # bytes of a frame, where no other limit was agreed on
+_LARGEST = 1 << 14  # bytes of a frame, the default limit
 _FAILED_PRECONDITION = 9
 
 
@@ -49,21 +48,21 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _head(reason: str) -> bytes:
-    """Return the header block of an answer that has nothing else (HPACK, RFC 7541)."""
+    """Return the header block of an answer without a body (HPACK, RFC 7541)."""
     fields = {
         "content-type": "application/grpc",
         "grpc-status": str(_FAILED_PRECONDITION),
         "grpc-message": quote(reason, safe=" ,:;/()'"),
     }
     status_200 = b"\x88"  # the eighth of the static table
-    literal = b"\x00"  # with a new name, not to be indexed
+    literal = b"\x00"  # with a new name, without indexing
     return status_200 + b"".join(
         literal + _string(name) + _string(value) for name, value in fields.items()
     )
 
 
 def _string(text: str) -> bytes:
-    """Return a string literal that is not compressed."""
+    """Return an uncompressed string literal."""
     data = text.encode("ascii")
     if len(data) < 127:
         return bytes([len(data)]) + data

@@ -1,7 +1,7 @@
-"""The gRPC server behind the daemon's own socket, for all that is served there.
+"""The gRPC server behind the daemon's own socket, with all its services.
 
-gRPC does not tell who is at the other end, so what only the owner may do is not served where others
-may open the socket as well.
+gRPC does not identify the caller. So calls that only the owner may make are not offered if others
+can open the socket too.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BOUNDS = [
 async def serving(
     path: Path, handlers: Sequence[grpc.GenericRpcHandler], large: Collection[str] = ()
 ) -> AsyncIterator[None]:
-    """Serve *handlers* at *path*, to nobody but the owner; an old socket there is replaced.
+    """Serve *handlers* at *path*, for the owner only; an old socket there is replaced.
 
-    *large* are the methods, as `/service/method`, that may be asked at length.
-    Raises OSError where there can be no socket.
+    *large* are the methods, as `/service/method`, that accept large requests.
+    Raises OSError if the socket cannot be made.
     """
     server = _bound(path, handlers, Intake(large))
     await server.start()

@@ -1,4 +1,4 @@
-"""What a gRPC server needs to offer a service: made from its descriptor and its methods."""
+"""Makes a gRPC server's handler of a service from its descriptor and its methods."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-# by whether requests, and answers, are streams
+# by whether requests and answers are streams
 _KINDS = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,

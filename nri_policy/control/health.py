@@ -1,7 +1,7 @@
-"""The standard gRPC health service: whether the daemon knows its containers and serves.
+"""The standard gRPC health service: SERVING once the daemon has the list of containers.
 
-Not that of grpcio-health-checking: it lets any number of clients watch, and each takes one of the
-calls that the endpoint serves at a time.
+grpcio-health-checking is not used: it lets any number of clients watch, and each watcher takes one
+of the calls that the endpoint serves at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Context = grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]
 
 
 class Health:
-    """Serving once *ready* is set; all *services* alike, and the server as a whole."""
+    """Serving once *ready* is set; the same for all *services* and the whole server."""
 
     def __init__(self, ready: asyncio.Event, services: Collection[str]) -> None:
         self._ready = ready
@@ -32,12 +32,12 @@ class Health:
         self._watching = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return what a server needs to offer this."""
+        """Return the handler for a server."""
         methods: dict[str, Callable[..., Any]] = {"Check": self.check, "Watch": self.watch}
         return service_handler(SERVICE, methods)
 
     async def check(self, request: HealthCheckRequest, context: _Context) -> HealthCheckResponse:
-        """Return how it is now."""
+        """Return the present status."""
         if request.service not in self._known:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return self._status()
@@ -45,7 +45,7 @@ class Health:
     async def watch(
         self, request: HealthCheckRequest, context: _Context
     ) -> AsyncIterator[HealthCheckResponse]:
-        """Yield how it is, again whenever that changes, until the caller has enough."""
+        """Yield the status now and after each change, until the caller ends the call."""
         if self._watching == _MOST_WATCHING:
             text = f"{_MOST_WATCHING} others watch already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)

@@ -1,8 +1,8 @@
-"""How much of what callers send is held at a time.
+"""Limits how much of the callers' requests is in memory at a time.
 
-gRPC hands a method its request in full, and several copies of it are made on the way. So few are
-read at once, one that is larger than any sensible one is refused before anything is made of it, and
-where large ones make sense they are answered one after the other.
+gRPC hands a method its whole request, and makes several copies of it. So only a few requests are
+read at once, and one that is larger than LARGEST is refused before it is parsed. Methods that
+accept large requests serve them one after the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Intake(grpc.aio.ServerInterceptor):
-    """Reads what a server's methods are asked; *large* are those that may be asked at length."""
+    """Reads the requests to a server's methods; *large* are methods that accept large ones."""
 
     def __init__(self, large: Collection[str]) -> None:
         self._reading = asyncio.Semaphore(MOST_READ)
@@ -34,7 +34,7 @@ class Intake(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Return the handler of a method, whatever its kind, as one that leaves reading to us."""
+        """Return the handler of a method of any kind as one whose requests are read here."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -72,7 +72,7 @@ class Intake(grpc.aio.ServerInterceptor):
                 if request is None:
                     return
                 if (size := len(request)) > LARGEST and not large:
-                    del request  # the error would keep it
+                    del request  # else the error would keep it in memory
                     text = f"a request of {size} bytes is too large; at most {LARGEST}"
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
                 parsed = parse(request) if parse else request
@@ -82,7 +82,7 @@ class Intake(grpc.aio.ServerInterceptor):
 async def _answers(
     handler: Any, asked: AsyncIterator[Any], context: _Context
 ) -> AsyncGenerator[Any]:
-    """Yield what a method of any kind answers."""
+    """Yield the answers of a method of any kind."""
     if handler.request_streaming:
         async for each in handler.stream_stream(asked, context):
             yield each

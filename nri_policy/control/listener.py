@@ -1,11 +1,10 @@
-"""The daemon's own socket: who may open it, and when the server behind it starts.
+"""The daemon's own socket: its permissions, and when the server behind it runs.
 
-Owns that its owner alone may open it, or also the group `nri-policy` where there is one. Knows
-nothing of gRPC. That takes 15 MiB of memory, and its threads wake up a few times a second though
-nobody calls, as on most nodes most of the time. So it is started for the first caller, and stopped
-when nobody has called for a while. It cannot take over a connection that somebody else has
-accepted, so it listens at a socket of its own, which only the owner may open, and all connections
-are forwarded to that.
+Owns that only its owner may open it, and the group `nri-policy` if that exists. Knows nothing of
+gRPC, which takes 15 MiB of memory, and whose threads wake up a few times a second even without
+calls, as on most nodes most of the time. So the server is started for the first caller, and stopped
+some time after the last. It cannot take over an accepted connection, so it listens at a second
+socket, which only the owner may open, and all connections are forwarded to that.
 """
 
 from __future__ import annotations
@@ -31,25 +30,25 @@ from nri_policy.foundation.wording import problem_of
 log = logging.getLogger(__name__)
 
 GROUP = "nri-policy"
-# Who may open the socket could still do it so often that no file or memory is left for the rest.
+# A caller could open so many connections that the daemon runs out of files or memory.
 MOST_CONNECTIONS = 64
-FILES = 3  # that a connection takes: one accepted, one to the server, and one accepted there
+FILES = 3  # files of a connection: one accepted, one to the server, and one accepted there
 
 _LONGEST = 106  # bytes; unix(7) allows 107, and the server's own socket has a longer name
 _CHUNK = 64 << 10  # bytes
 
 
 class ProgramReplacedError(Exception):
-    """What the server needs cannot be imported any more: another version is installed."""
+    """The server's modules cannot be imported any more, because another version is installed."""
 
 
 class Serve(Protocol):
-    """Has a server listen."""
+    """Starts a server."""
 
     def __call__(self, path: Path, *, owner_only: bool) -> AbstractAsyncContextManager[None]:
-        """Serve at *path* for the time of a `with`; *owner_only*: nobody but the owner calls.
+        """Serve at *path* for the duration of a `with`; *owner_only*: only the owner can call.
 
-        Raises OSError where there can be no socket, ProgramReplacedError.
+        Raises OSError if the socket cannot be made, ProgramReplacedError.
         """
 
 
@@ -57,9 +56,9 @@ class Serve(Protocol):
 async def listening(
     path: Path, serve: Serve, clock: Clock, *, group: str = GROUP
 ) -> AsyncIterator[None]:
-    """Listen at *path*; *serve* is entered for a first caller, and left some time after the last.
+    """Listen at *path*; enter *serve* for the first caller, leave it some time after the last.
 
-    Raises OSError where there can be no socket. Another daemon's old socket is replaced.
+    Raises OSError if the socket cannot be made. Another daemon's old socket is replaced.
     """
     gid = _gid(group)
     listener = _bind(path, gid)
@@ -79,13 +78,13 @@ class _Forwarding:
     """The connections to a server, which runs on demand."""
 
     def __init__(self, path: Path, server: OnDemand[None]) -> None:
-        """Take where the server listens while it is in use."""
+        """Take the path at which the server listens while it runs."""
         self._path = path
         self._server = server
         self._connections: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Forward a connection, or close it at once where there are too many."""
+        """Forward a connection, or close it at once if there are too many."""
         if len(self._connections) == MOST_CONNECTIONS:
             writer.transport.abort()
             return
@@ -122,7 +121,7 @@ class _Forwarding:
 async def _forward(
     ours: tuple[StreamReader, StreamWriter], theirs: tuple[StreamReader, StreamWriter]
 ) -> None:
-    """Forward both ways until one side closes: HTTP/2 does not use half of a connection."""
+    """Forward in both directions until one side closes: HTTP/2 uses no half-open connections."""
     ways = {
         asyncio.create_task(_copy(ours[0], theirs[1])),
         asyncio.create_task(_copy(theirs[0], ours[1])),
@@ -136,7 +135,7 @@ async def _forward(
 
 
 async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
-    with suppress(OSError):  # it has gone: that is an end as well
+    with suppress(OSError):  # a broken connection is an end too
         while data := await reader.read(_CHUNK):
             writer.write(data)
             await writer.drain()
@@ -150,7 +149,7 @@ def _bind(path: Path, gid: int | None) -> socket.socket:
         raise OSError(f"{path} is longer than the {_LONGEST} bytes of a socket's path")
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
-    mask = os.umask(0o177)  # nobody else gets in before we have decided
+    mask = os.umask(0o177)  # only the owner, until the group is set
     try:
         listener.bind(str(path))
     except OSError as error:
@@ -175,7 +174,7 @@ def _gid(group: str) -> int | None:
 
 
 def _open_to(gid: int, path: Path) -> None:
-    """Let a group open the socket, if that is ours to give."""
+    """Let a group open the socket, if this process may set its group."""
     try:
         os.chown(path, -1, gid)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Names of pods and containers as people write them: `default` and the container may be left out.
+"""Names of pods and containers, as people write them: `default` and the container are optional.
 
-`a/b` is container b of default's pod a, or pod b of namespace a: whichever there is.
+`a/b` is container b of default's pod a, or pod b of namespace a, whichever exists.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ DEFAULT = "default/"
 
 
 class UnknownNameError(Exception):
-    """A name means nothing that is there, or two things; the text says what there is."""
+    """A name that matches nothing, or two things; the text lists what exists."""
 
 
 def find(name: str, known: Collection[str]) -> str | list[str]:
-    """Return the container that *name* means, or the list of all of the pod that it means.
+    """Return the container that *name* means, or the list of all containers of the pod.
 
-    *known* are the containers that there are, as `namespace/pod/container`. Raises
-    UnknownNameError.
+    *known* are all containers, as `namespace/pod/container`. Raises UnknownNameError.
     """
     pods: dict[str, list[str]] = {}
     for each in known:
@@ -40,7 +39,7 @@ def find(name: str, known: Collection[str]) -> str | list[str]:
 
 
 def _instead(name: str, pods: Collection[str], known: Collection[str]) -> str:
-    """Return what may have been meant."""
+    """Return a hint: what the name may have meant."""
     elsewhere = [pod for pod in pods if pod.endswith(f"/{name}")]
     if elsewhere:
         return f"; there is {' and '.join(elsewhere[:3])}"

@@ -1,7 +1,6 @@
-"""The standard gRPC reflection service: which services there are, and what their messages are.
+"""The standard gRPC reflection service: lists the services and describes their messages.
 
-Only files of the services that are named can be had: what else this process knows is nobody's
-business. None of them has extensions.
+It only shows the files that define these services. The files have no extensions.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _MOST_ASKING = 16  # each takes one of the endpoint's calls
 
 
 class Reflection:
-    """Tells of *services*, and of itself."""
+    """Describes *services* and itself."""
 
     def __init__(self, services: Sequence[ServiceDescriptor]) -> None:
         self._services = sorted(service.full_name for service in (*services, SERVICE))
@@ -30,7 +29,7 @@ class Reflection:
         self._asking = 0
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """Return what a server needs to offer this."""
+        """Return the handler for a server."""
         return service_handler(SERVICE, {"ServerReflectionInfo": self.info})
 
     async def info(
@@ -38,7 +37,7 @@ class Reflection:
         requests: AsyncIterator[pb.ServerReflectionRequest],
         context: grpc.aio.ServicerContext[object, object],
     ) -> AsyncIterator[pb.ServerReflectionResponse]:
-        """Answer one question after the other."""
+        """Answer the queries in order."""
         if self._asking == _MOST_ASKING:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASKING} others ask")
         self._asking += 1
@@ -81,7 +80,7 @@ class Reflection:
 
 
 def _with_imports(file: FileDescriptor) -> list[FileDescriptor]:
-    """Return a file and all that it imports, itself first."""
+    """Return a file and all files that it imports, itself first."""
     found = {file.name: file}
     for each in file.dependencies:
         found |= {inner.name: inner for inner in _with_imports(each)}
