@@ -1,14 +1,16 @@
-"""How the daemon shows how it is: metrics, probes, watchdog, the service manager, logs.
+"""Observability: the daemon's metrics, probes, watchdog, logs, and messages to systemd.
+
+Owns how the daemon's state is shown to other programs. It must not change anything.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `decision_events` | decisions as events of their pods: one line each, for `kubectl describe pod` |
-| `endpoint` | probes and metrics |
-| `exporter` | one scrape, from the daemon's loop to a text |
-| `logs` | one line a record on stderr, as key=value or as JSON |
-| `metrics` | what is counted on the way, with one method for each thing to count |
-| `service_manager` | what systemd is told of the daemon, by its notification protocol |
-| `watchdog` | whether the loop that serves requests comes round, and its turn with it; how late |
+| `decision_events` | decisions as events of their pods, for `kubectl describe pod` |
+| `endpoint` | the HTTP endpoint with probes and metrics |
+| `exporter` | makes the text of a scrape |
+| `logs` | writes one line per record to stderr, as key=value or JSON |
+| `metrics` | the counters, with a method for each thing to count |
+| `service_manager` | notifies systemd of the daemon's state |
+| `watchdog` | checks that the event loop runs and requests end; measures how late it runs |
 """

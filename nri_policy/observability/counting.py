@@ -1,7 +1,7 @@
-"""Counters and histograms that are cheap to count with: plain numbers, read at a scrape.
+"""Counters and histograms with cheap updates: plain numbers, read at a scrape.
 
-Owns the bound on series: a label has the values that it was made with, and `other` for the rest.
-For the loop's thread only; there are no locks.
+Owns the limit of series: a label has a fixed set of values, and `other` for the rest. For the
+loop's thread only; there are no locks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OTHER = "other"
 
-_PREPARED = 16  # series of a metric that are there from the start, as 0
+_PREPARED = 16  # a metric with at most so many series has all of them from the start, as 0
 
 
 class _Series:
@@ -32,14 +32,14 @@ class _Series:
         self.known = tuple(frozenset(values) for values in labels.values())
 
     def bounded(self, values: tuple[str, ...]) -> tuple[str, ...]:
-        """Return *values* with `other` for those that are not known."""
+        """Return *values*, with `other` for unknown ones."""
         return tuple(
             value if value in known else OTHER
             for value, known in zip(values, self.known, strict=True)
         )
 
     def first(self) -> list[tuple[str, ...]]:
-        """Return what is to be there before anything is counted: few, or a first rise is lost."""
+        """Return the series that exist before anything is counted, so that no increase is lost."""
         every = [*product(*(sorted(known) for known in self.known))]
         return every if len(every) <= _PREPARED else []
 
@@ -52,7 +52,7 @@ class Counter:
         self._counts = dict.fromkeys(self._series.first(), 0)
 
     def add(self, *values: str, amount: int = 1) -> None:
-        """Count *amount* for the label *values*, which come in the order of the labels."""
+        """Add *amount* for the label *values*, in the order of the labels."""
         try:
             self._counts[values] += amount
         except KeyError:
@@ -60,11 +60,11 @@ class Counter:
             self._counts[values] = self._counts.get(values, 0) + amount
 
     def total(self, *values: str) -> int:
-        """Return the sum of all series that begin with these label *values*."""
+        """Return the sum of all series whose labels begin with *values*."""
         return sum(n for key, n in self._counts.items() if key[: len(values)] == values)
 
     def taken(self) -> Callable[[], Metric]:
-        """Take what is counted by now; return what makes a metric of it, on any thread."""
+        """Copy the counts; return a function that makes a metric of them, for any thread."""
         return partial(self._family, self._counts.copy())
 
     def _family(self, counts: dict[tuple[str, ...], int]) -> Metric:
@@ -81,7 +81,7 @@ class _Cell:
     __slots__ = ("counts", "sum")
 
     def __init__(self, buckets: int) -> None:
-        self.counts = [0] * buckets  # each alone, not yet added up
+        self.counts = [0] * buckets  # of each bucket alone, not cumulative
         self.sum = 0.0
 
 
@@ -106,7 +106,7 @@ class Durations:
         cell.sum += seconds
 
     def taken(self) -> Callable[[], Metric]:
-        """Take what is counted by now; return what makes a metric of it, on any thread."""
+        """Copy the counts; return a function that makes a metric of them, for any thread."""
         cells = {values: (cell.counts.copy(), cell.sum) for values, cell in self._cells.items()}
         return partial(self._family, cells)
 

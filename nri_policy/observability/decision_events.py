@@ -1,6 +1,6 @@
-"""Decisions as events of their pods: one line each, for `kubectl describe pod`.
+"""Decisions as events of their pods, one line each, for `kubectl describe pod`.
 
-While nothing is pinned nothing is said.
+There are no events while nothing is pinned.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _REASONS = {Created: ("Placed", "FailedPlacement"), Resized: ("Resized", "Failed
 
 
 class DecisionEvents:
-    """Records what becomes of the containers, as far as the settings want it."""
+    """Records decisions about containers as events, as far as the settings want it."""
 
     def __init__(self, record: Callable[[ClusterEvent], None]) -> None:
         self._record = record
 
     def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Have said what became of *event*; an observer of the node."""
+        """Record the outcome of *event*, as an observer of the node."""
         settings = view.layout.settings
         if settings.events is PodEvents.OFF or settings.pins_nothing:
             return
@@ -51,7 +51,7 @@ class DecisionEvents:
 
 
 def _container_of(event: Created | Resized, view: NodeView) -> Container | None:
-    """Return the container that *event* is about, None for one that is not known."""
+    """Return the container of *event*, None if it is unknown."""
     if isinstance(event, Created):
         return event.container
     placed = view.placed.get(event.container_id)
@@ -59,7 +59,7 @@ def _container_of(event: Created | Resized, view: NodeView) -> Container | None:
 
 
 def _text(outcome: Outcome) -> str:
-    """Return in one line what was decided and why; empty where nobody was placed."""
+    """Return the decision and its reason in one line; empty if nothing was placed."""
     if isinstance(outcome, Exception):
         return str(outcome)
     if outcome.explanation is None or outcome.placement is None:

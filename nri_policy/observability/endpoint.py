@@ -1,7 +1,7 @@
-"""The HTTP endpoint: probes and metrics, where the settings want them.
+"""The HTTP endpoint with probes and metrics, if the settings want it.
 
-Owns what is answered, and how it follows the settings; `http_server` is imported where there is an
-address to listen at. Probes can have a listener of their own, which no scrape fills.
+Owns its answers and the changes of its address. `http_server` is imported only if there is an
+address. Probes can have a listener of their own, so that scrapes do not crowd them out.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _HTTP = "instrumentation.httpEndpoint"
 # Status, body and content type, for a path and an Accept header.
 Answer = Callable[[str, str], tuple[HTTPStatus, bytes, str]]
 
-# Why something is not as it should be; nothing if it is.
+# Return why something is not as it should be, "" if it is.
 Check = Callable[[], str]
 
 
 class Probes(Struct, frozen=True, kw_only=True):
-    """What the probes ask; called on threads of the endpoint, they must not wait."""
+    """The checks of the probes; called on the endpoint's threads, they must not wait."""
 
     alive: Check
-    ready: Mapping[str, Check]  # by what is checked
+    ready: Mapping[str, Check]  # by their names
 
 
 class Endpoint:
-    """Listens where the settings tell, nowhere if they do not."""
+    """Listens at the address in the settings, if any."""
 
     def __init__(self, probes: Probes, exporter: Exporter) -> None:
         self._probes = probes
@@ -53,19 +53,19 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it listens now; None for nowhere."""
+        """The address where it listens now; None: it does not."""
         return None if self._server is None else self._server.server_address[:2]  # type: ignore[return-value]  # of inet sockets
 
     @asynccontextmanager
     async def following(self, settings: Instrumentation) -> AsyncIterator[None]:
-        """Listen as *settings* tell; as before, if what is done inside fails.
+        """Listen as *settings* say; go back if the block fails.
 
-        OSError where they cannot be followed: everything is as before.
+        Raises OSError if that is impossible; then nothing changes.
         """
         before, old, new = self._settings, self._server, self._server
         if settings.http_endpoint != before.http_endpoint:
             if _same_port(settings.http_endpoint, before.http_endpoint):
-                await _stop(old)  # it would be in the new one's way
+                await _stop(old)  # it occupies the same port
             try:
                 new = await self._start(_HTTP, settings.http_endpoint, self._answer)
             except OSError:
@@ -85,7 +85,7 @@ class Endpoint:
 
     @asynccontextmanager
     async def probed(self, address: Address | None) -> AsyncIterator[None]:
-        """Answer probes at *address* too, whatever the settings say; OSError where that fails."""
+        """Answer probes at *address* too, with any settings; raises OSError."""
         server = await self._start("--probe-endpoint", address, self._answer_probe)
         try:
             yield
@@ -98,7 +98,7 @@ class Endpoint:
         self._server = None
 
     async def _return(self, old: Server | None, before: Instrumentation) -> None:
-        """Listen as before."""
+        """Go back to the old server and settings."""
         self._server = old
         if old is not None and old.stopped:
             try:
@@ -120,7 +120,7 @@ class Endpoint:
         if path.partition("?")[0] == "/metrics" and self._settings.prometheus_export:
             try:
                 return HTTPStatus.OK, *self._exporter.text(accepted)
-            except ImportError:  # what a first scrape needs is imported then
+            except ImportError:  # the first scrape imports modules
                 text = f"the daemon cannot answer: {REPLACED}\n"
                 return HTTPStatus.SERVICE_UNAVAILABLE, text.encode(), _TEXT
             except ScrapeError as error:
@@ -128,7 +128,7 @@ class Endpoint:
         return self._answer_probe(path, accepted)
 
     def _answer_probe(self, path: str, accepted: str) -> tuple[HTTPStatus, bytes, str]:
-        """Return the same for what probes ask."""
+        """Return status, body and content type for a probe."""
         del accepted
         match path.partition("?")[0]:
             case "/livez" | "/healthz":
@@ -152,6 +152,6 @@ def _same_port(one: Address | None, other: Address | None) -> bool:
 
 
 async def _stop(server: Server | None) -> None:
-    """Stop a server without making the loop wait."""
+    """Stop a server without blocking the loop."""
     if server is not None and not server.stopped:
         await asyncio.to_thread(server.stop)

@@ -1,9 +1,9 @@
-"""Exporter: one scrape, from the daemon's loop to a text.
+"""Exporter: makes the text of a scrape.
 
-A scrape comes on a thread of the endpoint. The loop is asked for the little that only it may read;
-the text is made of it on that thread, so that no answer to the runtime waits for a scrape. A loop
-that hangs fails the scrape instead of holding it. However many scrapes come, the text of each
-format is made at most once in `AGE`, and one at a time: the others get a copy.
+A scrape runs on a thread of the endpoint. The loop only copies the few values that no other thread
+may read; the thread makes the text, so no answer to the runtime waits for a scrape. If the loop
+hangs, the scrape fails instead of waiting. The text of each format is made at most once in `AGE`,
+one at a time: other scrapes get a copy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 PATIENCE = 2.0  # seconds that a scrape waits for the loop, or for another scrape
-AGE = 1.0  # seconds for which a text is served again
+AGE = 1.0  # seconds for which a text is reused
 _OPENMETRICS = "application/openmetrics-text"
 
 
@@ -34,14 +34,14 @@ class ScrapeError(Exception):
 
 
 class _Taken(Struct, frozen=True, kw_only=True):
-    """A picture, and when it was taken."""
+    """A picture with its time."""
 
     picture: Picture
     at: float
 
 
 class _Copy(Struct, frozen=True, kw_only=True):
-    """The text of a scrape, and when it was made."""
+    """The text of a scrape with its time."""
 
     body: bytes
     content_type: str
@@ -49,10 +49,10 @@ class _Copy(Struct, frozen=True, kw_only=True):
 
 
 class Exporter:
-    """Makes the text of a scrape; to be made on the loop's thread.
+    """Makes the text of a scrape; must be constructed on the loop's thread.
 
-    The node is read at most once in its settings' `instrumentation.reportPeriod`; what is counted
-    is at most `AGE` old.
+    The node is read at most once in the setting `instrumentation.reportPeriod`; the counters are at
+    most `AGE` old.
     """
 
     def __init__(self, metrics: Metrics, node: Node, now: Callable[[], float]) -> None:
@@ -65,11 +65,11 @@ class Exporter:
         self._making = threading.Lock()
 
     def text(self, accepted: str) -> tuple[bytes, str]:
-        """Return a scrape and its content type, for an Accept header; ScrapeError.
+        """Return a scrape and its content type, for an Accept header; raises ScrapeError.
 
-        For any thread but the loop's.
+        For any thread except the loop's.
         """
-        # not prometheus_client's `choose_encoder`: a client could ask for one format by many names
+        # not prometheus_client's `choose_encoder`: it has many names for one format
         openmetrics = _OPENMETRICS in accepted
         if not self._making.acquire(timeout=PATIENCE):
             raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds")
@@ -95,7 +95,7 @@ class Exporter:
         return _Copy(body=body, content_type=content_type, at=self._now())
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics, as prometheus_client's registries ask for them; ScrapeError."""
+        """Yield all metrics for prometheus_client's registry; raises ScrapeError."""
         reading = asyncio.run_coroutine_threadsafe(self._read(), self._loop)
         try:
             counted, picture = reading.result(PATIENCE)
@@ -115,14 +115,14 @@ class Exporter:
         return registry
 
     async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
-        """Return what is counted, and a picture of the state that is not too old."""
+        """Return the counters, and a picture of the state that is not too old."""
         self._node.catch_up()
         layout = self._node.view.layout
         period = layout.settings.instrumentation.report_period
         taken = self._taken
         fresh = (
             taken is not None
-            and taken.picture.layout is layout  # or pools would be shown that are no more
+            and taken.picture.layout is layout  # else it would show pools that no longer exist
             and self._now() - taken.at < period
         )
         if taken is None or not fresh:

@@ -1,11 +1,11 @@
 """The server behind the endpoint.
 
-It has threads of its own, so that it can answer for a loop that hangs; they wake up only for
-connections, or to stop. Owns what a client may cost:
-a request has a few seconds and a few kilobytes, a connection is for one request, and where there
-are too many connections the oldest one makes way, so that clients that only hold connections do not
-keep the kubelet out. However many connect, only so many a second are accepted: the kernel keeps the
-others waiting, at no cost for the daemon's loop. Nothing that a client sends reaches a log.
+It has its own threads, so that it can answer while the loop hangs; they wake up only for
+connections, or to stop. Owns the limits of what a client may use. A request has a few seconds and a
+few kilobytes, and a connection serves one request. With too many connections, the oldest one is
+closed, so that clients that only hold connections do not keep the kubelet out. Only a limited
+number of connections is accepted per second; the kernel queues the others at no cost for the
+daemon's loop. Nothing that a client sends reaches a log.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from nri_policy.settings import Endpoint as Address
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 16
-MOST_A_SECOND = 50.0  # connections that are accepted, after a burst of `MOST_CONNECTIONS`
+MOST_A_SECOND = 50.0  # connections accepted, after a burst of `MOST_CONNECTIONS`
 LONGEST = 5.0  # seconds for a connection, from its first byte to our last
 LARGEST = 8 << 10  # bytes of a request
-_POLL = 3600.0  # seconds between two looks at nothing: a connection or `stop` wakes it up
+_POLL = 3600.0  # seconds between idle wake-ups; connections and `stop` wake it up at once
 
 
 class Pace:
-    """When the next connection may be accepted: `MOST_A_SECOND`, after a burst."""
+    """Limits accepted connections to `MOST_A_SECOND`, after a burst."""
 
     def __init__(self) -> None:
-        self._next = -math.inf  # when the next one is due if they come evenly
+        self._next = -math.inf  # when the next one is due at an even rate
 
     def delay(self, now: float) -> float:
-        """Return the seconds to wait before a connection that comes *now*, and count it."""
+        """Count a connection at *now*; return the seconds to wait before accepting it."""
         burst = (MOST_CONNECTIONS - 1) / MOST_A_SECOND
         self._next = max(self._next, now)
         delay = max(0.0, self._next - burst - now)
@@ -51,7 +51,7 @@ class Pace:
 
 
 def listen(wanted_by: str, address: Address) -> socket.socket:
-    """Return a listening socket; OSError, which says what it is *wanted by*."""
+    """Return a listening socket; raises OSError, which names the setting *wanted_by*."""
     try:
         if not address.host and socket.has_dualstack_ipv6():
             return socket.create_server(
@@ -67,7 +67,7 @@ def listen(wanted_by: str, address: Address) -> socket.socket:
 
 
 class Server(ThreadingHTTPServer):
-    """One listening socket, and the connections that came over it."""
+    """A listening socket and its connections."""
 
     daemon_threads = True
     block_on_close = False
@@ -78,15 +78,15 @@ class Server(ThreadingHTTPServer):
         answer: Callable[[str, str], tuple[HTTPStatus, bytes, str]],
     ) -> None:
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
-        self.socket.close()  # made by the superclass, which cannot be given one
+        self.socket.close()  # the superclass has made one, and accepts none
         self.socket = listener
         self.server_address = listener.getsockname()
         self.answer = answer
         self.stopped = False
         self._pace = Pace()
         self._stopping = threading.Event()
-        self._open: dict[socket.socket, None] = {}  # connections, in the order in which they came
-        self._served = 0  # these, and those that are about to end
+        self._open: dict[socket.socket, None] = {}  # connections, the oldest first
+        self._served = 0  # number of open and ending connections
         self._guard = threading.Lock()
         self._thread = threading.Thread(
             target=self.serve_forever, args=(_POLL,), name="http", daemon=True
@@ -94,10 +94,10 @@ class Server(ThreadingHTTPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening, and end all connections."""
+        """Stop listening, and close all connections."""
         self.stopped = True
         self._stopping.set()
-        _hang_up(self.socket)  # which wakes up its thread
+        _hang_up(self.socket)  # wakes up its thread
         self.shutdown()
         self._thread.join()
         self.server_close()
@@ -107,12 +107,12 @@ class Server(ThreadingHTTPServer):
             _hang_up(each)
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection, when it is due."""
+        """Accept a connection when the rate allows it."""
         self._stopping.wait(self._pace.delay(time.monotonic()))
         return super().get_request()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection on a thread; the oldest one makes way if there are too many."""
+        """Serve a connection on a thread; close the oldest one if there are too many."""
         with self._guard:
             self._open[request] = None
             self._served += 1
@@ -122,7 +122,7 @@ class Server(ThreadingHTTPServer):
             many = self._served > 2 * MOST_CONNECTIONS
         if oldest is not None:
             _hang_up(oldest)
-        if many:  # they end more slowly than new ones come
+        if many:  # connections end more slowly than new ones arrive
             self.shutdown_request(request)
         else:
             super().process_request(request, client_address)
@@ -135,7 +135,7 @@ class Server(ThreadingHTTPServer):
         super().close_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of errors of ours; that clients leave when they want is none."""
+        """Log our errors; a client that disconnects is no error."""
         del request, client_address
         error = sys.exception()
         if not isinstance(error, OSError):
@@ -143,7 +143,7 @@ class Server(ThreadingHTTPServer):
 
 
 def _hang_up(connection: socket.socket) -> None:
-    """Make the thread that serves *connection*, or listens at it, see its end."""
+    """Wake up the thread that serves *connection*, or listens there, with an end of file."""
     with suppress(OSError):  # it has ended meanwhile
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """Read the request's head, as far as it may go."""
+        """Read the request's head, up to its limits."""
         super().setup()
         self._ends = time.monotonic() + LONGEST
         head = b""
@@ -170,14 +170,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._too_large = len(head) > LARGEST
 
     def _limit(self) -> None:
-        """Have the socket wait no longer than what is left; TimeoutError if that is nothing."""
+        """Set the socket's timeout to the remaining time; raises TimeoutError without any."""
         left = self._ends - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self.request.settimeout(left)
 
     def parse_request(self) -> bool:
-        """Refuse what is too large, with the status that says so."""
+        """Refuse a request that is too large, with its status."""
         if not self._too_large:
             return super().parse_request()
         self.requestline = self.request_version = self.command = ""
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         return False
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Answer a request."""
         status, body, content_type = self.server.answer(self.path, self.headers.get("Accept", ""))
         self._limit()
         self.send_response(status)
@@ -196,4 +196,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
-        """Say nothing: probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""

@@ -1,7 +1,7 @@
-"""Inventory: what the engine's state says of pools and containers, as metrics.
+"""Inventory: the engine's state of pools and containers as metrics.
 
-Owns the names and labels of all gauges that are read from the state. A `Picture` is taken in the
-daemon's turn and costs next to nothing; the metrics are made of it by whoever wants them.
+Owns the names and labels of all gauges that are read from the state. A `Picture` is a cheap copy
+that is made in the daemon's turn; any thread can make the metrics of it.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ MILLI = 1000
 
 
 class Shortcoming(StrEnum):
-    """What a container has less of than it should."""
+    """A kind of resource of which a container has less than it should."""
 
-    SPILLED = "spilled"  # it shares the reserved CPUs, for no other is left
-    OVERFLOWED = "overflowed"  # it belongs on the reserved CPUs, which have too little left
-    CONFINED = "confined"  # its pool cannot give it what its CPU limit allows
-    REMOTE = "remote"  # its memory is beside none of its CPUs
+    SPILLED = "spilled"  # it shares the reserved CPUs, because no others are left
+    OVERFLOWED = "overflowed"  # it should be on the reserved CPUs, but they are full
+    CONFINED = "confined"  # its pool has fewer CPUs than its CPU limit allows
+    REMOTE = "remote"  # its memory is on nodes that are not near its CPUs
     WIDENED = "widened"  # its memory is spread over more nodes than those of its pool
-    CLASS = "class"  # its runtime or node cannot give it all that its classes say
+    CLASS = "class"  # its runtime or node cannot apply parts of its classes
 
 
 class Picture(Struct, frozen=True, kw_only=True):
-    """A state as it was at one moment."""
+    """The state at one moment."""
 
     layout: Layout
     placed: tuple[Placed, ...]
     exclusive: CPUSet  # of containers and rooms
-    accompanied: CPUSet  # those of running containers on which others may run
+    accompanied: CPUSet  # exclusive CPUs of running containers on which others may run
     bookings: Mapping[str, Booking]  # of memory, by container id
-    lacking: frozenset[str]  # ids of containers that do without a part of their classes
-    free: CPUSet  # sharable CPUs that are nobody's own
-    milli: tuple[tuple[int, int], ...]  # by pool: granted to those who share, still to be granted
+    lacking: frozenset[str]  # ids of containers with classes that are partly impossible here
+    free: CPUSet  # sharable CPUs that are not exclusive
+    milli: tuple[tuple[int, int], ...]  # by pool: granted shared milli-CPU, and free
     memory: Mapping[CPUSet, tuple[int, int]]  # bytes of a set of nodes: capacity, free
-    # likewise of the huge pages of each size
+    # the same for huge pages of each size
     hugepages: Mapping[int, Mapping[CPUSet, tuple[int, int]]]
 
 
 def picture_of(view: NodeView) -> Picture:
-    """Return what metrics show of *view*."""
+    """Return the parts of *view* that metrics show."""
     layout, supply, memory = view.layout, view.supply(), view.memory()
     map_ = layout.memory
     zones = {nodes for pool in layout.tree.pools for nodes in pool.memory.values() if nodes}
@@ -90,7 +90,7 @@ def picture_of(view: NodeView) -> Picture:
 def shortcomings(
     placed: Placed, bookings: Mapping[str, Booking], lacking: Container[str]
 ) -> list[Shortcoming]:
-    """Return what a container got less of than it should, as it was placed."""
+    """Return what a container has less of than it should, as it was placed."""
     found = []
     if placed.container.id in lacking:
         found.append(Shortcoming.CLASS)

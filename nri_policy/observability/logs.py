@@ -1,12 +1,12 @@
-"""Logs: one line a record on stderr, as key=value or as JSON.
+"""Logs: writes one line per record to stderr, as key=value or JSON.
 
-Owns the form of a line, and that no outside text can forge one: a value that is no single word is
-quoted, and whatever could end a line is escaped. Who logs gives the event's name as the message and
-the fields as `extra`, `log.warning("late", extra={"method": name})`: nothing is parsed back.
+Owns the form of a line, and that outside text cannot forge one: a value that is not a single word
+is quoted, and anything that could end a line is escaped. The message of a record is the event's
+name, and its fields are in `extra`: `log.warning("late", extra={"method": name})`.
 
-The standard library's loggers, not structlog's: the short commands import the modules that log, and
-structlog with all that it imports (asyncio, rich) would cost each of them 0.1 s. Its key=value
-renderer does not escape what ends a line for a terminal or the journal.
+The loggers are those of the standard library, not structlog's: the short commands import the
+modules that log, and structlog with its imports (asyncio, rich) would cost each command 0.1 s. Its
+key=value renderer does not escape line ends of a terminal or the journal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from nri_policy.observability.repeats import Repeats, fields_of
 OURS = "nri_policy"
 LONGEST = 8192  # characters of a value
 
-# what the journal takes for the priority of a line
+# the journal's priority of a line
 _PRIORITIES = {
     logging.CRITICAL: 2,
     logging.ERROR: 3,
@@ -40,14 +40,14 @@ _WORD = re.compile(r"[^\s'\"=\\]*")
 
 
 class Form(StrEnum):
-    """How a record is written."""
+    """The form of a line."""
 
     TEXT = "text"
     JSON = "json"
 
 
 def set_up(form: Form, stream: TextIO = sys.stderr) -> None:
-    """Log to *stream* from now on, INFO and above."""
+    """Log to *stream* from now on, from INFO up."""
     formatter = Text(journal=_is_journal(stream)) if form is Form.TEXT else JSON()
     handler = Handler(stream)
     handler.setFormatter(formatter)
@@ -57,30 +57,30 @@ def set_up(form: Form, stream: TextIO = sys.stderr) -> None:
 
 
 def show_warnings() -> None:
-    """Show warnings with their fields on stderr, in a command that keeps no log."""
+    """Write warnings with their fields to stderr, in a command without a log."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(Warnings())
 
 
 class Handler(logging.StreamHandler[TextIO]):
-    """Writes records, but tells warnings that repeat themselves only now and then."""
+    """Writes records, but repeated warnings only now and then."""
 
     def __init__(self, stream: TextIO, repeats: Repeats | None = None) -> None:
         super().__init__(stream)
         self._repeats = repeats or Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record, unless it only repeats another."""
+        """Write a record, unless it repeats a recent one."""
         try:
             new = record.levelno < logging.WARNING or self._repeats.first(record)
-        except Exception:  # noqa: BLE001 - whatever a wrong message raises: logging has its way
+        except Exception:  # noqa: BLE001 - a malformed message raises anything; as logging does
             self.handleError(record)
         else:
             if new:
                 super().emit(record)
 
     def tell_repeats(self) -> None:
-        """Write how often warnings were repeated, as far as that is due."""
+        """Write the number of repetitions of warnings, where that is due."""
         self.acquire()
         try:
             for record in self._repeats.due():
@@ -90,20 +90,20 @@ class Handler(logging.StreamHandler[TextIO]):
 
 
 def tell_repeats() -> None:
-    """Have the root's handlers tell how often warnings were repeated; to be called regularly."""
+    """Have the root's handlers write the repetitions of warnings; to be called regularly."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Handler):
             handler.tell_repeats()
 
 
 class Debug:
-    """Which loggers say more."""
+    """The loggers that log at DEBUG."""
 
     def __init__(self) -> None:
-        self._before: dict[str, int] = {}  # levels of those that were switched on
+        self._before: dict[str, int] = {}  # earlier levels of these loggers
 
     def follow(self, names: Iterable[str]) -> None:
-        """Switch on the loggers *names*, `*` for all, and off what was switched on before."""
+        """Set the loggers *names* (`*` for all) to DEBUG, and the previous ones back."""
         for name, level in self._before.items():
             logging.getLogger(name).setLevel(level)
         wanted = dict.fromkeys("" if name == "*" else name for name in names)
@@ -113,7 +113,7 @@ class Debug:
 
 
 class Text(logging.Formatter):
-    """A line of key=value; with its priority where the *journal* reads it, else with the time."""
+    """A line of key=value, with its priority for the *journal*, else with the time."""
 
     def __init__(self, *, journal: bool) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class Text(logging.Formatter):
 
 
 class Warnings(logging.Formatter):
-    """A line of key=value, the event and its fields; a remark on a decision as a sentence."""
+    """A line of key=value with the event and its fields; a note on a decision as a sentence."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -139,7 +139,7 @@ class Warnings(logging.Formatter):
 
 
 class JSON(logging.Formatter):
-    """A line with a JSON object: numbers and booleans as such, all else as text."""
+    """A line with a JSON object; numbers and booleans as such, the rest as text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -148,7 +148,7 @@ class JSON(logging.Formatter):
 
 
 def _contents(record: logging.LogRecord) -> dict[str, bool | float | str]:
-    """Return what a record says: its event and fields, or the text of those who are not ours."""
+    """Return the event and fields of a record, or the text of another library's."""
     contents: dict[str, object] = {"text": record.getMessage()}
     if record.name.startswith(OURS):
         contents = {"event": record.getMessage(), **fields_of(record)}
@@ -165,7 +165,7 @@ def _pairs(fields: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> bool | float | str:
-    """Return a value as JSON has it, a text without bound cut."""
+    """Return a value for JSON; long texts are cut."""
     if isinstance(value, bool | int | float):
         return value
     text = str(value)
@@ -174,7 +174,7 @@ def _plain(value: object) -> bool | float | str:
 
 
 def _word(value: object) -> str:
-    """Return a value as text, quoted if it is no single word."""
+    """Return a value as text, quoted if it is not a single word."""
     text = str(value)
     return text if _WORD.fullmatch(text) and text.isprintable() else repr(text)
 
@@ -192,7 +192,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _is_journal(stream: TextIO) -> bool:
-    """Return whether the journal reads *stream*: it says which file it has made for that."""
+    """Return whether the journal reads *stream*: JOURNAL_STREAM names its file."""
     try:
         status = os.fstat(stream.fileno())
     except OSError:

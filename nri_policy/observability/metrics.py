@@ -1,7 +1,7 @@
-"""Metrics: what is counted on the way, with one method for each thing to count.
+"""Metrics: the counters, with a method for each thing to count.
 
-Owns the names and labels of all that is counted. What can be read from the engine's state instead
-is not counted: `inventory` has it. For the loop's thread only.
+Owns the names and labels of all counters. Values of the engine's state are not counted: `inventory`
+reads them. For the loop's thread only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nri_policy.observability.inventory import Shortcoming, shortcomings
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-# seconds: from an answer that nobody notices to one that a runtime has hardly waited for
+# seconds: from hardly measurable answers to those that are near a runtime's timeout
 REQUEST_BOUNDS = (
     *(50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3),
     *(0.1, 0.25, 0.5, 1.0),
@@ -41,18 +41,18 @@ _AMOUNTS = "amounts"
 
 
 class Elsewhere(Struct, frozen=True, kw_only=True):
-    """What others count."""
+    """Counters of other modules."""
 
     generation: int  # decisions so far
-    late_answers: Mapping[str, int]  # given without a decision, by method
+    late_answers: Mapping[str, int]  # answers without a decision, by method
     publish_errors: int  # failed attempts to publish the node's topology
-    untold: int  # containers whose cpuset was written, and the runtime knows another
-    fleeting: int  # of those that were written, the ones whose cpuset systemd may undo
+    untold: int  # containers with a written cpuset that the runtime does not know yet
+    fleeting: int  # cpusets among these that systemd may overwrite
     unwritable: int  # containers whose cgroups could not be written
 
 
 class Metrics:
-    """Everything that is counted since the daemon started."""
+    """All counters since the daemon started."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Metrics:
         *,
         elsewhere: Callable[[], Elsewhere],
     ) -> None:
-        """Take when the first settings were taken, in seconds since the epoch, and other counters.
+        """Take the time of the first settings, in seconds since the epoch, and other counters.
 
-        *elsewhere* returns what others count.
+        *elsewhere* returns the counters of other modules.
         """
         self._version = version
         self._elsewhere = elsewhere
@@ -164,11 +164,11 @@ class Metrics:
         self._request_seconds.add(event, seconds=seconds)
 
     def time_decision(self, event: Event, seconds: float) -> None:
-        """Count how long the engine took for *event*."""
+        """Count the duration of the engine's decision on *event*."""
         self._decision_seconds.add(kind(event), seconds=seconds)
 
     def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Count what became of *event*; an observer of the node."""
+        """Count the outcome of *event*, as an observer of the node."""
         if not isinstance(outcome, Decision):
             self._count_refusal(event, outcome, view)
             return
@@ -198,7 +198,7 @@ class Metrics:
         self._allocations.add(qos, "refused", reason)
 
     def count_claim(self, method: str, result: str, seconds: float) -> None:
-        """Count a claim that was prepared or given back, `done` or `refused`."""
+        """Count a claim that was prepared or unprepared, `done` or `refused`."""
         self._claims.add(method, result)
         if method == "prepare":
             self._claim_seconds.add(seconds=seconds)
@@ -208,20 +208,20 @@ class Metrics:
         self._slice_writes.add(result)
 
     def count_drift(self, what: str) -> None:
-        """Count a container found to run differently, by the kind of difference."""
+        """Count a new drift by its kind."""
         self._drift.add(what)
 
     def count_enforcement(self) -> None:
-        """Count a cpuset that was written because the runtime had not done it."""
+        """Count a cpuset that the daemon wrote because the runtime had not."""
         self._enforced.add()
 
     def count_writes(self, cpusets: int, seconds: float) -> None:
-        """Count a batch of cpusets that were written before the runtime was told."""
+        """Count a batch of cpusets that were written before the runtime was notified."""
         self._written.add(amount=cpusets)
         self._write_seconds.add(seconds=seconds)
 
     def count_finding(self, what: str) -> None:
-        """Count what a look at the cgroups showed that should not be."""
+        """Count a finding in the cgroups that should not be."""
         self._findings.add(what)
 
     def count_store_failure(self) -> None:
@@ -229,21 +229,21 @@ class Metrics:
         self._store_errors.add()
 
     def count_taken_reload(self, now: float) -> None:
-        """Count a reload that was taken, at *now*, in seconds since the epoch."""
+        """Count an accepted reload at *now*, in seconds since the epoch."""
         self._reloads.add("taken")
         self._settings_taken, self._settings_refused = now, False
 
     def count_refused_reload(self) -> None:
-        """Count a reload that left the old settings in force."""
+        """Count a refused reload, which leaves the old settings in force."""
         self._reloads.add("refused")
         self._settings_refused = True
 
     def count_lag(self, seconds: float) -> None:
-        """Count by how much the loop came round too late."""
+        """Record how late the loop ran."""
         self._lag.add(seconds=seconds)
 
     def collect(self) -> tuple[Callable[[], Metric], ...]:
-        """Take all that was counted by now; return what makes metrics of it, on any thread."""
+        """Copy all counters; return functions that make metrics of them, for any thread."""
         counted = (
             self._requests,
             self._request_seconds,
@@ -266,7 +266,7 @@ class Metrics:
         return (*(each.taken() for each in counted), *self._single())
 
     def _single(self) -> Iterator[Callable[[], Metric]]:
-        """Yield what makes the metrics of one number each."""
+        """Yield functions that make the metrics with one value each."""
         elsewhere = self._elsewhere()
         yield partial(
             families.info,

@@ -1,6 +1,6 @@
-"""Repeats: a warning that says the same again and again is logged at once, and then only counted.
+"""Repeats: an equal warning is logged once in a while, and counted in between.
 
-Owns what is the same (logger, level, event, fields), and how many of them are kept in mind.
+Owns what is equal (logger, level, event, fields), and how many warnings are remembered.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STANDARD = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "tas
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, object]:
-    """Return what was given as `extra`."""
+    """Return the fields that were given as `extra`."""
     return {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
@@ -36,10 +36,10 @@ class Repeats:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._seen: dict[_Key, _Seen] = {}  # the longest unheard of first
+        self._seen: dict[_Key, _Seen] = {}  # the longest without a repetition logged first
 
     def first(self, record: logging.LogRecord) -> bool:
-        """Return whether *record* says something new, and remember it."""
+        """Return whether *record* is new, and remember it."""
         key = record.name, record.levelno, record.getMessage(), str(fields_of(record))
         seen = self._seen.get(key)
         if seen is not None:
@@ -51,7 +51,7 @@ class Repeats:
         return True
 
     def due(self) -> Iterator[logging.LogRecord]:
-        """Yield records for those that were repeated, with how often as their `repeated`."""
+        """Yield records for repeated warnings, with their number as `repeated`."""
         now = self._now()
         for key, seen in [*self._seen.items()]:
             if now - seen.logged < INTERVAL:

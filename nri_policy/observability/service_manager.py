@@ -1,6 +1,6 @@
-"""The service manager: what systemd is told of the daemon, by its notification protocol.
+"""The service manager: notifies systemd of the daemon's state, by its notification protocol.
 
-Owns the socket and the order of what is said. Without NOTIFY_SOCKET nothing is.
+Owns the socket and the order of messages. Without NOTIFY_SOCKET it sends nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from nri_policy.foundation.wording import one_line, problem_of
 
 log = logging.getLogger(__name__)
 
-MORE_TIME = 30.0  # seconds that a start asks for that waits for the runtime, again and again,
-PATIENCE = 300.0  # until so many are over: what is ordered after the daemon waits for it
+MORE_TIME = 30.0  # seconds by which a start that waits for the runtime extends its timeout,
+PATIENCE = 300.0  # until so many have passed: units ordered after the daemon wait for it
 
 
 class ServiceManager:
@@ -34,16 +34,16 @@ class ServiceManager:
         self._started = now()
         self._ready = False
         self._status = ""
-        self._said: dict[str, float] = {}  # when what is said again and again was said
+        self._said: dict[str, float] = {}  # when each regular message was sent
         self._feed = _watchdog_seconds(environment) / 2
 
     @property
     def rhythm(self) -> float:
-        """The seconds within which the watchdog counts on a beat; infinite without one."""
+        """The seconds within which the watchdog needs a beat; infinite without one."""
         return self._feed / 2 or math.inf
 
     def beat(self, *, ready: bool, status: str) -> None:
-        """Say that the daemon lives, and how it is; *ready* once it takes part."""
+        """Notify that the daemon lives, and its status; *ready* once it takes part."""
         if not self._address:
             return
         lines = []
@@ -61,21 +61,21 @@ class ServiceManager:
         self._say(*lines)
 
     def reloading(self) -> None:
-        """Say that settings are being read again."""
+        """Notify that settings are being read again."""
         if self._ready:
             self._say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def reloaded(self) -> None:
-        """Say that this is done, whichever way."""
+        """Notify that the reload has ended, with any result."""
         if self._ready:
             self._say("READY=1")
 
     def stopping(self) -> None:
-        """Say that the daemon ends."""
+        """Notify that the daemon ends."""
         self._say("STOPPING=1")
 
     def _due(self, what: str, every: float) -> bool:
-        """Return whether *what* was not said for *every* seconds; if so, it is said now."""
+        """Return whether *what* was not sent for *every* seconds, and mark it as sent."""
         now = self._now()
         if now - self._said.get(what, -every) < every:
             return False
@@ -95,7 +95,7 @@ class ServiceManager:
 
 
 def _watchdog_seconds(environment: Mapping[str, str]) -> float:
-    """Return how often the watchdog wants to hear of us; 0 for never."""
+    """Return the timeout of systemd's watchdog in seconds; 0 without one."""
     ours = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
     microseconds = environment.get("WATCHDOG_USEC", "")
     return int(microseconds) / 1e6 if ours and microseconds.isdecimal() else 0.0

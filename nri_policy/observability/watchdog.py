@@ -1,8 +1,8 @@
-"""Watchdog: whether the loop that serves requests comes round, and its turn with it.
+"""Watchdog: checks that the event loop runs and that the node's turn is not held for ever.
 
-A beat takes the daemon's turn, so a request that never ends stops the watchdog as much as a loop
-that hangs. Everything that is told or fed regularly hangs on it. A beat that comes late shows how
-late everything is that the loop does, and the kernel's statistics show whether it waited for a CPU.
+A beat takes the node's turn, so a request that never ends stops the beats as much as a hanging
+loop. All regular work depends on beats. A late beat shows how late the loop runs, and the kernel's
+statistics show whether the process waited for a CPU.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from nri_policy.foundation.clock import Clock
 log = logging.getLogger(__name__)
 
 INTERVAL = 5.0  # seconds between two beats, at most: each wakes up an idle process
-STILL = 15.0  # seconds without a beat after which it is dead: it has hung for 10 at least
-STARVED = 0.05  # the part of the time that it waits for a CPU if the node has none to spare
-STARVATION = "starved: "  # what the text of `starvation` begins with
-SHOWN = 60.0  # seconds for which that is said
-NOTABLE = 1.0  # seconds that a beat is late by; half of what a runtime grants a request
+STILL = 15.0  # seconds without a beat after which it counts as dead: it hung for at least 10
+STARVED = 0.05  # part of the time waiting for a CPU that means the node has none to spare
+STARVATION = "starved: "  # the prefix of the text of `starvation`
+SHOWN = 60.0  # seconds for which starvation is reported
+NOTABLE = 1.0  # seconds of lag that are logged: half of a runtime's timeout of a request
 
 
 def waited() -> float | None:
     """Return the seconds that the process's main thread, which runs the loop, waited for a CPU.
 
-    None where the kernel does not count that.
+    None if the kernel has no such statistics.
     """
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
@@ -39,11 +39,11 @@ def waited() -> float | None:
 
 
 def _ignore(seconds: float) -> None:
-    """Take no note."""
+    """Do nothing."""
 
 
 class Watchdog:
-    """Beats until it is cancelled; *lagged* is called with the seconds that a beat is late by."""
+    """Beats until it is cancelled; *lagged* is called with the seconds by which a beat is late."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Watchdog:
         self._hastened = asyncio.Event()
         self._waited = waited
         self._counted = (clock.now(), waited())
-        self._starved: deque[tuple[float, float, float]] = deque()  # at, seconds waited, of seconds
+        self._starved: deque[tuple[float, float, float]] = deque()  # time, wait, measured period
 
     def hasten(self) -> None:
-        """Let the next beat come now."""
+        """Make the next beat now."""
         self._hastened.set()
 
     async def beat(self, then: Callable[[], None], rhythm: float = math.inf) -> None:
-        """Beat every `INTERVAL`, or faster if *rhythm*, in seconds, is; call *then* after it."""
+        """Beat every `INTERVAL`, or every *rhythm* seconds if shorter; call *then* after each."""
         interval = min(INTERVAL, rhythm)
         while True:
             seconds = self._clock.until_tick(interval)
@@ -85,7 +85,7 @@ class Watchdog:
             log.warning("loop-late", extra={"seconds": f"{seconds:.3f}"})
 
     def _note_wait(self, now: float) -> None:
-        """Note how long a CPU was waited for since this was last done, an interval ago or more."""
+        """Measure the time waited for a CPU, at most once in INTERVAL."""
         (since, before), new = self._counted, self._waited()
         if now - since < INTERVAL and before is not None:
             return
@@ -96,7 +96,7 @@ class Watchdog:
             self._starved.popleft()
 
     def starvation(self) -> str:
-        """Say that the daemon lately got a CPU too late, nothing if it did not."""
+        """Return a text if the daemon lately waited too long for a CPU, else ""."""
         now = self._clock.now()
         recent = [(waits, of) for at, waits, of in self._starved if now - at <= SHOWN]
         if not recent:
@@ -108,6 +108,6 @@ class Watchdog:
         )
 
     def trouble(self) -> str:
-        """Return what is wrong, nothing if it beats; for any thread."""
+        """Return a text if there was no beat for too long, else ""; for any thread."""
         silence = self._clock.now() - self._last
         return f"no beat for {silence:.0f} seconds" if silence > STILL else ""
