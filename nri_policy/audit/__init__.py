@@ -10,6 +10,7 @@ Others import from these modules:
 | `auditor` | audits all containers every minute, and sends wrong ones their updates again |
 | `cgroup` | what the kernel says about a container: its cgroup's files and threads |
 | `deviations` | compares a container's decision with what the kernel says. Pure |
+| `cpu_use` | what each container used, and how long it waited for a CPU, in the last minute |
 | `first_process` | a first process's scheduling attributes and I/O priority, from the kernel |
 | `node_source` | the node as the auditor sees it, and the repairs |
 | `result` | the result of an audit, and the document that shows it |

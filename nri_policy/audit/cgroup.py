@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.engine.quota import NO_QUOTA
@@ -202,6 +203,38 @@ class Cgroups:
         """Return the CPU time of those of *cgroups* that exist here; callable from any thread."""
         return self._read_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
 
+    def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
+        """Return what the kernel has counted for those of *cgroups* that are here; for any thread.
+
+        Of many threads, those with the lowest ids.
+        """
+        found = {}
+        with Tree(self._root, Notes()) as tree:
+            hierarchy = _hierarchy(tree)
+            with (
+                tree.folder(hierarchy.mount) as top,
+                tree.folder(hierarchy.cpu) as cpu,
+                tree.folder(hierarchy.cpu_time) as times,
+                tree.folder("proc") as proc,
+            ):
+                for each in cgroups:
+                    path = folder_of(each)
+                    if path is None or (seconds := _cpu_seconds(times, path, hierarchy)) is None:
+                        continue
+                    with top.folder(path) as folder:
+                        threads = sorted(_list_threads(folder, hierarchy) - {0})[:MAX_THREADS]
+                    delays = {thread: _run_delay(proc, thread) for thread in threads}
+                    stat = _statistics(cpu.text(f"{path}/cpu.stat"))
+                    found[each] = CpuUse(
+                        seconds=seconds,
+                        periods=stat.get("nr_periods", 0),
+                        throttled=stat.get("nr_throttled", 0),
+                        throttled_seconds=stat.get("throttled_usec", 0) / 1e6
+                        + stat.get("throttled_time", 0) / 1e9,  # of version 1
+                        waited={t: delay for t, delay in delays.items() if delay is not None},
+                    )
+        return found
+
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
         """Return the content of those I/O files of a cgroup that exist."""
         with self._open(cgroup) as at:
@@ -379,11 +412,20 @@ def _cpu_seconds(top: Folder, path: str, hierarchy: _Hierarchy) -> float | None:
     if hierarchy is _V1:  # in ns
         text = (top.text(f"{path}/cpuacct.usage") or "").strip()
         return int(text) / 1e9 if text.isdecimal() else None
-    for line in (top.text(f"{path}/cpu.stat") or "").splitlines():  # in µs
-        name, _, value = line.partition(" ")
-        if name == "usage_usec" and value.isdecimal():
-            return int(value) / 1e6
-    return None
+    usage = _statistics(top.text(f"{path}/cpu.stat")).get("usage_usec")
+    return None if usage is None else usage / 1e6
+
+
+def _statistics(text: str | None) -> dict[str, int]:
+    """Return the counters of a file with a name and a number on each line."""
+    pairs = (line.partition(" ") for line in (text or "").splitlines())
+    return {name: int(value) for name, _, value in pairs if value.isdecimal()}
+
+
+def _run_delay(proc: Folder, thread: int) -> float | None:
+    """Return how many seconds a thread has waited for a CPU, None if the kernel does not say."""
+    fields = (proc.text(f"{thread}/schedstat") or "").split()
+    return int(fields[1]) / 1e9 if len(fields) > 1 and fields[1].isdecimal() else None
 
 
 def _limit(top: int, path: str, quota: int) -> Limited | None:

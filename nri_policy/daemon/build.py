@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor, CgroupReader
 from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.cpu_use import CpuUse, CpuUseSamples
 from nri_policy.audit.deviations import DeviationKind
 from nri_policy.audit.node_source import NodeSource
 from nri_policy.audit.result import Drift
@@ -67,6 +68,7 @@ from nri_policy.settings import OnExit, Reload, Settings
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
 from nri_policy.systemd.scopes import Scopes
+from nri_policy.workload.pod import ContainerState
 
 if TYPE_CHECKING:
     from nri_policy.daemon.control import Control
@@ -82,6 +84,10 @@ class ContainerCgroups(CgroupReader, HostCgroups, Cpusets, Protocol):
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
         """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
+        ...
+
+    def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
+        """Return what the kernel has counted for those of *cgroups* that are here; the same."""
         ...
 
 
@@ -203,6 +209,9 @@ class Daemon:
             now=self._now,
             drifted=self._note_drift,
         )
+        self.cpu_use = CpuUseSamples(
+            self._cgroups.cpu_use, self._list_cgroups, self._update_queue.clock
+        )
         self.topology = Topology(
             Feed(
                 self.node,
@@ -298,6 +307,11 @@ class Daemon:
         placed = self.node.view.placed.get(drift.container_id)
         if drift.deviation.kind is DeviationKind.COMPANY and placed is not None:
             self._findings.accompanied(placed.container, drift.deviation.reason)
+
+    def _list_cgroups(self) -> list[str]:
+        """Return the cgroups of running containers."""
+        containers = (each.container for each in self.node.view.placed.values())
+        return [each.cgroup for each in containers if each.state is ContainerState.RUNNING]
 
     def _topology_changed(self) -> None:
         self.topology.feed.changed()
@@ -418,6 +432,7 @@ class Daemon:
             ),
             auditor=self.auditor,
             cpu_seconds=self._cgroups.cpu_seconds,
+            recent_use=self.cpu_use.recent,
             reloads=self.reloads,
             topology=self.topology,
             past=History(self._store.path),

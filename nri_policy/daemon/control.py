@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 import grpc
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor
@@ -30,6 +31,8 @@ from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     ClassItemReport,
     ExplanationReport,
+    NeighbourReport,
+    RecentUseReport,
     SettingsReport,
     StatusReport,
     TopologyReport,
@@ -39,6 +42,7 @@ from nri_policy.report import (
     encode,
     explanation_report,
     held_hints,
+    list_neighbours,
     machine_report,
     newcomer_report,
     occupied_pools,
@@ -56,6 +60,8 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
 _MOST_WATCHING = 16
 _MOST_REPLICAS = 1000
+_MOST_NEIGHBOURS = 3
+_LEAST_USE = 0.01  # CPUs
 _NOT_ASKED = (
     "agent.podResourceAPI is off: the kubelet is not asked which devices it assigned, and a device"
     " counts only by its device file"
@@ -77,6 +83,7 @@ class Control:
         what_if: Hypotheses,
         auditor: Auditor,
         cpu_seconds: Callable[[Iterable[str]], Mapping[str, float]],
+        recent_use: Callable[[Iterable[str]], Mapping[str, RecentUseReport]],
         reloads: Reloads,
         topology: Topology,
         past: History,
@@ -88,6 +95,7 @@ class Control:
         self._what_if = what_if
         self._auditor = auditor
         self._cpu_seconds = cpu_seconds
+        self._recent_use = recent_use
         self._reloads = reloads
         self._topology = topology
         self._past = past
@@ -229,7 +237,7 @@ class Control:
             names = [found] if isinstance(found, str) else found
             had = {*known, *self._past.names()}
             return [
-                _with_answer(
+                self._with_answer(
                     replace(
                         self._find_explanation(each, placed.get(each), refusals.get(each)),
                         annotations=_remarks(each, known.get(each), had),
@@ -359,6 +367,35 @@ class Control:
         finally:
             self._watching -= 1
 
+    def _with_answer(
+        self, report: ExplanationReport, placed: Placed | None, view: NodeView
+    ) -> ExplanationReport:
+        """Return *report* with what a container has now, and where its devices are."""
+        if placed is None:
+            return report
+        devices = held_hints(view.holding(placed), view.layout.topology_hints)
+        asked, notes = view.layout.settings.agent.pod_resource_api, report.notes
+        hints = placed.request.steering.hints
+        if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
+            notes = (*notes, _NOT_ASKED)
+        answer = answer_report(view, placed, devices, recent=self._find_use(view, placed))
+        return replace(report, answer=answer, devices=devices, notes=notes)
+
+    def _find_use(self, view: NodeView, placed: Placed) -> RecentUseReport | UnsetType:
+        """Return what a container used in the last minute, with the neighbours that used most."""
+        own = placed.container.cgroup
+        names = {each.container.cgroup: each for each in list_neighbours(view, placed)}
+        found = self._recent_use([own, *names])
+        if own not in found:
+            return UNSET
+        neighbours = [
+            NeighbourReport(container=each.container.full_name, cpus=found[cgroup].cpus)
+            for cgroup, each in names.items()
+            if cgroup in found and found[cgroup].cpus >= _LEAST_USE
+        ]
+        neighbours.sort(key=lambda each: (-each.cpus, each.container))
+        return replace(found[own], neighbours=tuple(neighbours[:_MOST_NEIGHBOURS]))
+
     def _list_refused(self, view: NodeView) -> dict[str, str]:
         """Return why containers that hold nothing were refused, by name, while their pods exist."""
         placed = view.by_name()
@@ -367,20 +404,6 @@ class Control:
             for name, refusal in self._decision_log.refusals.items()
             if refusal.pod_exists and name not in placed
         }
-
-
-def _with_answer(
-    report: ExplanationReport, placed: Placed | None, view: NodeView
-) -> ExplanationReport:
-    """Return *report* with what a container has that has a place, and where its devices are."""
-    if placed is None:
-        return report
-    devices = held_hints(view.holding(placed), view.layout.topology_hints)
-    asked, notes = view.layout.settings.agent.pod_resource_api, report.notes
-    if not asked and any(hint.kind is HintKind.DEVICES for hint in placed.request.steering.hints):
-        notes = (*notes, _NOT_ASKED)
-    answer = answer_report(view, placed, devices)
-    return replace(report, answer=answer, devices=devices, notes=notes)
 
 
 def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> tuple[str, ...]:

@@ -132,6 +132,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "deadlines": daemon.meet_deadlines,
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,
+            "CPU use": daemon.cpu_use.run,
             "watchdog": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
             "disks": partial(equipment.run, daemon.events.equip),

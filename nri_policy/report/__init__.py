@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from nri_policy.node import Fit, HeldResources, Misfit
 from nri_policy.report.amount import cpu_amount, format_cpus
-from nri_policy.report.answer import AnswerReport, answer_report
+from nri_policy.report.answer import AnswerReport, answer_report, list_neighbours
 from nri_policy.report.audit import AuditReport, CompanyReport, DriftReport
 from nri_policy.report.classes import (
     ClassesReport,
@@ -43,6 +43,7 @@ from nri_policy.report.pool import (
     occupied_pools,
     pool_reports,
 )
+from nri_policy.report.recent_use import NeighbourReport, RecentUseReport
 from nri_policy.report.replay import (
     DifferenceReport,
     FateReport,
@@ -97,6 +98,7 @@ __all__ = [
     "MachineReport",
     "Misfit",
     "NamedValue",
+    "NeighbourReport",
     "NewSettingsReport",
     "NodeCapacity",
     "NodeReport",
@@ -104,6 +106,7 @@ __all__ = [
     "OccupiedPoolReport",
     "PoolReport",
     "PublicationReport",
+    "RecentUseReport",
     "ReplayReport",
     "ResourceTopology",
     "SettingsReport",
@@ -128,6 +131,7 @@ __all__ = [
     "fate_report",
     "format_cpus",
     "held_hints",
+    "list_neighbours",
     "machine_report",
     "newcomer_report",
     "occupied_pools",

@@ -22,9 +22,11 @@ from nri_policy.node import NodeView, Placed, list_company, misfit
 from nri_policy.pools.tree import Pool
 from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
+from nri_policy.report.recent_use import RecentUseReport
 from nri_policy.workload.amounts import Source
 from nri_policy.workload.request import Request, Sort
 
+_MOST_SHARERS = 3  # that are named
 _SPREAD = 'pick-resources-by-hints.resource-policy.nri.io: "true"'
 
 
@@ -35,19 +37,24 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     cpus_are: str  # whose they are, and where
     mems: CPUSet  # memory nodes; empty where the policy leaves that alone
     memory_is: str  # of which kinds
+    away: str | UnsetType = UNSET  # how many of its CPUs have none of its memory beside them
     asked: str
     got: str
     better: tuple[str, ...]  # what would make it better, or would have
     huge_pages: str | None = None  # huge pages of the request, and their memory nodes
     quota: str | None = None  # of its CPU time, where we have set it
     alone: str | UnsetType = UNSET  # who else may run on its exclusive CPUs
-    room: str | None = None  # who has which part of the CPUs that its pod has as one
+    room: str | None = None  # which containers have which part of their pod's CPUs
+    recent: RecentUseReport | UnsetType = UNSET  # what it used lately, if the kernel says so
 
 
 def answer_report(
-    view: NodeView, placed: Placed, devices: tuple[HintReport, ...] = ()
+    view: NodeView,
+    placed: Placed,
+    devices: tuple[HintReport, ...] = (),
+    recent: RecentUseReport | UnsetType = UNSET,
 ) -> AnswerReport:
-    """Return what a container has that has a place; *devices* are those it was placed for."""
+    """Describe what a placed container has; *devices* are those that it was placed for."""
     cpus, mems = view.sent[placed.container.id]
     kinds = _memory_kinds(view.layout, mems)
     return AnswerReport(
@@ -55,12 +62,14 @@ def answer_report(
         cpus_are=_cpus_are(view, placed) if cpus else _cpus_left(view, placed),
         mems=mems,
         memory_is=kinds or _memory_left(view.layout, placed),
+        away=_away(view.layout, cpus, mems) or UNSET,
         huge_pages=_huge_pages(view, placed) or None,
         asked=f"{_amount(placed.asked)}{_source(placed)}",
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
         alone=_not_alone(view, placed),
+        recent=recent,
         better=tuple(_better(view, placed, devices)),
     )
 
@@ -136,15 +145,40 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
     return f"{grant.own} {own}; {shared} {others}"
 
 
+def list_neighbours(view: NodeView, placed: Placed, cpus: CPUSet = EMPTY) -> list[Placed]:
+    """Return the other containers that may run on *cpus*, by default all CPUs of this one."""
+    cpus = cpus or _seen_cpus(view, placed)
+    return [
+        other
+        for other in view.placed.values()
+        if other is not placed and not _seen_cpus(view, other).isdisjoint(cpus)
+    ]
+
+
+def _seen_cpus(view: NodeView, placed: Placed) -> CPUSet:
+    return view.sent[placed.container.id][0] or view.holding(placed).cpus
+
+
 def _sharers(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
-    others = sum(
-        not (view.sent[each][0] or view.holding(other).cpus).isdisjoint(cpus)
-        for each, other in view.placed.items()
-        if each != placed.container.id
+    """Name the containers that share *cpus*, those that ask for most first."""
+    others = sorted(
+        list_neighbours(view, placed, cpus),
+        key=lambda each: (-each.asked.milli, each.container.full_name),
     )
-    return (
-        f"shared with {counted(others, 'other container')}" if others else "shared with nobody now"
-    )
+    if not others:
+        return "shared with no other container now"
+    named = [
+        f"{each.container.full_name} ({_amount(each.asked)})" for each in others[:_MOST_SHARERS]
+    ]
+    more = len(others) - len(named)
+    return f"shared with {', '.join(named)}{f' and {more} more' if more else ''}"
+
+
+def _away(layout: Layout, cpus: CPUSet, mems: CPUSet) -> str:
+    """Return how many of *cpus* have none of *mems* beside them; empty if all have."""
+    nodes = [node.cpus & cpus for node in layout.machine.nodes if not node.cpus.isdisjoint(cpus)]
+    away = sum(len(each) for each in nodes if layout.memory.beside(each).isdisjoint(mems))
+    return f"{away} of {counted(len(cpus), 'CPU')} are away from it" if mems and away else ""
 
 
 def _place(layout: Layout, cpus: CPUSet) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.foundation.cpuset import CPUSet
@@ -66,6 +67,10 @@ class SimulatedCgroups:
         )
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:  # noqa: ARG002 - the other's
+        """Return nothing: no process runs."""
+        return {}
+
+    def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:  # noqa: ARG002 - the other's
         """Return nothing: no process runs."""
         return {}
 

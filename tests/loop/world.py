@@ -163,6 +163,7 @@ class World:
             for work in (
                 daemon.auditor.run,
                 daemon.auditor.watch_starts,
+                daemon.cpu_use.run,
                 daemon.meet_deadlines,
             ):
                 beside.create_task(work())

@@ -30,6 +30,7 @@ from nri_policy.report import (
     ClassItemReport,
     ExplanationReport,
     HintReport,
+    RecentUseReport,
     Value,
     format_cpus,
 )
@@ -147,7 +148,8 @@ def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple
     if answer.alone is not UNSET:
         yield "", answer.alone
     nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
-    yield "memory", f"{nodes}{answer.memory_is}"
+    away = f"; {answer.away}" if answer.away else ""
+    yield "memory", f"{nodes}{answer.memory_is}{away}"
     if answer.huge_pages:
         yield "huge pages", answer.huge_pages
     if explanation.devices:
@@ -157,6 +159,22 @@ def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple
         yield "pod", answer.room
     if answer.quota:
         yield "quota", answer.quota
+    if answer.recent:
+        yield from _used(answer.recent)
+
+
+def _used(recent: RecentUseReport) -> Iterator[tuple[str, str]]:
+    """Yield the lines on what it used lately."""
+    parts = [f"{recent.cpus:.2f} CPUs"]
+    if recent.periods:
+        times = f"throttled in {recent.throttled} of {recent.periods} periods"
+        parts.append(f"{times}, for {recent.throttled_seconds:.1f} s")
+    if recent.waited_seconds is not None:
+        parts.append(f"its threads waited {recent.waited_seconds:.1f} s for a CPU")
+    yield "used", f"{'; '.join(parts)} (in the last {recent.seconds:.0f} s)"
+    if recent.neighbours:
+        named = (f"{each.container} {each.cpus:.2f} CPUs" for each in recent.neighbours)
+        yield "beside it", ", ".join(named)
 
 
 def _near(device: HintReport) -> str:

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,16 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.cli import asking, main
 from nri_policy.cli.node.audit import _draw
 from nri_policy.control.client import connected
+from nri_policy.foundation.clock import Clock
 from nri_policy.manifests.pod import PodManifest, read_pod
 from nri_policy.report import AuditReport
 from nri_policy.settings import Settings
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes, rooms
 from tests.support.daemon import pod, served
 from tests.unit.audit.host import Cgroup, Root
@@ -101,6 +105,57 @@ def test_explain_opens_with_what_a_container_has(tmp_path: Path) -> None:
         assert "\n".join(lines(run(control, "explain", "database/main"))) == ANSWER
 
     beside_a_daemon(tmp_path, check, pod("database", "3"))
+
+
+class Busy(SimulatedCgroups):
+    """Containers use more the longer their names are, and are throttled half of the time."""
+
+    seconds = 0.0
+
+    def cpu_use(self, cgroups: Iterable[str]) -> dict[str, CpuUse]:
+        names = {each.message.linux.cgroups_path: each.pod for each in self._runtime.containers}
+        return {
+            each: CpuUse(
+                seconds=self.seconds * len(names[each].message.name) / 10,
+                periods=int(10 * self.seconds),
+                throttled=int(5 * self.seconds),
+                throttled_seconds=self.seconds / 4,
+                waited={1: self.seconds / 10},
+            )
+            for each in cgroups
+        }
+
+
+def test_explain_has_the_last_minute_and_the_busiest_neighbours(tmp_path: Path) -> None:
+    made: list[Busy] = []
+
+    def busy(runtime: EmbeddedRuntime) -> Busy:
+        made.append(Busy(runtime))
+        return made[0]
+
+    async def play() -> None:
+        names = ("web", "batch", "report", "x", "analytics")
+        machine = "package:1 core:4 pu:1"
+        async with served(tmp_path, machine, cgroups=busy) as node:
+            await node.start(*(pod(name, "100m") for name in names))
+            node.daemon.cpu_use._clock = Clock(now=lambda: made[0].seconds)
+            await node.daemon.cpu_use.sample()
+            made[0].seconds = 60.0
+            said = await asyncio.to_thread(run, node.socket, "explain", "web/main")
+            assert "used 0.30 CPUs; throttled in 300 of 600 periods, for 15.0 s; its threads" in (
+                " ".join(said.stdout.split())
+            )
+            assert "waited 6.0 s for a CPU (in the last 60 s)" in " ".join(said.stdout.split())
+            assert (
+                "beside it default/analytics/main 0.90 CPUs, default/report/main 0.60 CPUs,"
+                " default/batch/main 0.50 CPUs why here" in " ".join(said.stdout.split())
+            )
+            found = await asyncio.to_thread(run, node.socket, "explain", "web/main", "-o", "json")
+            recent = json.loads(found.stdout)["answer"]["recent"]
+            assert (recent["seconds"], recent["waited_seconds"]) == (60, 6)
+            assert len(recent["neighbours"]) == 3
+
+    asyncio.run(play())
 
 
 def test_explain_compares_the_pools_if_asked_to(tmp_path: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from nri_policy.cli.node.holdings import amount
 from nri_policy.engine.event import Created
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.report import AnswerReport, answer_report, container_report, explanation_report
+from nri_policy.report import answer as answer_module
 from nri_policy.workload.pod import Container
 from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
@@ -88,25 +91,47 @@ def test_a_summary_says_what_was_granted() -> None:
     assert report.summary.startswith("placed: 4 exclusive CPUs (whole cores) on NUMA node #")
 
 
-def test_who_shares_hears_with_how_many_others() -> None:
+def test_the_containers_that_share_and_ask_for_most_are_named() -> None:
+    many = [nodes.container(milli, name="web") for milli in (100, 400, 200, 300, 500)]
+    first, *_ = answers(*many, machine="package:1 core:4 pu:1")
+    amounts = re.findall(r"\((\d+m) CPU\)", first.cpus_are)
+    assert amounts == ["500m", "400m", "300m"]
+    assert " and 1 more, " in first.cpus_are
+
+
+def test_cpus_without_memory_beside_them_are_counted() -> None:
+    """Memory of a container that was moved up the tree stays where it is."""
+    layout = EngineDriver("package:2 numa:1 core:4 pu:1").engine.layout
+    near, far = CPUSet.parse("1-3"), CPUSet.parse("2-6")
+    assert answer_module._away(layout, near, CPUSet.parse("0")) == ""
+    assert answer_module._away(layout, far, CPUSet.parse("0")) == "3 of 5 CPUs are away from it"
+    assert answer_module._away(layout, near, CPUSet.parse("1")) == "3 of 3 CPUs are away from it"
+    assert answer_module._away(layout, near, EMPTY) == "", "it has no memory of its own"
+
+
+def test_containers_that_share_are_named() -> None:
     one, other, guest = answers(
         nodes.container(500),
         nodes.container(1500),
         nodes.best_effort(),
         machine="package:1 core:4 pu:1",
     )
-    assert one.cpus_are == "shared with 2 other containers, 2 cores on socket #0"
+    assert re.fullmatch(
+        r"shared with default/pod\d+/c0 \(1500m CPU\), default/pod\d+/c0 \(no CPU\),"
+        " 2 cores on socket #0",
+        one.cpus_are,
+    )
     assert one.got.startswith("500m shared: it asks for less than one CPU")
-    assert other.cpus_are == "1 exclusive, 1 core on socket #0; 2-3 shared with 2 other containers"
+    assert other.cpus_are.startswith("1 exclusive, 1 core on socket #0; 2-3 shared with default/")
     assert (other.asked, other.got) == ("1500m CPU", "1 exclusive and 500m shared")
     assert (guest.asked, guest.got.partition(":")[0]) == ("no CPU", "shared CPUs")
     (alone,) = answers(nodes.container(500))
-    assert alone.cpus_are == "shared with nobody now, 2 cores on NUMA node #1"
+    assert alone.cpus_are == "shared with no other container now, 2 cores on NUMA node #1"
 
 
 def test_reserved_preserved_and_unpinned_containers_say_so() -> None:
     (reserved,) = answers(nodes.container(100, annotations=annotated("prefer-reserved-cpus")))
-    assert reserved.cpus_are == "reserved, shared with nobody now"
+    assert reserved.cpus_are == "reserved, shared with no other container now"
     assert reserved.got == ("100m reserved: its annotation prefer-reserved-cpus asks for that")
     (kept,) = answers(nodes.container(1000, annotations=annotated("cpu.preserve")))
     assert (kept.cpus_are, kept.asked) == ("left as they are", "no pinning")
@@ -125,7 +150,7 @@ def test_what_is_decided_and_not_set_is_not_what_it_got() -> None:
     sharer, _ = answers(
         nodes.container(500), nodes.best_effort(), machine="package:1 core:4 pu:1", pinCPU=False
     )
-    assert "decided: 1-3, shared with 1 other container" in sharer.cpus_are
+    assert "decided: 1-3, shared with default/" in sharer.cpus_are
     kept = nodes.container(1000, annotations=annotated("cpu.preserve"))
     (kept_anyway,) = answers(kept, pinCPU=False)
     assert kept_anyway.cpus_are == "left as they are"
@@ -160,6 +185,7 @@ def test_who_has_which_part_of_a_room_is_one_line() -> None:
     main, log, _ = answers(*(rooms.tenant(whole, name, milli) for name, milli in parts))
     assert main.room == log.room == "room of 4: 2 main, 2 shared by log, mesh"
     assert (main.got, log.got) == ("2 exclusive", "a share of 2 CPUs of its pod's room")
-    assert log.cpus_are == "shared with 1 other container, 1 core on NUMA node #1"
+    mesh = f"{whole.namespace}/{whole.name}/mesh (900m CPU)"
+    assert log.cpus_are == f"shared with {mesh}, 1 core on NUMA node #1"
     (alone,) = answers(nodes.container(500))
     assert alone.room is None
