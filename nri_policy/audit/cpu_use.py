@@ -16,10 +16,10 @@ from msgspec import Struct
 from nri_policy.foundation.clock import Clock
 from nri_policy.report import RecentUseReport
 
-PERIOD = 20.0  # seconds between samples
-WINDOW = 60.0  # seconds that an answer is about, as far as there are samples
+PERIOD = 60.0  # seconds between samples: an idle daemon hardly works
+WINDOW = 60.0  # seconds: the sample that is about as old is compared with
 _LEAST = 5.0  # seconds: a shorter time says too little
-_SAMPLES = 5  # the oldest is WINDOW old at least
+_SAMPLES = 3  # the oldest is older than WINDOW by half a period at least
 
 
 class CpuUse(Struct, frozen=True, kw_only=True):
