@@ -34,6 +34,7 @@ from nri_policy.report.explanation import (
 )
 from nri_policy.report.hint import HintReport, held_hints
 from nri_policy.report.journal import JournalChange, JournalPage, JournalRecord
+from nri_policy.report.lines import describe_outcome, device_name, opening_lines
 from nri_policy.report.machine import DeviceReport, MachineReport, NodeReport, machine_report
 from nri_policy.report.pool import (
     HugePagesReport,
@@ -126,6 +127,8 @@ __all__ = [
     "convert",
     "cpu_amount",
     "decode",
+    "describe_outcome",
+    "device_name",
     "encode",
     "explanation_report",
     "fate_report",
@@ -135,6 +138,7 @@ __all__ = [
     "machine_report",
     "newcomer_report",
     "occupied_pools",
+    "opening_lines",
     "plain",
     "pool_reports",
     "refusal_report",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import UNSET
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -24,17 +23,15 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted
 from nri_policy.report import (
-    AnswerReport,
     CandidateReport,
     ChangeReport,
     ClassItemReport,
     ExplanationReport,
-    HintReport,
-    RecentUseReport,
     Value,
-    format_cpus,
+    describe_outcome,
+    device_name,
+    opening_lines,
 )
-from nri_policy.workload.request import Sort
 
 _MOST_ROWS = 5
 _CRITERIA = {criterion.name: criterion for criterion in CRITERIA}
@@ -44,17 +41,6 @@ _ASKED_AGAIN = (
     " Until then the pod's allocatedResources have the refused size;"
     " its memory limit and its pod's cgroup can have it, too."
 )
-_HOW = {  # how a container came to what it has now
-    DecisionKind.PLACED: "placed on {pool}",
-    DecisionKind.MADE_ROOM: "placed on {pool}, others made room",
-    DecisionKind.SPILLED: "placed on the reserved CPUs: no other is left",
-    DecisionKind.RESERVED: "on the reserved CPUs",
-    DecisionKind.PRESERVED: "left as it is",
-    DecisionKind.KEPT: "kept its place on {pool}",
-    DecisionKind.TENANT: "in its pod's room on {pool}",
-    DecisionKind.CLAIMED: "where its claim is allocated, on {pool}",
-    DecisionKind.RESIZED: "resized where it was, on {pool}",
-}
 
 
 def explain(
@@ -97,92 +83,22 @@ def _tables(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Rend
         yield from _comparison(explanation, all_pools=all_pools)
 
 
-def how(explanation: ExplanationReport) -> str:
-    """Return in a few words how a container came to its place; of a refused one, the reason."""
-    if explanation.outcome is DecisionKind.REFUSED:
-        return explanation.summary
-    sort = None if explanation.request is None else explanation.request.sort
-    # one for which the reserved CPUs had too little left is placed as others are
-    placed = explanation.outcome in {DecisionKind.PLACED, DecisionKind.MADE_ROOM}
-    pool = "the reserved CPUs" if sort is Sort.RESERVED and not placed else explanation.pool
-    answer = explanation.answer
-    unset = explanation.unset or (answer and not answer.cpus and sort is not Sort.PRESERVE)
-    return f"{_HOW[explanation.outcome].format(pool=pool)}{' (decided, not set)' if unset else ''}"
-
-
 def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:
     """Yield what it has, or had, or why it has nothing."""
-    heading = how(explanation)
+    heading = describe_outcome(explanation)
     if explanation.outcome is DecisionKind.REFUSED and not heading.startswith("refused"):
         heading = f"refused: {heading}"
     yield Text.assemble((short(explanation.container), "bold"), f": {heading}")
     lines = Table.grid(padding=(0, 2))
-    for label, line in _lines(explanation, why=why):
-        lines.add_row(Text(label, style="cyan"), Text(line))
+    for label, line in opening_lines(explanation):
+        more = "" if why or label != "why here" else " (more: --why)"
+        lines.add_row(Text(label, style="cyan"), Text(f"{line}{more}"))
     if lines.row_count:
         yield Padding(lines, (0, 0, 0, 2))
     if explanation.answer is None and explanation.because:
         yield Text(explanation.because)
     if explanation.decided_at is not None:
         yield Text(_past(explanation), style="yellow")
-
-
-def _lines(explanation: ExplanationReport, *, why: bool) -> Iterator[tuple[str, str]]:
-    """Yield the lines that open an explanation, in their fixed order."""
-    answer, request = explanation.answer, explanation.request
-    if answer is not None:
-        yield from _has(explanation, answer)
-    elif explanation.outcome is not DecisionKind.REFUSED and request is not None:
-        milli = 1000 * request.exclusive + request.shared_milli
-        got = f" → got {explanation.granted}" if explanation.granted else ""
-        yield "asked", f"{count_cpus(milli) if milli else 'no CPU'}{got}"
-    if explanation.why:
-        yield "why here", explanation.why if why else f"{explanation.why} (more: --why)"
-    for each in () if answer is None else answer.better:
-        yield "better", each
-
-
-def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple[str, str]]:
-    """Yield the lines on what it has."""
-    yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
-    if answer.alone is not UNSET:
-        yield "", answer.alone
-    nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""
-    away = f"; {answer.away}" if answer.away else ""
-    yield "memory", f"{nodes}{answer.memory_is}{away}"
-    if answer.huge_pages:
-        yield "huge pages", answer.huge_pages
-    if explanation.devices:
-        yield "devices", "; ".join(map(_near, explanation.devices))
-    yield "asked", f"{answer.asked} → got {answer.got}"
-    if answer.room:
-        yield "pod", answer.room
-    if answer.quota:
-        yield "quota", answer.quota
-    if answer.recent:
-        yield from _used(answer.recent)
-
-
-def _used(recent: RecentUseReport) -> Iterator[tuple[str, str]]:
-    """Yield the lines on what it used lately."""
-    parts = [f"{recent.cpus:.2f} CPUs"]
-    if recent.periods:
-        times = f"throttled in {recent.throttled} of {recent.periods} periods"
-        parts.append(f"{times}, for {recent.throttled_seconds:.1f} s")
-    if recent.waited_seconds is not None:
-        parts.append(f"its threads waited {recent.waited_seconds:.1f} s for a CPU")
-    yield "used", f"{'; '.join(parts)} (in the last {recent.seconds:.0f} s)"
-    if recent.neighbours:
-        named = (f"{each.container} {each.cpus:.2f} CPUs" for each in recent.neighbours)
-        yield "beside it", ", ".join(named)
-
-
-def _near(device: HintReport) -> str:
-    source = device.source.rpartition("/")[2] if device.source.startswith("/") else device.source
-    node = f"NUMA node {device.nodes}" if device.nodes else f"CPUs {device.cpus}"
-    return (
-        f"{_which(device, source)}: {device.granted} of {device.granted_of} CPUs near it ({node})"
-    )
 
 
 def _title(title: str, *parts: RenderableType) -> Iterator[RenderableType]:
@@ -198,14 +114,8 @@ def _devices(explanation: ExplanationReport) -> Iterator[RenderableType]:
     for each in explanation.devices:
         granted = f"{each.granted} of {each.granted_of}"
         nodes, cpus = cpu_list(each.nodes), cpu_list(each.cpus)
-        table.add_row(Text(_which(each, each.source)), nodes, cpus, granted)
+        table.add_row(Text(device_name(each, each.source)), nodes, cpus, granted)
     yield table
-
-
-def _which(device: HintReport, source: str) -> str:
-    """Return what is meant: how many of a source, or which one."""
-    times = f"{device.count} x " if device.count > 1 else ""
-    return f"{times}{source} {device.device}".rstrip()
 
 
 def _past(explanation: ExplanationReport) -> str:

@@ -9,7 +9,7 @@ import click
 from rich.text import Text
 
 from nri_policy.cli.asking import asking, socket_option
-from nri_policy.cli.node.criteria_table import explain, how, why_not
+from nri_policy.cli.node.criteria_table import explain, why_not
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.names import complete
 from nri_policy.cli.node.pinning import left_alone
@@ -18,7 +18,7 @@ from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.picture import decision
 from nri_policy.picture.decision import Decided
-from nri_policy.report import ExplanationReport, PoolReport
+from nri_policy.report import ExplanationReport, PoolReport, describe_outcome
 
 
 @click.command
@@ -64,5 +64,5 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> Decided:
     why = {each.pool: why_not(explanation, each) for each in explanation.candidates}
-    heading = f"{short(explanation.container)}: {how(explanation)}"
+    heading = f"{short(explanation.container)}: {describe_outcome(explanation)}"
     return Decided(heading=heading, pools=pools, chosen=explanation.pool, why_not=why)
