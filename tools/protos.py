@@ -21,8 +21,6 @@ def generate(out: Path) -> None:
     includes = [f"-Inri_policy/proto={ROOT / 'proto'}", f"-I{WELL_KNOWN}"]
     for source in sorted((ROOT / "proto").glob("*.proto")):
         outputs = [f"--python_out={out}", f"--pyi_out={out}"]
-        if "\nservice " in source.read_text():
-            outputs.append(f"--grpc_python_out={out}")
         if protoc.main(["protoc", *includes, *outputs, f"nri_policy/proto/{source.name}"]):
             sys.exit(f"protoc refused {source.name}")
 

@@ -11,7 +11,6 @@ Others import from these modules:
 | `client` | the client of the control service, for commands |
 | `decision_log` | recent refusals, causes of changes, and watchers of decisions |
 | `endpoint` | the gRPC server behind the daemon's own socket |
-| `handler` | makes a gRPC server's handler of a service |
 | `health` | the standard gRPC health service |
 | `listener` | the daemon's own socket; it starts the gRPC server for the first caller |
 | `name` | finds the container or pod of a name |

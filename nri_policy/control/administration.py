@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 from msgspec.structs import asdict
 
-from nri_policy.control.handler import service_handler
+from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.settings import Reload
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import grpc
 
+from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.proto import control_pb2 as pb
-from nri_policy.proto.control_pb2_grpc import AdministrationStub, ControlStub
 from nri_policy.report import (
     AuditReport,
     Containers,
@@ -72,8 +72,9 @@ class Client:
 
     def __init__(self, channel: grpc.Channel, path: Path, patience: float) -> None:
         """Ask over *channel*, waiting *patience* seconds for each answer."""
-        self._stub: Any = ControlStub(channel)  # type: ignore[no-untyped-call]  # generated
-        self._administration: Any = AdministrationStub(channel)  # type: ignore[no-untyped-call]
+        services = pb.DESCRIPTOR.services_by_name
+        self._stub = service_stub(channel, services["Control"])
+        self._administration = service_stub(channel, services["Administration"])
         self._path = path
         self._patience = patience
         self._reached = False  # after a first answer, do not wait for a daemon that is gone

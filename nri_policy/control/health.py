@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 
-from nri_policy.control.handler import service_handler
+from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.proto import health_pb2
 from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 

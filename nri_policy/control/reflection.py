@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import grpc
 from google.protobuf.descriptor import FileDescriptor, ServiceDescriptor
 
-from nri_policy.control.handler import service_handler
+from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.proto import reflection_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ServerReflection"]

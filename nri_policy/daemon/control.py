@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from nri_policy.audit.auditor import Auditor
 from nri_policy.classes import Classes
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
-from nri_policy.control.handler import service_handler
 from nri_policy.control.name import UnknownNameError, find
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status, own_usage
@@ -24,6 +23,7 @@ from nri_policy.daemon.trials import Hypotheses
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
+from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.kubelet.manifest_pods import Manifests
 from nri_policy.node import Node, NodeView, Placed, WhatIf
 from nri_policy.nrt.topology import Topology

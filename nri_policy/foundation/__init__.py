@@ -9,6 +9,7 @@ Others import from these modules:
 | `cpuset` | the one set type for CPU ids and memory node ids, used everywhere |
 | `garbage` | pauses of Python's garbage collection, where much is made and nothing of it dropped |
 | `glob` | shell globs with the rules of Go's path/filepath.Match, which users of the peer rely on |
+| `grpc_services` | both sides of a gRPC service, made from its descriptor |
 | `inotify` | what the kernel tells of changes of files and folders |
 | `mismatch` | what is wrong with a document that does not fit its type, in plain words |
 | `mounts` | which file system a path is on, and whether the host of a container has it too |

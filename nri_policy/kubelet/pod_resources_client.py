@@ -10,15 +10,16 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.kubelet.errors import KubeletError
 from nri_policy.proto.podresources_pb2 import (
+    DESCRIPTOR,
     AllocatableResourcesRequest,
     AllocatableResourcesResponse,
     GetPodResourcesRequest,
     ListPodResourcesRequest,
     PodResources,
 )
-from nri_policy.proto.podresources_pb2_grpc import PodResourcesListerStub
 
 BACKOFF = 0.2  # seconds until the second try; the kubelet allows 20 more calls in that time
 
@@ -42,7 +43,7 @@ class PodResourcesClient:
         """Take the kubelet's socket, which need not exist yet."""
         self._sleep = sleep
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
-        self._stub = PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        self._stub = service_stub(self._channel, DESCRIPTOR.services_by_name["PodResourcesLister"])
 
     async def close(self) -> None:
         """Cancel all queries and close the connection."""

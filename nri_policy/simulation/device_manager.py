@@ -16,15 +16,12 @@ from typing import Annotated, Any
 import grpc
 import msgspec
 
+from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.hardware.synthetic_devices import MAJOR
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.proto import podresources_pb2 as pb
-from nri_policy.proto.podresources_pb2_grpc import (
-    PodResourcesListerServicer,
-    add_PodResourcesListerServicer_to_server,
-)
 from nri_policy.workload.claim import DRIVER, ClaimPart, variable
 from nri_policy.workload.hints import ClaimedDevice
 
@@ -247,37 +244,27 @@ def _entry(given: tuple[str, PluginDevice]) -> pb.ContainerDevices:
     return pb.ContainerDevices(resource_name=resource, device_ids=[device.id], topology=topology)
 
 
-class _PodResources(PodResourcesListerServicer):
-    """The API's methods that anybody calls here."""
+@asynccontextmanager
+async def answering(manager: DeviceManager, socket: Path) -> AsyncIterator[None]:
+    """Serve at *socket* the methods of the PodResources API that are called here."""
 
-    def __init__(self, manager: DeviceManager) -> None:
-        self._manager = manager
-
-    async def List(  # noqa: N802 - the API's name
-        self, request: pb.ListPodResourcesRequest, context: _Context
+    async def list_pods(
+        _request: pb.ListPodResourcesRequest, _context: _Context
     ) -> pb.ListPodResourcesResponse:
-        """Return what all pods have."""
-        del request, context
-        return pb.ListPodResourcesResponse(pod_resources=self._manager.pod_resources())
+        return pb.ListPodResourcesResponse(pod_resources=manager.pod_resources())
 
-    async def Get(  # noqa: N802 - the API's name
-        self, request: pb.GetPodResourcesRequest, context: _Context
+    async def get_pod(
+        request: pb.GetPodResourcesRequest, context: _Context
     ) -> pb.GetPodResourcesResponse:
-        """Return what one pod has."""
-        pods = {(pod.namespace, pod.name): pod for pod in self._manager.pod_resources()}
+        pods = {(pod.namespace, pod.name): pod for pod in manager.pod_resources()}
         found = pods.get((request.pod_namespace, request.pod_name))
         if found is None:
             await context.abort(grpc.StatusCode.UNKNOWN, f"pod {request.pod_name} not found")
         return pb.GetPodResourcesResponse(pod_resources=found)
 
-
-@asynccontextmanager
-async def answering(manager: DeviceManager, socket: Path) -> AsyncIterator[None]:
-    """Serve the PodResources API at *socket*."""
     server = grpc.aio.server()
-    add_PodResourcesListerServicer_to_server(  # type: ignore[no-untyped-call]  # generated
-        _PodResources(manager), server
-    )
+    service = pb.DESCRIPTOR.services_by_name["PodResourcesLister"]
+    server.add_generic_rpc_handlers([service_handler(service, {"List": list_pods, "Get": get_pod})])
     server.add_insecure_port(f"unix:{socket}")
     await server.start()
     try:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
+from nri_policy.control.reflection import SERVICE
+from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.proto import control_pb2
 from nri_policy.proto.reflection_pb2 import (
     ExtensionRequest,
     ServerReflectionRequest,
     ServerReflectionResponse,
 )
-from nri_policy.proto.reflection_pb2_grpc import ServerReflectionStub
 from tests.support.daemon import served
 
 CONTROL = "nripolicy.control.v1.Control"
@@ -31,7 +31,7 @@ async def asked(folder: Path, *requests: ServerReflectionRequest) -> list[Server
         served(folder) as node,
         grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
     ):
-        stub: Any = ServerReflectionStub(channel)  # type: ignore[no-untyped-call]  # generated
+        stub = service_stub(channel, SERVICE)
         return [answer async for answer in stub.ServerReflectionInfo(each())]
 
 

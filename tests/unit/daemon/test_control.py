@@ -21,6 +21,7 @@ from nri_policy.engine.event import Created, Event, Resized, Started
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.node import Newcomer, WhatIf
@@ -29,11 +30,8 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.plugin.update_queue import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
-from nri_policy.proto import nri_pb2
-from nri_policy.proto.control_pb2_grpc import ControlStub
+from nri_policy.proto import health_pb2, nri_pb2
 from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from nri_policy.proto.health_pb2_grpc import HealthStub
-from nri_policy.proto.nri_pb2_grpc import PluginStub
 from nri_policy.report import (
     StatusReport,
     TriedReport,
@@ -60,7 +58,7 @@ async def asked(folder: Path, **options: Any) -> AsyncIterator[tuple[Served, Any
         served(folder, **options) as node,
         grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
     ):
-        yield node, ControlStub(channel)  # type: ignore[no-untyped-call]  # generated
+        yield node, service_stub(channel, pb.DESCRIPTOR.services_by_name["Control"])
 
 
 async def refusal(call: Any) -> tuple[grpc.StatusCode, str]:
@@ -559,7 +557,7 @@ async def test_the_standard_health_service(tmp_path: Path) -> None:
         served(tmp_path) as node,
         grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
     ):
-        health: Any = HealthStub(channel)  # type: ignore[no-untyped-call]  # generated
+        health = service_stub(channel, health_pb2.DESCRIPTOR.services_by_name["Health"])
         for service in ("", "nripolicy.control.v1.Control"):
             answer = await health.Check(HealthCheckRequest(service=service))
             assert answer.status == HealthCheckResponse.SERVING
@@ -582,7 +580,7 @@ async def test_only_so_many_may_watch_the_health(tmp_path: Path) -> None:
         served(tmp_path) as node,
         grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
     ):
-        health: Any = HealthStub(channel)  # type: ignore[no-untyped-call]  # generated
+        health = service_stub(channel, health_pb2.DESCRIPTOR.services_by_name["Health"])
         watches = [health.Watch(HealthCheckRequest()) for _ in range(16)]
         for watch in watches:
             await watch.read()
@@ -599,7 +597,7 @@ async def test_one_socket_serves_runtimes_too(tmp_path: Path) -> None:
         served(tmp_path) as node,
         grpc.aio.insecure_channel(f"unix:{node.socket}") as channel,
     ):
-        plugin: Any = PluginStub(channel)  # type: ignore[no-untyped-call]  # generated
+        plugin = service_stub(channel, nri_pb2.DESCRIPTOR.services_by_name["Plugin"])
         configured = await plugin.Configure(nri_pb2.ConfigureRequest(NRI_version="v0.12.2"))
         assert configured.events
 

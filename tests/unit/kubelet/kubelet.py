@@ -11,7 +11,9 @@ from typing import Any
 import grpc
 
 from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.proto.podresources_pb2 import (
+    DESCRIPTOR,
     AllocatableResourcesResponse,
     ContainerDevices,
     ContainerResources,
@@ -23,7 +25,6 @@ from nri_policy.proto.podresources_pb2 import (
     PodResources,
     TopologyInfo,
 )
-from nri_policy.proto.podresources_pb2_grpc import add_PodResourcesListerServicer_to_server
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -92,7 +93,9 @@ class Kubelet:
 @asynccontextmanager
 async def serving(kubelet: Any, path: Path) -> AsyncIterator[None]:
     server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
-    add_PodResourcesListerServicer_to_server(kubelet, server)  # type: ignore[no-untyped-call]  # generated
+    service = DESCRIPTOR.services_by_name["PodResourcesLister"]
+    methods = {each.name: getattr(kubelet, each.name) for each in service.methods}
+    server.add_generic_rpc_handlers([service_handler(service, methods)])
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     try:

@@ -11,11 +11,11 @@ import grpc
 import pytest
 
 from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.grpc_service import plugin_handler
 from nri_policy.nri.service import Service
 from nri_policy.proto import nri_pb2 as pb
-from nri_policy.proto.nri_pb2_grpc import PluginStub
 from tests.support.patience import HANGS
 from tests.unit.nri.peer import CONTAINER, POD, RecordingPlugin, update
 
@@ -27,7 +27,7 @@ async def serving(plugin: RecordingPlugin, path: Path, turn: asyncio.Lock) -> As
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
-        yield PluginStub(channel)  # type: ignore[no-untyped-call]  # generated
+        yield service_stub(channel, pb.DESCRIPTOR.services_by_name["Plugin"])
     await server.stop(None)
 
 

@@ -1,0 +1,52 @@
+"""Handlers and stubs made from descriptors, over a real channel."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from nri_policy.foundation.grpc_services import service_handler, service_stub
+from nri_policy.proto import health_pb2
+from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
+
+
+async def check(_request: HealthCheckRequest, _context: Any) -> HealthCheckResponse:
+    return HealthCheckResponse(status=HealthCheckResponse.SERVING)
+
+
+async def watch(request: HealthCheckRequest, _context: Any) -> AsyncIterator[HealthCheckResponse]:
+    for _ in request.service:
+        yield HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
+
+
+async def test_a_stub_calls_the_methods_of_a_handler_and_others_are_unimplemented(
+    tmp_path: Path,
+) -> None:
+    for methods in ({"Check": check, "Watch": watch}, {"Check": check}):
+        path = tmp_path / f"{len(methods)}.sock"
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers([service_handler(SERVICE, methods)])
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            stub = service_stub(channel, SERVICE)
+            answer = await stub.Check(HealthCheckRequest())
+            assert answer.status == HealthCheckResponse.SERVING
+            watching = stub.Watch(HealthCheckRequest(service="abc"))
+            if "Watch" in methods:
+                assert len([each async for each in watching]) == 3
+            else:
+                with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
+                    await anext(aiter(watching))
+        await server.stop(None)
+
+
+def test_a_method_of_another_service_is_an_error() -> None:
+    with pytest.raises(AssertionError, match="methods of this service"):
+        service_handler(SERVICE, {"Reload": check})
