@@ -451,7 +451,7 @@ async def test_the_connection_ends_when_nobody_uses_it_and_is_made_again(
             await super().close()
             closed.put_nowait(None)
 
-    monkeypatch.setattr(pod_resources_client, "Client", Counted)
+    monkeypatch.setattr(pod_resources_client, "PodResourcesClient", Counted)
     monkeypatch.setattr(on_demand, "LINGER", 0.0)
     kubelet = Kubelet([resources("web", entry(GPU, "a", 0))])
     async with asking(kubelet, tmp_path) as assignments:
