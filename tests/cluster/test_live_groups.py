@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from http.client import OK
 from typing import Any
 
 import pytest
 
+from tests.cluster.installation import CONFIGS
 from tests.cluster.living import DEPLOYMENTS, DISRUPTED, Cluster, living
 from tests.cluster.shop import GROUPS, JOBS, NODES, RACK, RACKS, SHOP
 from tests.support.exchanges import MERGE
@@ -289,4 +291,34 @@ def test_a_running_group_has_a_host_again_before_small_jobs_that_wait(cluster: C
         assert not any(map(cluster.running, late))
         cluster.succeed(elsewhere[0])
         cluster.api.until(lambda: any(map(cluster.running, late)), "a small job runs")
+    assert cluster.said_no_error()
+
+
+def test_a_group_of_bare_pods_is_finished_when_they_went_and_can_be_deleted(
+    cluster: Cluster,
+) -> None:
+    template = cluster.template(1, restartPolicy="Never")
+    template["metadata"]["annotations"] |= {
+        "placement.nri/group": "bare",
+        "placement.nri/group-size": "2",
+    }
+    with cluster.shop.service():
+        for number in range(2):
+            metadata = template["metadata"] | {"name": f"bare-{number}"}
+            cluster.api.asked("POST", f"{SHOP}/pods", template | {"metadata": metadata})
+
+        def state() -> str:
+            answer = cluster.api.ask("GET", f"{GROUPS}/bare")
+            return answer.body.get("status", {}).get("state", "") if answer.status == OK else ""
+
+        cluster.api.until(lambda: state() == "Running", "it runs")
+        for number in range(2):
+            cluster.delete(f"{SHOP}/pods/bare-{number}")
+        cluster.api.until(lambda: state() == "Finished", "it is finished")
+    page = (CONFIGS.parent / "docs" / "cluster.md").read_text()
+    (command,) = [
+        line for line in page.splitlines() if line.startswith("kubectl delete placementgroups")
+    ]
+    assert "placementgroup.placement.nri" in cluster.api.kubectl(*command.split()[1:])
+    assert not cluster.api.asked("GET", GROUPS)["items"]
     assert cluster.said_no_error()

@@ -26,7 +26,8 @@ from nri_policy.foundation.units import format_age, format_time
 def top(source: ClusterSource, watch: bool, form: str) -> None:
     """Show the placement groups, those that need attention first.
 
-    Degraded ones come first, then those that wait, in their order.
+    Degraded ones come first, then those that wait, in their order. A table only counts those that
+    are finished.
     """
 
     def show() -> None:
@@ -45,7 +46,8 @@ def drawn(rows: list[GroupRow], now: float) -> Iterator[Columns | Text]:
     heads = ("group", "state", "pods", "running", "hosts", "priority", "age")
     spare = ("age", "priority", "hosts")
     table = Columns(*heads, right=heads[2:], whole=("group", "state"), dispensable=spare)
-    for row in rows:
+    shown = [row for row in rows if row.state != "Finished"]
+    for row in shown:
         age = format_age(seconds_between(row.created, format_time(now))) if row.created else ""
         numbers = (row.pods, row.running, row.hosts, row.priority)
         cells = (f"{row.namespace}/{row.name}", row.state, *map(str, numbers), age)
@@ -54,4 +56,4 @@ def drawn(rows: list[GroupRow], now: float) -> Iterator[Columns | Text]:
     states = Counter(row.state for row in rows)
     title = ", ".join(f"{number} {state}" for state, number in states.items())
     yield Text(title or "no groups", "italic")
-    yield from (Text(f"{row.namespace}/{row.name}: {row.message}") for row in rows if row.message)
+    yield from (Text(f"{row.namespace}/{row.name}: {row.message}") for row in shown if row.message)

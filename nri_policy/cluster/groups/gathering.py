@@ -77,6 +77,7 @@ def gather(
         ),
         priority=max((each.pod.priority for each in members), default=0),
         together=_together(members),
+        made=True,
     )
 
 

@@ -148,8 +148,11 @@ class Progress:
         """Have a group without places wait in the queue, if all of its pods are there."""
         group = seen.group
         key = (group.namespace, group.name)
+        if not (members or seen.owners) and (group.made or group.status.state == "Finished"):
+            yield from self._finish(seen)
+            return
         try:
-            check_members(group, members, self._engine.levels, self._members.count_spared(key))
+            fitting = self._fit_to_pods(seen, members)
             check_gated(members, self._changes.gate)
         except (Incomplete, DocumentError) as problem:
             self._queue.remove(key)
@@ -161,8 +164,41 @@ class Progress:
             elif members or group.status.state != "Unplaceable":  # else it says why they had to go
                 yield from self._problems.tell(seen, GroupStatus(message=str(problem)))
         else:
-            if members:
+            if fitting is not group:
+                self._queue.remove(key)
+                yield WriteSpec(fitting, seen.revision, resized=True)
+            elif members:
                 self._put(key, group, members)
+
+    def _fit_to_pods(self, seen: SeenGroup, members: list[Member]) -> PlacementGroup:
+        """Return a group as its pods ask for it, all of which are there.
+
+        A name of a group may be used again: what pods asked for that went no longer counts then.
+        Raises Incomplete and DocumentError.
+        """
+        group = seen.group
+        key = (group.namespace, group.name)
+        spared = self._members.count_spared(key)
+        try:
+            check_members(group, members, self._engine.levels, spared)
+        except (Incomplete, DocumentError):
+            if seen.owners or not (members and group.made):
+                raise
+            found = gather(key, members, self._engine.levels, spared)
+            return replace(group, pod_sets=found.pod_sets, together=found.together)
+        return group
+
+    def _finish(self, seen: SeenGroup) -> Iterator[Write]:
+        """Mark a group without an owner as finished, which Kubernetes does not delete.
+
+        A new pod of its name has it wait again.
+        """
+        key = (seen.group.namespace, seen.group.name)
+        self._queue.remove(key)
+        self._problems.say(key, "")
+        finished = GroupStatus(state="Finished")
+        if seen.group.status != finished:
+            yield WriteStatus(with_status(seen.group, finished), seen.revision)
 
     def _put(self, key: Key, group: PlacementGroup, members: list[Member]) -> None:
         """Have a group wait in the queue, from when the last of its pods was created."""
@@ -200,7 +236,9 @@ class Progress:
             return
         if not places_by_pod_set(group).total():
             self._queue.remove(key)
-            if self._is_any_gated(members) or not self._members.of(key):
+            if not (members or seen.owners):
+                yield from self._finish(seen)
+            elif self._is_any_gated(members) or not self._members.of(key):
                 yield WriteStatus(with_status(group, GroupStatus()), seen.revision)
             return
         unhealthy = self._unhealthy(group)

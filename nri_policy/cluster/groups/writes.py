@@ -17,6 +17,7 @@ from nri_policy.cluster.objects.group import (
     API_VERSION,
     GROUP_LABEL,
     KIND,
+    MADE,
     GroupStatus,
     PlacementGroup,
     PodSet,
@@ -48,6 +49,7 @@ class CreateGroup(Struct, frozen=True):
             "metadata": {
                 "namespace": self.group.namespace,
                 "name": self.group.name,
+                "labels": dict([MADE]),
                 "ownerReferences": owners,
             },
             "spec": _spec(self.group),
@@ -55,7 +57,7 @@ class CreateGroup(Struct, frozen=True):
 
 
 class WriteSpec(Struct, frozen=True):
-    """The `spec` of a PlacementGroup as it was at *revision*: its priority, and its sizes."""
+    """The `spec` of a PlacementGroup as it was at *revision*: its priority, and its pod sets."""
 
     group: PlacementGroup
     revision: str
@@ -63,7 +65,9 @@ class WriteSpec(Struct, frozen=True):
 
     def patch(self) -> Object:
         """Return the merge patch of the object."""
-        spec = _spec(self.group) if self.resized else {"priority": self.group.priority}
+        spec: Object = {"priority": self.group.priority}
+        if self.resized:
+            spec = {"together": None, **_spec(self.group)}
         return {"metadata": {"resourceVersion": self.revision}, "spec": spec}
 
 

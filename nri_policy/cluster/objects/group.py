@@ -16,7 +16,7 @@ from nri_policy.cluster.objects.assignment import (
     store,
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectMeta
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
 from nri_policy.cluster.objects.topology_spreading import TopologySpreading
@@ -25,9 +25,10 @@ from nri_policy.foundation.wording import counted, quoted
 API_VERSION = "placement.nri/v1alpha1"
 KIND = "PlacementGroup"
 GROUP_LABEL = "placement.nri/group"
+MADE = ("app.kubernetes.io/managed-by", "nri-policy")  # label of groups that the service made
 
 Algorithm = Literal["Compact", "Mixed", "BestFit", "LeastFree", "Balanced"]
-State = Literal["Waiting", "Placed", "Running", "Degraded", "Unplaceable"]
+State = Literal["Waiting", "Placed", "Running", "Degraded", "Unplaceable", "Finished"]
 
 
 class Slice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -128,6 +129,7 @@ class PlacementGroup(Struct, frozen=True):
     uid: str = ""
     unknown_class: str = ""  # a PriorityClass of its pods that nobody has given a value
     together: Together | None = None  # else by its templates: `together_of`
+    made: bool = False  # by the service, of pods that waited; else somebody has written it
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):
@@ -160,7 +162,7 @@ class _Status(Struct, rename="camel"):
 class GroupObject(Struct, rename="camel"):
     """A PlacementGroup as the API server has it."""
 
-    metadata: Identity
+    metadata: ObjectMeta
     spec: _Spec
     status: _Status | None = None
 
@@ -212,6 +214,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         created=document.metadata.creation_timestamp or "",
         uid=document.metadata.uid,
         together=document.spec.together,
+        made=(document.metadata.labels or {}).get(MADE[0]) == MADE[1],
     )
 
 

@@ -16,6 +16,7 @@ _ORDER: dict[State, int] = {
     "Unplaceable": 2,
     "Placed": 3,
     "Running": 4,
+    "Finished": 5,
 }
 
 

@@ -89,7 +89,9 @@ class Simulation:
         self._failed: dict[str, float] = {}  # node -> when
         self._gone: set[str] | None = None  # those for which groups were last looked through
         self._look = inf  # when to see next for whom hosts are set aside
-        self._groups: dict[Key, PlacementGroup] = dict(engine.groups)  # by age
+        self._groups: dict[Key, PlacementGroup] = {  # by age
+            key: each for key, each in engine.groups.items() if each.status.state != "Finished"
+        }
         self._runs: dict[Key, float] = {}  # for how many seconds those run that end by themselves
         self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
         self._ending: dict[Key, int] = {}  # the number of the event

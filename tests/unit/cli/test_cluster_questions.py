@@ -514,15 +514,33 @@ def test_groups_are_listed_those_in_need_first(tmp_path: Path) -> None:
         of_state("late", "Waiting"),
         of_state("odd", "Waiting"),
         of_state("hurt", "Degraded"),
+        of_state("over", "Finished"),
         {"kind": "Pod", "apiVersion": "v1"} | pod("p", "h1", group="runs"),
     ]
     path = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
     rows = json.loads(run("top", "--cluster", path, "-o", "json")[1])
-    assert [each["name"] for each in rows] == ["hurt", "odd", "late", "runs"]
-    assert (rows[-1]["running"], rows[-1]["pods"], rows[0]["message"]) == (1, 2, "it is hurt")
+    assert [each["name"] for each in rows] == ["hurt", "odd", "late", "runs", "over"]
+    assert (rows[-2]["running"], rows[-2]["pods"], rows[0]["message"]) == (1, 2, "it is hurt")
     code, text = run("top", "--cluster", path)
     assert code == 0
-    assert "1 Degraded, 2 Waiting, 1 Running" in text
+    assert "1 Degraded, 2 Waiting, 1 Running, 1 Finished" in text
+    assert "over" not in text, "one that is finished is only counted"
+
+
+def test_a_finished_group_is_in_no_queue_and_in_no_simulation(tmp_path: Path) -> None:
+    items = [named("Node", node("h1", RACK="r"))]
+    items += [
+        named("PlacementGroup", group(pod_set(2, cpu=1), name=name, status={"state": state}))
+        for name, state in (("over", "Finished"), ("waits", "Waiting"))
+    ]
+    items.append({"kind": "ClusterPlacement", "spec": {"topologies": [{"levels": [RACK, HOST]}]}})
+    path = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    explained = json.loads(run("explain", "waits", "--cluster", path, "-o", "json")[1])
+    assert (explained["standing"]["ahead"], explained["standing"]["waiting"]) == (0, 1)
+    steps = write(tmp_path / "steps.yaml", [{"expect": {"waits": {"state": "Placed"}}}])
+    played = run("simulate", steps, "--cluster", path, "--steps", "-o", "json")[1]
+    (step,) = json.loads(played)["steps"]
+    assert [each["name"] for each in step["groups"]] == ["default/waits"]
 
 
 def test_groups_are_readable_in_a_narrow_terminal() -> None:

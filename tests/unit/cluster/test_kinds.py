@@ -68,7 +68,9 @@ def test_states_are_those_that_people_look_for() -> None:
     columns = [each["name"] for each in version["additionalPrinterColumns"]]
     assert columns == ["State", "Pods", "Domains", "Message", "Age"]
     status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-    assert status["state"]["pattern"] == "^(Degraded|Placed|Running|Unplaceable|Waiting)$"
+    states = "Degraded|Finished|Placed|Running|Unplaceable|Waiting"
+    assert status["state"]["pattern"] == f"^({states})$"
+    assert version["selectableFields"] == [{"jsonPath": ".status.state"}]
     request = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["podSets"][
         "items"
     ]["properties"]["request"]["properties"]

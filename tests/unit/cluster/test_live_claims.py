@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.writes import WriteSpec, WriteStatus
+from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest
 from tests.support.placement_world import GATE, OTHER, Object, Play
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 
@@ -118,7 +119,7 @@ def test_a_group_whose_pods_are_all_gone_gives_its_places_back(owner: str) -> No
             play.world.delete("pods", f"w-{turn}-{number}")
         play.rest()
         status = play.world.group("g").status
-        assert (status.state, status.assignments) == ("Waiting", [])
+        assert (status.state, status.assignments) == ("Waiting" if owner else "Finished", [])
         make_pod(play, f"other-{turn}")
         play.rest()
         assert running(play) == 1
@@ -374,3 +375,100 @@ def test_nothing_is_missing_of_a_group_whose_job_was_deleted() -> None:
         world.delete("pods", name)
         play.rest()
     assert "Incomplete" not in {reason for _, reason in world.events}
+
+
+def test_a_group_of_bare_pods_is_finished_once_they_went_and_goes_on_with_new_ones() -> None:
+    play = empty()
+    for number in range(3):
+        of_group(play, f"p-{number}", "", size=3)
+    play.rest()
+    assert play.world.group("g").status.state == "Running"
+    for end in ("Succeeded", "Failed", None):
+        pods = [name for name in play.world.objects["pods"] if name.startswith("p-")]
+        for name in pods:
+            item = play.world.objects["pods"][name]
+            if end is None:
+                play.world.delete("pods", name)
+            else:
+                play.world.put("pods", item | {"status": {"phase": end}})
+        play.rest()
+        assert play.world.group("g").status == GroupStatus(state="Finished")
+    of_group(play, "q-0", "", size=3)
+    play.rest()
+    status = play.world.group("g").status
+    assert (status.state, status.message) == ("Waiting", "1 of 3 pods are there, 2 are missing")
+    for number in (1, 2):
+        of_group(play, f"q-{number}", "", size=3)
+    play.rest()
+    assert running(play) == 3
+    assert play.world.group("g").status.state == "Running"
+
+
+def test_a_name_that_is_used_again_has_the_pods_that_come_then() -> None:
+    """Of another number, size and request."""
+    play = empty()
+    for number in range(3):
+        of_group(play, f"p-{number}", "", size=3)
+    play.rest()
+    for number in range(3):
+        play.world.delete("pods", f"p-{number}")
+    play.rest()
+    for number in range(2):
+        make_pod(play, f"q-{number}", cpu=2)
+        item = play.world.objects["pods"][f"q-{number}"]
+        item["metadata"]["labels"] |= {"placement.nri/group": "g", SIZE: "2"}
+        item["metadata"]["annotations"] = {"kueue.x-k8s.io/podset-required-topology": HOSTNAME}
+        play.world.put("pods", item)
+        play.rest()
+    (pod_set,) = play.world.group("g").pod_sets
+    assert pod_set.count == 2
+    assert pod_set.request == PlacementRequest(required=HOSTNAME)
+    assert running(play) == 2
+
+
+def test_a_group_of_which_all_pods_went_before_they_had_a_place_is_finished() -> None:
+    play = empty()
+    for number in range(7):  # one more than there are hosts
+        of_group(play, f"p-{number}", "", size=7)
+    play.rest()
+    assert play.world.group("g").status.state == "Unplaceable"
+    for number in range(7):
+        play.world.delete("pods", f"p-{number}")
+    play.rest()
+    assert play.world.group("g").status.state == "Finished"
+    assert play.controller.groups.states() == {"Finished": 1}
+    assert len(play.controller.queue) == 0
+
+
+def test_a_group_that_somebody_wrote_waits_for_its_first_pods() -> None:
+    """It ends as others do after it had places, and its `spec` stays as it is."""
+    play = empty()
+    template = {"spec": pod_spec({"cpu": 4})}
+    spec = {"podSets": [{"name": "main", "count": 2, "template": template}]}
+    play.world.put("groups", {"metadata": {"name": "g"}, "spec": spec})
+    play.rest()
+    status = play.world.group("g").status
+    assert (status.state, status.message) == ("Waiting", "pod set 'main': 0 of 2 pods are there")
+    for number in range(2):
+        of_group(play, f"p-{number}", "", size=2)
+    play.rest()
+    for number in range(2):
+        play.world.delete("pods", f"p-{number}")
+    play.rest()
+    assert play.world.group("g").status.state == "Finished"
+    of_group(play, "q", "", size=1)
+    play.rest()
+    status = play.world.group("g").status
+    assert (status.state, status.message) == ("Waiting", "pod set 'main': 1 of 2 pods are there")
+
+
+def test_a_suspended_job_is_not_finished() -> None:
+    play = empty()
+    play.world.submit("job", 2, 4, RACK)
+    play.rest()
+    job = play.world.objects["jobs"]["job"]
+    play.world.put("jobs", job | {"spec": job["spec"] | {"suspend": True}})
+    for pod in play.world.pods_of("job"):
+        play.world.delete("pods", pod)
+    play.rest()
+    assert play.world.group("job-job").status.state == "Waiting"
