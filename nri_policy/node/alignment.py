@@ -37,11 +37,12 @@ def is_remote(layout: Layout, grant: Grant, free: CPUSet) -> bool:
 
 
 def misfit(view: NodeView, placed: Placed) -> str | None:
-    """Return why a container is split over nodes, None where it is not.
+    """Return why a container is split over nodes, None where it is not, or asked for that.
 
     Containers that are not Guaranteed are meant to have a wide part of the machine to burst into.
     """
-    if placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed) and spans(view, placed):
+    aligns = placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed)
+    if aligns and spans(view, placed) and not _is_spread_by_hints(view.layout, placed):
         return "its CPUs are in more than one NUMA node"
     if is_remote(view.layout, placed.grant, view.free):
         ids = placed.grant.mems
@@ -50,6 +51,15 @@ def misfit(view: NodeView, placed: Placed) -> str | None:
     if spills(view, placed):
         return "its memory is not all beside its CPUs"
     return None
+
+
+def _is_spread_by_hints(layout: Layout, placed: Placed) -> bool:
+    """Whether a container's exclusive CPUs are beside each of its devices, as it asked (§6)."""
+    steering, own = placed.request.steering, placed.grant.exclusive
+    if not steering.pick_by_hints or placed.request.shares:
+        return False
+    places = [*layout.topology_hints.localities(steering.hints)]
+    return own <= CPUSet.union(places) and all(not own.isdisjoint(each) for each in places)
 
 
 def asks_for_cpu(placed: Placed) -> bool:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec.structs import replace
+
 from nri_policy.cli.node.holdings import amount
 from nri_policy.engine.event import Created
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.report import AnswerReport, answer_report, container_report, explanation_report
 from nri_policy.report import answer as answer_module
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
 from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
@@ -177,6 +181,22 @@ def test_what_kept_it_from_one_numa_node_is_said() -> None:
     )
     (close,) = answers(nodes.container(2000))
     assert close.better == ()
+
+
+def test_a_spread_over_devices_that_was_asked_for_is_not_to_be_better() -> None:
+    def asking(milli: int) -> Container:
+        plain = nodes.container(milli, annotations=annotated("pick-resources-by-hints"))
+        gpus = (
+            Hint(source="gpu", kind=HintKind.POD_RESOURCES, cpus=CPUSet(), nodes=CPUSet([node]))
+            for node in (0, 2)
+        )
+        return replace(plain, hints=tuple(gpus))
+
+    (asked,) = answers(asking(2000))
+    assert str(asked.cpus) == "1,8"
+    assert asked.better == ()
+    (wide,) = answers(asking(9000))
+    assert wide.better[0].startswith("its CPUs are in more than one NUMA node")
 
 
 def test_who_has_which_part_of_a_room_is_one_line() -> None:
