@@ -151,7 +151,7 @@ def _in_a_pool(
     1. The pool that it holds ordinary CPUs of has room, or one below it for a container that only
        shares: a resize stays there, always if it asks for no more.
     2. These have none, and it is to stay: refused.
-    3. Some pool has room: the best one; of a room, one around its CPUs that is as good.
+    3. Some pool has room: the best one; for a resize, one around its CPUs that is as good.
     4. None has, and it requests no CPU: it shares the reserved ones, if there is memory (§2).
     5. None has: refused.
     """
@@ -196,11 +196,11 @@ def _search_near(case: _Case, held: Held) -> Found:
 
 
 def _stay_above(case: _Case, found: Found, best: int) -> int:
-    """Return the nearest pool above a room's that is as good as *best*, else *best*.
+    """Return the nearest pool above the one that is held, if it is as good as *best*; else *best*.
 
-    A room keeps its CPUs as far as possible when it grows (§3.3.4).
+    Criteria 12 and later never move a container (§4), nor a room (§3.3.4).
     """
-    if case.held is None or not case.container.stands_for_pod:
+    if case.held is None:
         return best
     tree = case.state.layout.tree
     path = tree.path(tree.pools[case.held.grant.pool])

@@ -516,6 +516,14 @@ def test_a_resize_grows_beside_and_shrinks_to_a_part() -> None:
     assert driver.pool(container) == "socket #0"
 
 
+def test_a_resize_beyond_its_pool_stays_around_it_where_another_is_no_better_by_depth() -> None:
+    driver = EngineDriver("package:2 numa:2 core:4 pu:1")
+    container = nodes.container(3000)
+    assert driver.create(container) == "4-6"
+    # no node holds 5: socket #1 has more CPUs left
+    assert driver.resize(container, nodes.resources(5000, 5000)) == "1,4-7"
+
+
 def test_a_resize_that_fits_nowhere_leaves_everything() -> None:
     driver = EngineDriver()
     container = nodes.container(2000)
