@@ -14,11 +14,8 @@ help: ## what there is to make
 run: $(BUILT) ## run the daemon: ARGS='--help'
 	$(VENV)/bin/nri-policy run $(ARGS)
 
-# on this host's own hardware if it has CPUs enough to show something
 demo: $(BUILT) ## play pods that come and go, and show who runs where and why
-	@echo "demo: pods come to a node and go, played in some seconds; after each step: who runs where, and why"
-	@test $$(nproc) -ge 16 || set -- --synthetic "package:2 numa:2 core:2 pu:2"; \
-	  $(VENV)/bin/nri-policy simulate configs/demo.yaml "$$@"
+	$(VENV)/bin/nri-policy demo
 
 # each process would compile all modules by itself; beside lint, which keeps one CPU, it takes no time
 test: $(BUILT) ## format, lint, types and all tests: the gate
@@ -100,7 +97,7 @@ try-wheel: ## the wheel of dist/ alone in an environment: PYTHON=python3.14
 	$(or $(PYTHON),python3) -m venv --clear build/try-wheel
 	build/try-wheel/bin/pip install --quiet --no-deps --require-hashes --requirement release/runtime.lock
 	build/try-wheel/bin/pip install --quiet --no-deps --no-index dist/nri_policy-$(VERSION)-*.whl
-	cd build && try-wheel/bin/nri-policy simulate ../configs/demo.yaml --synthetic "package:2 numa:2 core:2 pu:2"
+	cd build && try-wheel/bin/nri-policy demo
 
 check-tag: ## whether the commit's version is the tag's: TAG=v0.1.0
 	@test "$(TAG)" = "v$(VERSION)" || { echo "the tag $(TAG) is not v$(VERSION), the version in pyproject.toml" >&2; exit 1; }

@@ -10,10 +10,12 @@ Switches, all read from the environment:
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 NATIVE = Path("native")
 DEBUG, SANITIZE, COVERAGE = (
@@ -50,7 +52,25 @@ extensions = [
     for source in sorted(NATIVE.glob("nri_policy/native/*.pyx"))
 ]
 
+SHARED = (*Path("configs").rglob("*"), *Path("docs").glob("*.md"), *Path("docs").glob("*.1"))
+
+
+class BuildWithExamples(build_py):
+    """Puts what messages and commands name, configs/ and docs/, into the package's own share/."""
+
+    def run(self) -> None:
+        """Copy them after the modules."""
+        super().run()
+        if self.editable_mode:  # they are beside the package
+            return
+        for path in filter(Path.is_file, SHARED):
+            target = Path(self.build_lib, "nri_policy", "share", path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+
+
 setup(
+    cmdclass={"build_py": BuildWithExamples},
     options={"build_ext": {"parallel": True}}
     | ({"bdist_wheel": {"py_limited_api": OLDEST[0]}} if ABI3 else {}),
     ext_modules=cythonize(

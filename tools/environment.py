@@ -17,8 +17,11 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from types import MappingProxyType
 
 from tools.debs import DebsError, fetch, locked
@@ -147,7 +150,32 @@ def install() -> None:
     """Build the project into the virtual environment, with all that its development needs."""
     warnings = {"PYTHONWARNINGS": "ignore:Editable installation"}  # setuptools': that we mean it
     pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--editable", ".[dev]"]
-    run(pip, warnings | compiler())
+    variables = warnings | compiler()
+    with seconds_shown("packages and kernels"):
+        run(pip, variables)
+
+
+@contextmanager
+def seconds_shown(what: str) -> Iterator[None]:
+    """Have a terminal show for how long *what* has taken, for the time of a `with`."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    ended, start = Event(), time.monotonic()
+
+    def show() -> None:
+        while not ended.wait(1):
+            seconds = round(time.monotonic() - start)
+            print(f"\r  {what}: {seconds // 60}:{seconds % 60:02}", end="", file=sys.stderr)
+
+    thread = Thread(target=show)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def succeeds(command: Sequence[str | Path]) -> bool:

@@ -33,6 +33,7 @@ _COMMANDS = (  # in the order of --help
     "top",
     "nrt",
     "config",
+    "demo",
     "simulate",
     "replay",
     "topology",

@@ -131,6 +131,15 @@ _PLAIN = {
     "config reload": {
         "nri-policy config reload": "read the settings again now, and print the result",
     },
+    "config sample": {
+        "nri-policy config sample > settings.yaml": "every field, with what it does",
+    },
+    "demo": {
+        "nri-policy demo": "what does it do? nine steps on a simulated node",
+        "nri-policy demo --stay /tmp/node": (
+            "the same, and ask: nri-policy explain database --control-socket /tmp/node/control.sock"
+        ),
+    },
     "simulate": {
         "nri-policy simulate scenario.yaml": "on this machine's hardware",
         'nri-policy simulate scenario.yaml --synthetic "package:2 numa:2 core:8 pu:2"': (

@@ -16,6 +16,7 @@ Others import from these modules:
 | `on_demand` | what is opened for its first user, and closed when nobody has used it for a while |
 | `program` | whether the program that runs is still the one that is installed |
 | `refusal` | the base of the errors that the engine answers an event with |
+| `shipped` | files that come with the program: the examples in configs/ and the pages in docs/ |
 | `singleton` | one instance of the plugin a node: two would fail every creation of a container |
 | `units` | amounts as Kubernetes writes them: CPU and memory quantities, durations, moments |
 | `wording` | how messages quote what came from outside: short, on one line, near misses named |

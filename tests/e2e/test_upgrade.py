@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from tests.e2e.conftest import unavailable
 from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import BEST_EFFORT, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
-from tests.support.wheel import build_wheel
+from tests.support.wheel import build_wheel, make_venv
 from tools import release
 from tools.environment import SetupError
 
@@ -35,12 +32,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Path]:
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """A virtual environment that has what the project needs, but not the project."""
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    (packages,) = venv.glob("lib/python3*/site-packages")
-    (packages / "needed.pth").write_text(sysconfig.get_path("platlib"))
-    return venv
+    return make_venv(tmp_path / "venv")
 
 
 def decisions(daemon: Daemon) -> list[tuple[int, float]]:

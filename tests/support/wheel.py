@@ -1,9 +1,14 @@
-"""Wheels of this project as it is here, with the kernels that this environment was built with."""
+"""Wheels of this project as it is here, with the kernels that this environment was built with.
+
+And environments to install them in.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from sys import implementation
@@ -12,7 +17,10 @@ import nri_policy
 from tools import release
 
 _PROJECT = Path(__file__).resolve().parents[2]
-_SOURCES = ("LICENSE", "README.md", "pyproject.toml", "setup.py", "native", "nri_policy")
+_SOURCES = (
+    *("LICENSE", "README.md", "pyproject.toml", "setup.py"),
+    *("configs", "docs", "native", "nri_policy"),
+)
 
 
 def build_wheel(folder: Path, version: str | None = None) -> Path:
@@ -41,6 +49,14 @@ def build_wheel(folder: Path, version: str | None = None) -> Path:
     shutil.rmtree(source)
     (wheel,) = folder.glob("nri_policy-*.whl")
     return wheel
+
+
+def make_venv(folder: Path) -> Path:
+    """Make a virtual environment that has what the project needs, but not the project."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "needed.pth").write_text(sysconfig.get_path("platlib"))
+    return folder
 
 
 def _spare_compilation(source: Path) -> None:

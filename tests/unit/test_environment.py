@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from tests.support.patience import HANGS
 from tools import environment
 from tools.environment import SetupError
 
@@ -93,3 +96,30 @@ def test_a_failing_step_ends_the_set_up_with_a_message(
     monkeypatch.setattr(environment, "VENV", Path(os.devnull, "venv"))
     assert environment.main() == 1
     assert "set-up failed: " in capsys.readouterr().err
+
+
+def test_a_terminal_shows_for_how_long_the_set_up_has_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = threading.Event()
+    monkeypatch.setattr(environment, "Event", lambda: Ticks(shown))
+    for terminal in (True, False):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal)
+        with environment.seconds_shown("packages"):
+            assert not terminal or shown.wait(HANGS)
+        assert ("packages: 0:00" in capsys.readouterr().err) is terminal
+
+
+class Ticks(threading.Event):
+    """An event for which nobody has to wait a second."""
+
+    def __init__(self, shown: threading.Event) -> None:
+        super().__init__()
+        self._shown, self._waits = shown, 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._waits += 1
+        if self._waits == 1:
+            return False
+        self._shown.set()
+        return super().wait(None if timeout is None else HANGS)

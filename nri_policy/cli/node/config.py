@@ -18,6 +18,7 @@ from nri_policy.cli.options import Source, form_option, machine_options, name_of
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.foundation.shipped import shipped
 from nri_policy.foundation.wording import printable
 from nri_policy.foundation.yamltext import Mark
 from nri_policy.pools.capacity import CapacityError
@@ -44,7 +45,7 @@ _all_option = click.option("--all", "every", is_flag=True, help="Show every fiel
 
 @click.group
 def command() -> None:
-    """Check, show or reload settings."""
+    """Check, show, reload or begin settings."""
 
 
 @command.command
@@ -81,6 +82,12 @@ def check(context: click.Context, file: Path, source: Source, every: bool, form:
         every_report = tuple(report for _, report in reports)
         print_document(every_report if len(documents) > 1 else every_report[0], form)
     context.exit(0 if all(report.valid for _, report in reports) else Exit.SETTINGS)
+
+
+@command.command
+def sample() -> None:
+    """Print settings with every field, to start from."""
+    click.echo((shipped() / "configs" / "settings.yaml").read_text(), nl=False)
 
 
 @command.command

@@ -27,6 +27,7 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.doctor.checks import examine
 from nri_policy.doctor.facts import Where, gather
 from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.foundation.shipped import shipped
 from nri_policy.foundation.wording import counted
 
 _STYLES = {
@@ -99,7 +100,7 @@ def _draw(findings: Sequence[Finding]) -> Iterator[RenderableType]:
     yield table
     yield ""
     if any(folder in each.remedy for each in findings for folder in ("configs/", "docs/")):
-        yield Text("configs/ and docs/ are in the source, and in /usr/share/doc/nri-policy", "dim")
+        yield Text(f"configs/ and docs/ are in {shipped()}", "dim")
     errors, warnings = (
         sum(each.verdict is verdict for each in findings)
         for verdict in (Verdict.ERROR, Verdict.WARNING)

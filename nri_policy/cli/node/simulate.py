@@ -39,6 +39,14 @@ from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback, Result, find_unexpected
 from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
 
+stay_option = click.option(
+    "--stay",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Keep the simulated node running after the last step, until Ctrl-C. Ask it at"
+    " FOLDER/control.sock; FOLDER, which must be new or empty, also has its journal.",
+)
+
 
 @click.command
 @click.argument(
@@ -47,13 +55,7 @@ from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
 @machine_options
 @settings_option
 @picture_form_option
-@click.option(
-    "--stay",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="FOLDER",
-    help="Keep the simulated node running after the last step, until Ctrl-C. Ask it at"
-    " FOLDER/control.sock; FOLDER, which must be new or empty, also has its journal.",
-)
+@stay_option
 @click.pass_context
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     context: click.Context,
@@ -75,33 +77,31 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     except ScenarioError as error:
         raise Failure(str(error), Exit.USAGE) from error
     devices = number_devices(source.devices())
-    start = partial(SimulatedNode, machine, settings, devices=devices)
-    show = _Show(title=f"{scenario.name} on {source}", form=form, steps=steps)
-    with (
-        TemporaryDirectory(prefix="nri-policy-") if stay is None else nullcontext(_make(stay)) as at
-    ):
-        # within: the end of the run waits for the threads that still write there
-        asyncio.run(_play(start, show, Path(at), stay=stay is not None))
+    show = Show(title=f"{scenario.name} on {source}", form=form, steps=steps)
+    play(partial(SimulatedNode, machine, settings, devices=devices), show, stay)
     context.exit(Exit.NO if show.problems else 0)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Show:
+class Show:
     """What is shown of a scenario: a drawing after each step, or all of it at the end."""
 
     title: str
     form: str
     steps: Sequence[Step]
+    question: str = "containers"  # to a node that stays
     results: list[Result] = field(default_factory=list)
     strips: list[Strip] = field(default_factory=list)
 
-    def step(self, result: Result, strip: Strip) -> None:
+    async def step(self, result: Result, strip: Strip) -> None:
+        """Take, and show, what is after a step."""
         self.results.append(result)
         self.strips.append(strip)
         if self.form == "table":
-            print_drawing(*_draw(strip))
+            print_drawing(*draw(strip))
 
     def end(self) -> None:
+        """Show what is left to show after the last step."""
         if self.form == "svg":
             print_page(document(self.strips))
         elif self.form == "html":
@@ -127,8 +127,22 @@ class _Show:
         return [f"step {number}: {problems[number]}" for number in sorted(problems)]
 
 
+def play(
+    start: Callable[[Path, AsyncExitStack], SimulatedNode], show: Show, stay: Path | None
+) -> None:
+    """Play the steps of *show* on the node that *start* makes.
+
+    With a folder to *stay* in, go on as a node until Ctrl-C.
+    """
+    with (
+        TemporaryDirectory(prefix="nri-policy-") if stay is None else nullcontext(_make(stay)) as at
+    ):
+        # within: the end of the run waits for the threads that still write there
+        asyncio.run(_play(start, show, Path(at), stay=stay is not None))
+
+
 async def _play(
-    start: Callable[[Path, AsyncExitStack], SimulatedNode], show: _Show, folder: Path, *, stay: bool
+    start: Callable[[Path, AsyncExitStack], SimulatedNode], show: Show, folder: Path, *, stay: bool
 ) -> None:
     """Play the steps with a node's state in *folder*; to *stay*, go on as a node until Ctrl-C."""
     before: Scene | None = None
@@ -142,14 +156,14 @@ async def _play(
             async for result in Playback(node.runtime, node).play(show.steps):
                 step()
                 after = _scene(node, result, before)
-                show.step(result, _strip(show.steps[result.step - 1], result, after))
+                await show.step(result, _strip(show.steps[result.step - 1], result, after))
                 before = after or before
         show.end()
         if stay:
             if node.daemon is None:
                 rmtree(folder)  # for the next attempt
             else:
-                await _stay(node.daemon, folder)
+                await _stay(node.daemon, folder, show.question)
 
 
 def _make(folder: Path) -> Path:
@@ -191,7 +205,7 @@ def _remarks_shown() -> Iterator[None]:
         log.removeHandler(handler)
 
 
-async def _stay(daemon: Daemon, folder: Path) -> None:
+async def _stay(daemon: Daemon, folder: Path, question: str) -> None:
     """Answer questions at a socket in *folder* until somebody ends it."""
     socket = folder / "control.sock"
     ended = asyncio.Event()
@@ -199,7 +213,7 @@ async def _stay(daemon: Daemon, folder: Path) -> None:
         asyncio.get_running_loop().add_signal_handler(each, ended.set)
     try:
         async with daemon.listening(socket):
-            ask = f"nri-policy containers --control-socket {socket}"
+            ask = f"nri-policy {question} --control-socket {socket}"
             click.echo(f"\nask it, from another terminal: {ask}\nCtrl-C ends it", err=True)
             await ended.wait()
     except OSError as error:
@@ -221,12 +235,15 @@ def _strip(step: Step, result: Result, after: Scene | None) -> Strip:
     return Strip(heading=heading, problems=tuple(problems), scene=after)
 
 
-def _draw(strip: Strip) -> Iterator[RenderableType]:
+def draw(
+    strip: Strip, picture: Callable[[Scene], RenderableType] = Drawing
+) -> Iterator[RenderableType]:
+    """Yield what the terminal shows of a step, with a *picture* of who runs where."""
     yield Text(f"\n{strip.heading}", "bold")
     for problem in strip.problems:
         yield Text(problem, "red")
     if strip.scene is not None:
-        yield Drawing(strip.scene)
+        yield picture(strip.scene)
         if strip.scene.occupants:
             yield ""
             yield occupants(strip.scene)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import select
 import sys
@@ -40,6 +41,26 @@ def moments() -> Iterator[Moment]:
         while (left := end - time.time()) > 0:
             if key := _read_key(left):
                 yield _now(), key
+
+
+async def pressed_within(seconds: float) -> None:
+    """Return when a key is pressed, after *seconds* at the latest."""
+    if not sys.stdin.isatty():
+        await asyncio.sleep(seconds)
+        return
+    fd, pressed, loop = sys.stdin.fileno(), asyncio.Event(), asyncio.get_running_loop()
+
+    def take() -> None:
+        os.read(fd, 16)
+        pressed.set()
+
+    loop.add_reader(fd, take)
+    try:
+        await asyncio.wait_for(pressed.wait(), seconds)
+    except TimeoutError:
+        pass
+    finally:
+        loop.remove_reader(fd)
 
 
 def _read_key(seconds: float) -> str:

@@ -48,7 +48,7 @@ class PlacementFile(WatchedFile):
     """The settings of the cluster side in one file."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "configs/cluster/settings.yaml")
+        super().__init__(path, "configs/cluster/settings.yaml is a sample")
 
     def load(self) -> ClusterSettings:
         """Return the settings that are in the file now; SettingsError, also where there is none."""

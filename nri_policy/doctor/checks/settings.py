@@ -61,7 +61,7 @@ def _unusable(facts: Facts, error: SettingsError) -> Iterator[Finding]:
         yield Finding("settings", Verdict.NOTE, found, remedy)
         return
     *others, last = error.problems
-    remedy = "docs/settings.md has every field, configs/settings.yaml is a sample"
+    remedy = "`nri-policy config sample` prints every field; docs/settings.md explains them"
     for problem in others:
         yield Finding("settings", Verdict.ERROR, f"{error.origin}: {problem}")
     yield Finding("settings", Verdict.ERROR, f"{error.origin}: {last}", remedy)

@@ -26,7 +26,7 @@ _Version = tuple[str, int, int, int, int] | None  # None: there is no file
 
 
 class WatchedFile:
-    """A file that may be replaced; *sample* shows what may be in one of settings."""
+    """A file that may be replaced; *sample* says where one of settings is."""
 
     def __init__(self, path: Path, sample: str = "") -> None:
         self.path = path
@@ -44,7 +44,7 @@ class WatchedFile:
             with self.path.open("rb") as file:
                 return file.read(MAX_SIZE + 1)
         except OSError as error:
-            problem = f"cannot be read: {error.strerror}; {self._sample} is a sample"
+            problem = f"cannot be read: {error.strerror}; {self._sample}"
             raise SettingsError(str(self.path), (Problem("", problem),)) from error
 
     def changed(self) -> bool:
@@ -85,7 +85,7 @@ class SettingsFile(WatchedFile):
     """The settings of a node in one file."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, "configs/settings.yaml")
+        super().__init__(path, "`nri-policy config sample` prints a sample")
 
     def load(self) -> Settings:
         """Return the settings that are in the file now; SettingsError, also where there is none."""
