@@ -24,12 +24,12 @@ from msgspec import Struct
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
+from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
+from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
-from nri_policy.plugin.cpuset_files import Change, Confined, CpusetFiles
-from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 

@@ -35,6 +35,8 @@ from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
+from nri_policy.delivery.executor import Executor, Observers
+from nri_policy.delivery.overlaps import Cpusets, Overlaps
 from nri_policy.dra.cdi import FOLDER, Files
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
@@ -59,11 +61,10 @@ from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.overlaps import Cpusets, Overlaps
+from nri_policy.plugin.link import RuntimeLink
 from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.plugin.sources import HostCgroups, Sources
-from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.settings import OnExit, Reload, Settings
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
@@ -159,35 +160,38 @@ class Daemon:
 
     def _build_runtime_side(self, host: Environment) -> None:
         """Make what answers the runtime, and what brings its containers where they belong."""
-        self._update_queue = UpdateQueue(self.node)
         self._findings = Findings(
             host.node_name, record=host.record, count=self.metrics.count_finding, now=self._now
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
+        self.executor = Executor(
+            self.node,
+            self._cgroups,
+            Scopes(host.root),
+            observers=Observers(
+                enforced=self.metrics.count_enforcement,
+                wrote=self.metrics.count_writes,
+                overlapped=self._findings.overlap,
+            ),
+        )
         self.parts = Parts(
             self.node,
             Exposure(
                 host.containers_dir or host.state_dir / "containers",
                 on_host=host.containers_on_host,
             ),
-            self._update_queue,
+            self.executor,
             sources=replace(
                 host.sources,
                 held=lambda: self._store.held.grants,
                 recorded=lambda: Files(host.cdi_dir).stored(self.node.view.layout),
                 cgroups=self._cgroups,
-                scopes=Scopes(host.root),
             ),
             pods_changed=self._topology_changed,
-            enforced=self.metrics.count_enforcement,
-            wrote=self.metrics.count_writes,
-            overlapped=self._findings.overlap,
         )
         self.events = DaemonEvents(self.parts)
         self.plugin = PolicyPlugin(self.parts, synchronized=self._took_over, started=self._start)
-        self._overlaps = Overlaps(
-            self.node, self.parts.enforcement, self._cgroups, self._update_queue.clock
-        )
+        self._overlaps = Overlaps(self.node, self.executor, self._cgroups, self.executor.clock)
         self._session = Session(
             self.plugin,
             host.identity,
@@ -196,12 +200,13 @@ class Daemon:
             observe=self.metrics.count_request,
             keep_out=None if self._rivals is None else self._rivals.keep_out,
         )
+        self._link = RuntimeLink(self._session)
         self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.count_request)
 
     def _build_read_side(self, host: Environment) -> None:
         """Make what follows the node: the audit, what is published, and how the daemon is."""
         source = NodeSource(
-            self.parts, self.events, self._session, self._findings, self._update_queue.unsent
+            self.parts, self.events, self._session, self._findings, self.executor.state.pending
         )
         self.auditor = Auditor(
             source,
@@ -209,9 +214,7 @@ class Daemon:
             now=self._now,
             drifted=self._note_drift,
         )
-        self.cpu_use = CpuUseSamples(
-            self._cgroups.cpu_use, self._list_cgroups, self._update_queue.clock
-        )
+        self.cpu_use = CpuUseSamples(self._cgroups.cpu_use, self._list_cgroups, self.executor.clock)
         self.topology = Topology(
             Feed(
                 self.node,
@@ -256,7 +259,7 @@ class Daemon:
             self.auditor,
             self._findings,
             synchronized=self.synchronized,
-            not_taken=self._update_queue.refused,
+            refusal=self.executor.state.refusal,
             latest=lambda: self._decision_log.latest,
             notes=host.notes,
             more=self._problems,
@@ -322,23 +325,16 @@ class Daemon:
             generation=self.topology.feed.generation,
             late_answers=self.plugin.late_answers,
             publish_errors=sum(each.failed for each in self.topology.publications),
-            untold=len(self._update_queue.ledger.untold),
-            fleeting=len(self._update_queue.ledger.fleeting),
-            unwritable=self.parts.writing.unwritable,
+            unrecorded=len(self.executor.state.unrecorded),
+            volatile=len(self.executor.state.volatile),
+            unwritable=len(self.executor.state.unwritable),
         )
 
     async def _serve(self, runtime: Path | int) -> None:
         async with asyncio.TaskGroup() as group:
             others = [
-                group.create_task(self._update_queue.run(self._session), name="update queue"),
-                group.create_task(self.parts.writing.run(), name="writing"),
-                group.create_task(self.parts.lasting.run(), name="lasting"),
-                group.create_task(self.parts.telling.run(self._session), name="telling"),
+                group.create_task(self.executor.run(self._link), name="delivery"),
                 group.create_task(self.parts.quotas.run(), name="pod quotas"),
-                group.create_task(self.parts.enforcement.run(), name="enforcement"),
-                group.create_task(
-                    self.parts.resizes.watch(self.parts.enforcement.observe), name="resizes"
-                ),
                 group.create_task(self._overlaps.run(), name="overlaps"),
             ]
             if isinstance(runtime, int):
@@ -441,18 +437,17 @@ class Daemon:
 
     async def flush_updates(self) -> None:
         """Put in force what is not, without waiting for a response that could tell the runtime."""
-        await self.parts.writing.settle()
-        await self._update_queue.flush(self._session)
+        await self.executor.settle()
+        await self.executor.flush(self._link)
 
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             await self.readiness.leave()
-            self._update_queue.widen()
-            await self.parts.writing.widen()
+            await self.executor.widen()
             await self.parts.quotas.widen()
             called = self._called.synchronized
-            delivered = await self._update_queue.leave(self._session, LEAVING, called=called)
+            delivered = await self.executor.leave(self._link, LEAVING, called=called)
             log.log(
                 logging.INFO if delivered else logging.WARNING,
                 "widened",

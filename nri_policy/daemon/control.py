@@ -169,7 +169,7 @@ class Control:
         cgroups, shown = {}, {}
         for holding in view.holdings():
             container = holding.placed.container
-            failed = self._status.not_taken.get(container.id)
+            failed = self._status.refusal(container.id)
             name = container.full_name
             cgroups[name] = container.cgroup
             shown[name] = container_report(

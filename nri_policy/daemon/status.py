@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct
 
@@ -52,7 +52,7 @@ class Status:
         findings: Findings,
         *,
         synchronized: asyncio.Event,
-        not_taken: Mapping[str, Placement],
+        refusal: Callable[[str], Placement | None],
         latest: Callable[[], Explanation | None],
         notes: Iterable[str],
         more: Callable[[], Iterable[str]] = tuple,
@@ -60,10 +60,10 @@ class Status:
     ) -> None:
         """Take whom to ask; *called* serves a runtime over gRPC.
 
-        *notes* say what is known of the node for good, *not_taken* are the placements that the
-        runtime does not take, by container id; *latest* returns the latest decision about a
-        container, *more* what others say, as `doubts` does, *rival* which other daemon the runtime
-        has.
+        *notes* say what is known of the node for good, *refusal* returns the placement of a
+        container that the runtime failed to apply, by id; *latest* returns the latest decision
+        about a container, *more* what others say, as `doubts` does, *rival* which other daemon the
+        runtime has.
         """
         self._node = node
         self._parts = parts
@@ -75,7 +75,7 @@ class Status:
         self._more = more
         self.rival = rival
         self.synchronized = synchronized
-        self.not_taken = not_taken
+        self.refusal = refusal
         self._latest = latest
 
     @property
@@ -108,18 +108,18 @@ class Status:
     def doubts(self) -> Iterator[str]:
         """Yield what is to be known of the node, and what of the decisions is not in force."""
         yield from self._notes
-        enforcement = self._parts.enforcement
-        if count := enforcement.overdue:
+        executor = self._parts.executor
+        state = executor.state
+        if count := state.overdue(executor.clock.now()):
             yield f"containers whose last change is not confirmed yet: {count}"
-        writing, lasting = self._parts.writing, self._parts.lasting
-        if writing.trouble:
-            yield f"no cgroup can be written, so changes wait for the runtime: {writing.trouble}"
-        elif count := writing.unwritable:
+        if state.trouble:
+            yield f"no cgroup can be written, so changes wait for the runtime: {state.trouble}"
+        elif count := len(state.unwritable):
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
         if trouble := self._parts.quotas.trouble:
             yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
-        if lasting.trouble:
-            yield f"systemd may undo cpusets that were written: {lasting.trouble}"
+        if executor.scope_trouble:
+            yield f"systemd may undo cpusets that were written: {executor.scope_trouble}"
         failed = self._parts.creations.failed
         if (count := len(failed)) >= FAILED:
             some = ", ".join(sorted(failed)[:FAILED])

@@ -46,8 +46,8 @@ class Elsewhere(Struct, frozen=True, kw_only=True):
     generation: int  # decisions so far
     late_answers: Mapping[str, int]  # answers without a decision, by method
     publish_errors: int  # failed attempts to publish the node's topology
-    untold: int  # containers with a written cpuset that the runtime does not know yet
-    fleeting: int  # cpusets among these that systemd may overwrite
+    unrecorded: int  # containers that run in place, and the runtime records another
+    volatile: int  # cpusets that were written, and that systemd may undo
     unwritable: int  # containers whose cgroups could not be written
 
 
@@ -289,15 +289,15 @@ class Metrics:
         )
         yield partial(
             families.gauge,
-            "nri_policy_untold_containers",
-            "Containers that are in their place, and the runtime was not told yet.",
-            elsewhere.untold,
+            "nri_policy_unrecorded_containers",
+            "Containers that run where they should, and whose cpuset the runtime has not recorded.",
+            elsewhere.unrecorded,
         )
         yield partial(
             families.gauge,
-            "nri_policy_fleeting_cpusets",
-            "Cpusets that were written, and systemd has not confirmed to keep.",
-            elsewhere.fleeting,
+            "nri_policy_volatile_cpusets",
+            "Cpusets that were written, and that systemd may undo.",
+            elsewhere.volatile,
         )
         yield partial(
             families.gauge,

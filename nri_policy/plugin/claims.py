@@ -12,13 +12,13 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from nri_policy.delivery.executor import Executor
 from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
 from nri_policy.foundation.refusal import Refused
 from nri_policy.kube.errors import APIError
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.plugin.decisions import Decisions
-from nri_policy.plugin.writing import Writing
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.claim import VARIABLE, ClaimPart, cdi_device, variable
 
@@ -42,7 +42,7 @@ class Claims:
         self,
         node: Node,
         decisions: Decisions,
-        writing: Writing,
+        executor: Executor,
         held: Callable[[], Mapping[str, StoredGrant]] = dict,
         recorded: Callable[[], Iterable[StoredGrant]] = tuple,
     ) -> None:
@@ -53,7 +53,7 @@ class Claims:
         self.allocations: Allocations | None = None  # None: there is no driver
         self._node = node
         self._decisions = decisions
-        self._writing = writing
+        self._executor = executor
         self._held = held
         self._recorded = recorded
         self._recovered: dict[str, StoredGrant] = {}  # by id: what only CDI files know
@@ -106,7 +106,7 @@ class Claims:
     async def _decide(self, event: Prepared | Unprepared) -> None:
         async with self._node.turn:
             self._decisions.take(event)
-            await self._writing.narrow()
+            await self._executor.narrow()
 
     def of(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> tuple[str, ...]:
         """Return the ids of the parts of claims that a container uses, and may use."""

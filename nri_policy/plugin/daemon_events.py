@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
+from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import (
     Described,
     Drifted,
@@ -18,7 +19,6 @@ from nri_policy.engine.event import (
     Stopped,
 )
 from nri_policy.hardware.machine import Machine
-from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.parts import Parts
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, ContainerState, Pod
@@ -35,7 +35,7 @@ class DaemonEvents:
         self._node = parts.node
         self._decisions = parts.decisions
         self._inventory = parts.inventory
-        self._writing = parts.writing
+        self._executor = parts.executor
         self._pods = parts.pods
         self._quotas = parts.quotas
 
@@ -64,7 +64,7 @@ class DaemonEvents:
         runtime = self._parts.runtime
         if runtime is None or not runtime.hides_creations:
             return False
-        phase = self._parts.confirmations.phase(container_id)
+        phase = self._executor.state.phase(container_id)
         return runtime.forgets_creations or phase is Phase.CREATING
 
     async def clear_rooms(self, pod_ids: Iterable[str]) -> None:
@@ -117,7 +117,7 @@ class DaemonEvents:
         async with self._node.turn:
             self._decisions.decide(Described(pod_id=pod.id, said=said))
             self._quotas.expect([pod.id])
-            await self._writing.narrow()
+            await self._executor.narrow()
 
     async def equip(self) -> None:
         """Take in what the host can do now, as far as that is other than it was."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 
+from nri_policy.delivery.executor import Executor
 from nri_policy.engine.event import (
     Created,
     Event,
@@ -19,9 +20,8 @@ from nri_policy.engine.grant import Decision, Outcome
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node, NodeView
 from nri_policy.nri.errors import CallRefused
+from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.exposed_resources import ExposedResources
-from nri_policy.plugin.update_queue import UpdateQueue
-from nri_policy.plugin.writing import Writing
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +32,13 @@ class Decisions:
     def __init__(
         self,
         node: Node,
-        update_queue: UpdateQueue,
-        writing: Writing,
+        executor: Executor,
+        answers: Answers,
         resources: ExposedResources,
     ) -> None:
         self._node = node
-        self._update_queue = update_queue
-        self._writing = writing
+        self._executor = executor
+        self._answers = answers
         self._resources = resources
 
     @property
@@ -69,7 +69,7 @@ class Decisions:
         Refused: nothing has changed.
         """
         self._follow(self._node.handle(event))
-        for each in self._node.view.touched.ids:  # another split of the same CPUs is told nobody
+        for each in self._node.view.touched.ids:  # another split of the same CPUs is no change
             self._resources.update(each)
 
     def _log_subject(self, event: Event) -> str:
@@ -81,16 +81,14 @@ class Decisions:
         return "-"
 
     def _follow(self, decision: Decision) -> None:
-        """Keep what is to be told."""
-        if decision.changes:
-            self._update_queue.note(decision.changes)
-        if decision.placement is not None and self._update_queue.is_overdue:
+        """Have what was decided come into force."""
+        self._executor.decide(decision.changes)
+        if decision.placement is not None and self._answers.is_overdue:
             assert decision.container_id is not None, "the placement is of whom was asked about"
-            self._update_queue.note({decision.container_id: decision.placement})
-        self._writing.claim()  # before anybody tells the runtime of all there is
+            self._executor.decide({decision.container_id: decision.placement})
         view = self._node.view
         settings = view.layout.settings
-        # nobody is told of what is not pinned
+        # the runtime gets no update for what is not pinned
         pinned = settings.pin_cpu and settings.pin_memory
         for each in decision.changes if pinned else view.placed:
             self._resources.update(each)

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 
+from nri_policy.delivery.executor import Overlap
 from nri_policy.kube.events import ClusterEvent, Subject
-from nri_policy.plugin.enforcement import Overlap
 from nri_policy.workload.pod import Container
 
 SHOWN = 3600.0  # seconds

@@ -11,18 +11,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.inputs import Listed, Observed
+from nri_policy.delivery.record import Phase, cpuset_of
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Changes
 from nri_policy.engine.listing import in_force
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
-from nri_policy.plugin.confirmation import Phase
 from nri_policy.plugin.convert import pod_of, resources_of
-from nri_policy.plugin.enforcement import Enforcement
-from nri_policy.plugin.ledger import cpuset_of
 from nri_policy.plugin.pods import Pods
-from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2
 from nri_policy.systemd.scopes import cgroup_of
 from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
@@ -35,15 +34,13 @@ class Inventory:
         self,
         node: Node,
         pods: Pods,
-        update_queue: UpdateQueue,
-        enforcement: Enforcement,
+        executor: Executor,
         held: Callable[[], Mapping[str, StoredGrant]],
     ) -> None:
         """*held* returns what an earlier daemon granted, by container id."""
         self._node = node
         self._pods = pods
-        self._update_queue = update_queue
-        self._enforcement = enforcement
+        self._executor = executor
         self._held = held
         self._unseen: Collection[str] = ()  # containers that were listed, and have no cgroup here
         # those of them that an earlier daemon knew: it may have told them in vain
@@ -56,7 +53,7 @@ class Inventory:
         as long as hooks do. Then its first process counts, as far as its cgroup can be seen.
         """
         silent = {pod.id: pod.linux.cgroups_path for pod in pods if not pod.pid}
-        return silent.keys() - await self._enforcement.living(silent)
+        return silent.keys() - await self._executor.living(silent)
 
     async def read(
         self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
@@ -65,15 +62,17 @@ class Inventory:
         by_id = {pod.id: pod for pod in pods}
         held = self._held()
         earlier = held.keys() - self._node.view.placed.keys()
-        seen = await self._enforcement.observe(
-            {each.id: each.linux.cgroups_path for each in listed}
-        )
+        seen = await self._executor.observe({each.id: each.linux.cgroups_path for each in listed})
         found = seen or {}
         self._unseen = [each.id for each in listed if each.id not in found]
         self._inherited = () if seen is None else [each for each in self._unseen if each in earlier]
-        self._update_queue.ledger.restart(
-            listed={each.id: cpuset_of(resources_of(each.linux.resources)) for each in listed},
-            found={each: cpuset_of(resources) for each, resources in found.items()},
+        self._executor.apply(
+            Listed(
+                recorded={
+                    each.id: cpuset_of(resources_of(each.linux.resources)) for each in listed
+                },
+                observed={each: cpuset_of(resources) for each, resources in found.items()},
+            )
         )
         return (
             tuple(
@@ -96,7 +95,7 @@ class Inventory:
         have a grant *held*, have a process. Another one of the same name in the list has taken
         over.
         """
-        view, phase = self._node.view, self._update_queue.confirmations.phase
+        view, phase = self._node.view, self._executor.state.phase
         by_uid = {pod.uid: pod for pod in pods}
         there = {key for each in listed for key in (each.id, each.full_name)}
         asked = [
@@ -122,7 +121,7 @@ class Inventory:
             if there.isdisjoint((each, stored.full_name))
         }
         paths = {each: container.cgroup for each, container in earlier.items()}
-        found = await self._enforcement.observe(paths, living=True) or {}
+        found = await self._executor.observe(paths, living=True) or {}
         asked += [(earlier[each], seen.cpus, seen.mems) for each, seen in found.items()]
         return tuple(
             replace(each, resources=replace(each.resources, cpus=cpus, mems=mems))
@@ -139,11 +138,12 @@ class Inventory:
 
     async def look_at(self, container_ids: Iterable[str]) -> None:
         """Enter what the cgroups of these containers have."""
-        placed, ledger = self._node.view.placed, self._update_queue.ledger
+        placed = self._node.view.placed
         paths = {each: placed[each].container.cgroup for each in container_ids if each in placed}
-        found = await self._enforcement.observe(paths) or {}
+        found = await self._executor.observe(paths) or {}
         for each in paths:
-            ledger.seen(each, cpuset_of(found[each]) if each in found else None)
+            cpuset = cpuset_of(found[each]) if each in found else None
+            self._executor.apply(Observed(container_id=each, cpuset=cpuset))
 
     def doubtful(self, *, old: bool) -> Changes:
         """Return where those are to be of which only the list says where they are, if it is *old*.
@@ -176,9 +176,8 @@ class Inventory:
             listed = in_force(listed, found, *self._known(listed.id, held))
             if found.cpu_quota == NO_QUOTA and listed.resources.cpu_quota:
                 listed = replace(listed, resources=replace(listed.resources, cpu_quota=NO_QUOTA))
-        elif (
-            listed.id not in self._update_queue.unsent
-            and not self._update_queue.confirmations.may_be_lost(listed.id)
+        elif listed.id not in self._executor.state.pending and not self._executor.state.may_be_lost(
+            listed.id
         ):
             return listed
         return replace(listed, resources=replace(listed.resources, cpus=cpus, mems=mems))

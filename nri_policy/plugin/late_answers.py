@@ -29,7 +29,9 @@ def answer_late(parts: Parts, method: str, request: Message) -> Message:
         case nri_pb2.UpdateContainerRequest():
             each = request.container.id
             own = [
-                update_of(each, parts.update_queue.own(each, held), ignore_failure=False)
+                update_of(
+                    each, parts.executor.state.unless_leaving(each, held), ignore_failure=False
+                )
                 for held in parts.node.view.placements([each]).values()
             ]
             return nri_pb2.UpdateContainerResponse(update=own)

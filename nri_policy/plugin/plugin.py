@@ -1,7 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of things. What other containers than the one asked about have to hear goes to
-`update_queue`, which knows when.
+Owns the order of things. What of other containers is to come into force goes to `delivery`, which
+knows when and how.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Callable, Collection, Sequence
 
 from google.protobuf.message import Message
 
+from nri_policy.delivery.inputs import Gone, PhaseChanged, Registered
+from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Created, PodStopped, Resized, Started, Stopped, Synchronized
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.versions import Runtime
-from nri_policy.plugin.confirmation import Phase
+from nri_policy.plugin.answers import WITH_CREATION, WITH_LIST, WITH_STOP
 from nri_policy.plugin.convert import fill_adjustment, resources_of, update_of
 from nri_policy.plugin.late_answers import answer_late
 from nri_policy.plugin.parts import Parts
-from nri_policy.plugin.update_queue import WITH_CREATION, WITH_LIST, WITH_STOP
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import Container, ContainerState
 
@@ -44,14 +45,12 @@ class PolicyPlugin:
         """
         self._parts = parts
         self._node = parts.node
-        self._update_queue = parts.update_queue
-        self._confirmations = parts.confirmations
+        self._executor = parts.executor
+        self._answers = parts.answers
         self._resources = parts.resources
         self._decisions = parts.decisions
         self._inventory = parts.inventory
-        self._writing = parts.writing
         self._resizes = parts.resizes
-        self._enforcement = parts.enforcement
         self._pods = parts.pods
         self._quotas = parts.quotas
         self._synchronized = synchronized
@@ -60,12 +59,11 @@ class PolicyPlugin:
 
     def begin(self, call: Call) -> None:
         """Hear of a request: the runtime has handled all answers before it."""
-        self._update_queue.request = call
-        self._confirmations.note_request(self._update_queue.clock.now())
+        self._answers.begin(call)
 
     def end(self) -> None:
         """Hear that a request was handled."""
-        self._update_queue.request = None
+        self._answers.end()
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
@@ -121,25 +119,19 @@ class PolicyPlugin:
             )
         )
         self._parts.claims.end_recovery()
-        self._confirmations.restart(
-            (each.id, Phase.RUNNING if each.state is ContainerState.RUNNING else Phase.CREATED)
-            for each in present
-        )
-        for container in creating:
-            self._confirmations.enter(container.id, Phase.CREATING)
-        # they were answered before, and may have missed what was decided since
-        self._confirmations.mark_sent(
-            (each.id for each in creating), self._update_queue.clock.now()
-        )
-        # whoever differs from the decisions is among them
-        self._update_queue.only(decision.changes)
         old = runtime is not None and runtime.lists_creations
-        self._update_queue.note(self._inventory.doubtful(old=old))
-        due = self._node.view.placements(each.id for each in listed)
-        self._update_queue.ledger.compare(due, self._update_queue.clock.now())
-        await self._writing.probe(each.id for each in listed)
-        self._writing.claim()
-        await self._writing.narrow()
+        self._executor.apply(
+            Registered(
+                phases={each.id: _listed_phase(each) for each in present}
+                | {each.id: Phase.CREATING for each in creating},
+                changes=decision.changes,
+                unseen=self._inventory.doubtful(old=old),
+                listed=self._node.view.placements(each.id for each in listed),
+                now=self._executor.clock.now(),
+            )
+        )
+        await self._executor.probe(each.id for each in listed)
+        await self._executor.narrow()
         log.info(
             "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
         )
@@ -147,7 +139,7 @@ class PolicyPlugin:
         self._quotas.expect_all()
         self._pods.ask_late()
         self._synchronized()
-        return self._update_queue.take(untold=WITH_LIST)
+        return self._answers.take(informing=WITH_LIST)
 
     async def run_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Take note of a new pod."""
@@ -162,10 +154,10 @@ class PolicyPlugin:
         asked, pod_id = resources_of(request.linux_resources), request.pod.id
         whole = self._pods.amounts_after(pod_id, asked)
         if only := self._pods.only_container(pod_id):
-            self._resizes.foresee(only, whole)
+            self._resizes.refuse_early(only, whole)
         self._decisions.decide(Resized(container_id=pod_id, resources=whole))
         self._pods.resize(pod_id, whole)
-        await self._writing.narrow()
+        await self._executor.narrow()
         self._quotas.expect([pod_id])
 
     async def stop_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
@@ -189,8 +181,8 @@ class PolicyPlugin:
         """Return where a container to be must run, and who has to move for it."""
         await self._pods.ready(pod)
         await self._parts.claims.check(pod, container)
-        self._confirmations.enter(container.id, Phase.CREATING)
-        unheard = self._update_queue.is_overdue
+        self._enter(container.id, Phase.CREATING)
+        unheard = self._answers.is_overdue
         try:
             decision = self._decisions.decide(
                 Created(
@@ -200,16 +192,17 @@ class PolicyPlugin:
                 )
             )
         except CallRefused:
-            self._confirmations.forget(container.id)  # not every runtime says that it has given up
+            # not every runtime says that it has given up
+            self._executor.apply(Gone(container_id=container.id, now=self._executor.clock.now()))
             raise
-        await self._writing.make_room(moved=bool(decision.changes))
+        await self._executor.make_room(moved=bool(decision.changes))
         response = nri_pb2.CreateContainerResponse(
-            update=self._update_queue.take(container.id, untold=WITH_CREATION, creating=True)
+            update=self._answers.take(container.id, informing=WITH_CREATION, creating=True)
         )
         if decision.placement is not None:
-            own = self._update_queue.own(container.id, decision.placement)
+            own = self._executor.state.unless_leaving(container.id, decision.placement)
             fill_adjustment(response.adjust.linux, own, decision.classes)
-            self._update_queue.note_answer(container.id, own, creating=True)
+            self._answers.note(container.id, own, creating=True)
             self._parts.creations.answered(pod, container.id)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
@@ -223,16 +216,15 @@ class PolicyPlugin:
         if await self._is_gone(pod, container, has_cgroup=True):
             return
         self._pods.note_start(pod, container)
-        self._update_queue.note_creation(container.id)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
         self._resources.show(container.id)
-        self._confirmations.enter(container.id, Phase.STARTING)
+        self._enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
         if placed is not None and (own := placed.grant.own | placed.grant.rest):
-            await self._writing.wait_until_clear(own)
+            await self._executor.wait_until_clear(own)
         await self._quotas.start(pod.id)
-        await self._enforcement.settle(container.id)
+        await self._executor.look_before(container.id)
 
     async def post_create_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -242,8 +234,8 @@ class PolicyPlugin:
             return
         self._parts.creations.created(container.id)
         self._take_in(pod, container)
-        self._confirmations.enter(container.id, Phase.CREATED)
-        await self._enforcement.settle(container.id, starts=False)
+        self._enter(container.id, Phase.CREATED)
+        await self._executor.look_before(container.id, starts=False)
 
     async def post_start_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -256,11 +248,10 @@ class PolicyPlugin:
             return
         if self._take_in(pod, container):
             self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
-        self._confirmations.enter(container.id, Phase.RUNNING)
+        self._enter(container.id, Phase.RUNNING)
         if container.id in self._node.view.classes:
             self._started(container.id)
-        self._enforcement.expect()
-        await self._enforcement.settle(container.id)
+        await self._executor.look_before(container.id)
 
     async def update_container(
         self,
@@ -273,12 +264,12 @@ class PolicyPlugin:
         self._quotas.expect([pod.id])
         whole = self._pods.amounts(pod.id)
         decision = self._resizes.begin(container.id, resources_of(resources), whole)
-        self._update_queue.supersede(container.id)
-        await self._writing.narrow()
-        others = self._update_queue.take(container.id, untold=WITH_CREATION)
+        self._answers.supersede(container.id)
+        await self._executor.narrow()
+        others = self._answers.take(container.id, informing=WITH_CREATION)
         if decision.placement is None:
             return nri_pb2.UpdateContainerResponse(update=others)
-        placement = self._update_queue.own(container.id, decision.placement)
+        placement = self._executor.state.unless_leaving(container.id, decision.placement)
         own = update_of(container.id, placement, ignore_failure=False)
         response = nri_pb2.UpdateContainerResponse(update=[own, *others])
         self._resizes.note_answer(container.id)
@@ -289,7 +280,6 @@ class PolicyPlugin:
     ) -> None:
         """Hear that a resize is in force."""
         self._resizes.end(container.id)
-        self._enforcement.expect()
         self._quotas.expect([pod.id])
 
     async def stop_container(
@@ -300,18 +290,17 @@ class PolicyPlugin:
         One that was never started has not ended: containerd says so of it all the same, starts it
         whenever it is asked to, and lists it at the next registration.
         """
-        phase = self._confirmations.phase(container.id)
+        phase = self._executor.state.phase(container.id)
         if phase is Phase.STARTING:
             self._parts.ended_early.add(container.id)
         if phase is Phase.CREATED and container.state == nri_pb2.CONTAINER_CREATED:
-            return nri_pb2.StopContainerResponse(update=self._update_queue.take())
+            return nri_pb2.StopContainerResponse(update=self._answers.take())
         self._parts.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
-        self._update_queue.note_end(container.id)
         self._quotas.expect([pod.id])
-        await self._writing.release()
+        await self._executor.release()
         return nri_pb2.StopContainerResponse(
-            update=self._update_queue.take(container.id, untold=WITH_STOP)
+            update=self._answers.take(container.id, informing=WITH_STOP)
         )
 
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
@@ -322,6 +311,10 @@ class PolicyPlugin:
         if container.id in self._node.view.placed:
             self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
+
+    def _enter(self, container_id: str, phase: Phase) -> None:
+        now = self._executor.clock.now()
+        self._executor.apply(PhaseChanged(container_id=container_id, phase=phase, now=now))
 
     async def _is_gone(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container, *, has_cgroup: bool = False
@@ -337,7 +330,7 @@ class PolicyPlugin:
         gone = container.state == nri_pb2.CONTAINER_STOPPED
         if not gone and has_cgroup and not container.pid:
             paths = {pod.id: pod.linux.cgroups_path, container.id: container.linux.cgroups_path}
-            living = await self._enforcement.living(paths)
+            living = await self._executor.living(paths)
             gone = pod.id in living and container.id not in living
         if gone:
             log.info("event-of-ended", extra={"container": container.id})
@@ -357,7 +350,7 @@ class PolicyPlugin:
             Created(container=self._pods.container(pod, container), admitted=True, unheard=True)
         )
         if decision.placement is not None:
-            self._update_queue.note({container.id: decision.placement})
+            self._executor.decide({container.id: decision.placement})
         return decision.placement is not None
 
     async def disconnected(self) -> None:
@@ -367,3 +360,7 @@ class PolicyPlugin:
         """Count an answer that cannot wait for its decision, and return it."""
         self.late_answers[method] += 1
         return answer_late(self._parts, method, request)
+
+
+def _listed_phase(container: Container) -> Phase:
+    return Phase.RUNNING if container.state is ContainerState.RUNNING else Phase.CREATED

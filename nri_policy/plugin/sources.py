@@ -9,15 +9,14 @@ from typing import Protocol
 from msgspec import Struct
 
 from nri_policy.classes import Equipment
+from nri_policy.delivery.executor import CgroupFiles
+from nri_policy.delivery.pod_quotas import QuotaFiles
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.locality import Locator
-from nri_policy.plugin.enforcement import Cgroups
-from nri_policy.plugin.lasting import Scopes
-from nri_policy.plugin.pod_quotas import QuotaFiles
 from nri_policy.plugin.pods import Assignments, ClaimedDevices, PodObjects
 
 
-class HostCgroups(Cgroups, QuotaFiles, Protocol):
+class HostCgroups(CgroupFiles, QuotaFiles, Protocol):
     """The cgroups of containers and pods: `audit.cgroup.Cgroups`."""
 
 
@@ -28,7 +27,6 @@ class Sources(Struct, frozen=True, kw_only=True):
     assignments: Assignments | None = None  # None: the kubelet is not asked
     claims: ClaimedDevices | None = None  # None: the cluster is not asked about resource claims
     objects: PodObjects | None = None  # None: nor about what containers ask for
-    scopes: Scopes | None = None  # None: systemd cannot be asked to keep what is written
     cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
-from nri_policy.plugin.cpuset_files import Change, Confined
-from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.simulation.containers import Container, RuntimeState
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources

@@ -171,8 +171,8 @@ class SimulatedNode:
     async def _put_in_force(self) -> None:
         """Have the daemon see and write now what it would soon, by no clock of this machine."""
         if self._daemon is not None:
-            await self._daemon.parts.enforcement.look()
-            await self._daemon.parts.writing.settle()
+            await self._daemon.executor.look()
+            await self._daemon.executor.settle()
 
     async def settings(self, spec: Mapping[str, Any], marks: Marks) -> None:
         """Give settings, to the running daemon or for its start; raises NodeError.
@@ -214,7 +214,7 @@ class SimulatedNode:
         """Return what the daemon holds, once that is in force; nothing if it does not run."""
         if self._daemon is None:
             return Snapshot(containers={}, pools=())
-        await self._daemon.parts.writing.settle()
+        await self._daemon.executor.settle()
         view = self._daemon.node.view
         return Snapshot(
             containers={

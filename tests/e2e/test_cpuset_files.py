@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import Cgroups
+from nri_policy.delivery.cpuset_files import MOST_BELOW, Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.inotify import Inotify
-from nri_policy.plugin.cpuset_files import MOST_BELOW, Change, Confined
 from tests.e2e import cgroup as cgroups
 from tests.support.patience import HANGS
 

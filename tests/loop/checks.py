@@ -142,11 +142,11 @@ class Checks:
             self._break("the store differs from the books")
         if stores.grants(stores.replayed(path)) != held:
             self._break("a replay of the journal differs from the store")
-        queue = daemon._update_queue
-        if queue.unsent:
-            self._break(f"not in force and not sent: {[*queue.unsent]}")
-        if queue.ledger.untold and world.runtime.release.updates_safely:  # others hear in answers
-            self._break(f"the runtime does not know of {[*queue.ledger.untold]}")
+        state = daemon.executor.state
+        if state.pending:
+            self._break(f"not in force and not sent: {[*state.pending]}")
+        if state.unrecorded and world.runtime.release.updates_safely:  # others hear in answers
+            self._break(f"the runtime does not know of {[*state.unrecorded]}")
 
     def _running(self) -> list[Container]:
         return [

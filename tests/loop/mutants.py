@@ -12,10 +12,10 @@ from typing import Any
 from unittest import mock
 
 from nri_policy.audit.orphans import OrphanFinder
-from nri_policy.plugin.enforcement import Enforcement
-from nri_policy.plugin.overlaps import Overlaps
-from nri_policy.plugin.update_queue import UpdateQueue
-from nri_policy.plugin.writing import Writing
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.overlaps import Overlaps
+from nri_policy.plugin.answers import Answers
 from nri_policy.store.store import Store
 
 
@@ -33,14 +33,14 @@ def _patch(owner: Any, name: str, instead: Callable[..., Any]) -> AbstractContex
 
 MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a start does not wait for those that leave its CPUs": lambda: _patch(
-        Writing, "wait_until_clear", _nothing
+        Executor, "wait_until_clear", _nothing
     ),
     "what a batch is about to give does not count": lambda: _patch(
-        Writing, "_given", lambda _: iter(())
+        DeliveryState, "_overtaken", lambda _: iter(())
     ),
-    "what was sent is not looked at": lambda: _patch(Enforcement, "look", _no_cases),
+    "what was sent is not looked at": lambda: _patch(Executor, "look", _no_cases),
     "overlaps are not watched": lambda: _patch(Overlaps, "run", _nothing),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
-    "no answer takes changes along": lambda: _patch(UpdateQueue, "take", lambda *_a, **_k: []),
+    "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
 }

@@ -18,12 +18,12 @@ from msgspec import Struct
 
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.node import NodeView
 from nri_policy.nri.session import registration_delay
-from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import from_spec
 from nri_policy.simulation.cgroups import SimulatedCgroups

@@ -25,8 +25,8 @@ def counted(now: float = 0.0) -> Metrics:
         generation=1,
         late_answers={"CreateContainer": 3},
         publish_errors=2,
-        untold=4,
-        fleeting=5,
+        unrecorded=4,
+        volatile=5,
         unwritable=6,
     )
     return Metrics("1", now, elsewhere=lambda: others)

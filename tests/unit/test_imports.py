@@ -32,7 +32,7 @@ LAYERS = (
         "audit",
         "settings.sources",
     ),
-    ("picture",),
+    ("delivery", "picture"),
     ("report",),
     ("node",),
     ("engine",),

@@ -7,10 +7,10 @@ import pytest
 
 from nri_policy.audit.cgroup import MAX_THREADS, Cgroups, folder_of
 from nri_policy.audit.deviations import Observed
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.plugin.cpuset_files import Change, Confined
-from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.workload.pod import Resources
 from tests.unit.audit.host import Root
 

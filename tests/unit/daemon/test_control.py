@@ -17,6 +17,7 @@ from prometheus_client import Metric
 from nri_policy.control.decision_log import MOST_WAITING
 from nri_policy.control.intake import Intake
 from nri_policy.daemon.control import Control
+from nri_policy.delivery.machine import MAX_TRIES
 from nri_policy.engine.event import Created, Event, Resized, Started
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import PlacementError
@@ -27,7 +28,6 @@ from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.node import Newcomer, WhatIf
 from nri_policy.observability.exporter import Exporter
 from nri_policy.plugin.sources import Sources
-from nri_policy.plugin.update_queue import MAX_TRIES
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.proto import health_pb2, nri_pb2
@@ -209,7 +209,7 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
         await node.daemon.events.reconfigure(settings=settings)
         for _ in range(MAX_TRIES):
             assert (await listed(stub))[guest]["error"] is None
-            await node.daemon._update_queue._flush(node.daemon._session)
+            await node.daemon.executor._send(node.daemon._link)
         error = (await listed(stub))[guest]["error"]
         assert error.startswith("the runtime does not set its cpuset to 6-7")
         assert (await listed(stub))["default/own/main"]["error"] is None

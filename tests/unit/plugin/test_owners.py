@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from nri_policy.audit import orphans
 from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.delivery import executor, machine, overlaps
+from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.plugin import enforcement, overlaps, resizes, update_queue, writing
-from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.report import explanation_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -31,6 +31,7 @@ from nri_policy.store.history import History
 from nri_policy.workload.pod import ContainerState
 from tests.support import nodes
 from tests.support.daemon import PATIENT, Served, pod, served
+from tests.support.deliveries import put_in_flight
 from tests.support.gate import Gate
 
 TWO_SOCKETS = "package:2 numa:1 core:2 pu:2"
@@ -50,10 +51,10 @@ RUNTIMES = pytest.mark.parametrize(
 @pytest.fixture(autouse=True)
 def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let requests wait for files however slow this machine is, and hear what there is to hear."""
-    monkeypatch.setattr(enforcement, "MAX_WAIT", 20.0)
-    monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
-    monkeypatch.setattr(writing, "MAX_START", 20.0)
-    monkeypatch.setattr(update_queue, "PAUSE", 0.0)
+    monkeypatch.setattr(executor, "MAX_WAIT", 20.0)
+    monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
+    monkeypatch.setattr(executor, "MAX_START", 20.0)
+    monkeypatch.setattr(machine, "PAUSE", 0.0)
 
 
 class Unwritable(SimulatedCgroups):
@@ -100,7 +101,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_stop_waits_for_nobody_to_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "SETTLE", 1e6)  # what moves by no request does not move
+    monkeypatch.setattr(machine, "SETTLE", 1e6)  # what moves by no request does not move
     async with served(
         tmp_path,
         "package:1 numa:1 core:2 pu:1",
@@ -112,7 +113,7 @@ async def test_a_stop_waits_for_nobody_to_move(
         assert (str(shared.cpus), str(own.cpus)) == ("0", "1")
         await it.runtime.stop_container(own)
         assert str(shared.cpus) == "0"
-        await it.daemon.parts.writing.settle()
+        await it.daemon.executor.settle()
         assert shared.cpus == own.cpus
 
 
@@ -134,12 +135,12 @@ async def test_an_update_that_a_starting_container_loses_is_made_up_for_before_i
         await starting
         assert owners(it) == {}
         assert slow.cpus == it.daemon.node.view.sent[slow.id][0]
-        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.executor.state.in_flight)
         # and the runtime's own idea of it is put right with the next answer
         await it.start(pod("next"))
         assert CPUSet.parse(slow.message.linux.resources.cpu.cpus).isdisjoint(own.cpus)
         assert it.runtime.synchronizations == 1
-        assert not it.daemon.parts.enforcement._looks, "a look that is over is not kept"
+        assert not it.daemon.executor._tasks, "a look that is over is not kept"
 
 
 @RUNTIMES
@@ -152,7 +153,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(update_queue, "PATIENCE", 0.0)
+    monkeypatch.setattr(machine, "PATIENCE", 0.0)
     async with host(tmp_path, runtime, cgroups=cgroups) as it:
         gate = Gate(it.runtime, where, "slow")
         starting = asyncio.create_task(it.start(pod("slow")))
@@ -168,21 +169,21 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
 async def test_what_is_told_counts_only_once_it_is_seen_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "FIRST_LOOK", 20.0)  # only requests look
+    monkeypatch.setattr(machine, "FIRST_LOOK", 20.0)  # only requests look
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("shared", "500m"))
         shared = it.runtime.container("shared/main")
         gate = Gate(it.runtime, "creating", "own")
         starting = asyncio.create_task(it.start(pod("own", "1")))
         await gate.reached.wait()
-        assert shared.id in it.daemon._update_queue.confirmations.sent
+        assert shared.id in it.daemon.executor.state.in_flight
         assert shared.in_force is not None
         decided, shared.in_force.cpu.cpus = shared.cpus, "1-3"  # it never got that far
         gate.open.set()
         await starting
         assert owners(it) == {}
         assert shared.cpus == decided
-        assert shared.id not in it.daemon._update_queue.confirmations.sent
+        assert shared.id not in it.daemon.executor.state.in_flight
 
 
 async def test_a_runtime_that_believes_a_container_elsewhere_hears_where_it_is(
@@ -316,7 +317,7 @@ async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
 async def test_a_resize_that_the_runtime_refuses_is_taken_back(
     cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    monkeypatch.setattr(machine, "GRACE", 0.1)
     async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
         await it.start(pod("full", "3", memory="96Mi"), pod("guest"))
         full, guest = it.runtime.containers
@@ -366,7 +367,7 @@ async def test_a_refused_resize_is_taken_back_when_the_runtime_lists_what_there_
 async def test_who_was_refused_resizes_is_explained_as_before_and_by_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    monkeypatch.setattr(machine, "GRACE", 0.1)
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("full", "2", memory="96Mi"))
         (full,) = it.runtime.containers
@@ -388,7 +389,7 @@ async def test_who_was_refused_resizes_is_explained_as_before_and_by_that(
 async def test_a_resize_to_nonsense_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    monkeypatch.setattr(machine, "GRACE", 0.1)
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("own", "2"))
         (own,) = it.runtime.containers
@@ -404,7 +405,7 @@ async def test_a_resize_to_nonsense_is_taken_back(
 async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "GRACE", 0.0)
+    monkeypatch.setattr(machine, "GRACE", 0.0)
     async with served(tmp_path, "package:1 numa:1 core:6 pu:1", cgroups=SimulatedCgroups) as it:
         await it.start(pod("slow", "3"))
         (slow,) = it.runtime.containers
@@ -426,8 +427,8 @@ async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_afte
     killed: bool, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runc goes on that a killed runtime had begun; nobody reports its end."""
-    monkeypatch.setattr(enforcement, "GRACE", 0.0)
-    monkeypatch.setattr(resizes, "LOOK", 0.01)
+    monkeypatch.setattr(machine, "GRACE", 0.0)
+    monkeypatch.setattr(machine, "RESIZE_LOOK", 0.01)
     async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
         await it.start(pod("slow", "1"), pod("guest"))
         slow, _ = it.runtime.containers
@@ -453,17 +454,17 @@ async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_afte
 async def test_who_is_refused_a_resize_is_looked_at_for_a_while_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "GRACE", 0.0)
-    monkeypatch.setattr(resizes, "LOOK", 0.001)
-    monkeypatch.setattr(resizes, "DOUBT", 0.01)
+    monkeypatch.setattr(machine, "GRACE", 0.0)
+    monkeypatch.setattr(machine, "RESIZE_LOOK", 0.001)
+    monkeypatch.setattr(machine, "RESIZE_DOUBT", 0.01)
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("full", "2", memory="96Mi"))
         (full,) = it.runtime.containers
         full.usage = 50 << 20
         with pytest.raises(CRIError, match="cannot decrease memory limit"):
             await it.runtime.resize(full.pod, "main", amounts("1", "24Mi"))
-        await until(lambda: full.id in it.daemon.parts.resizes.doubtful)
-        await until(lambda: not it.daemon.parts.resizes.doubtful)
+        await until(lambda: full.id in it.daemon.executor.state.resizes)
+        await until(lambda: not it.daemon.executor.state.resizes)
         assert it.daemon.node.view.placed[full.id].request.milli == 2000
 
 
@@ -744,7 +745,7 @@ async def test_what_an_earlier_daemon_sent_in_vain_is_sent_again(
         wide = CPUSet.parse(slow.message.linux.resources.cpu.cpus)
         assert slow.cpus < wide, "it was sent more than it got"
         if "late" in seen:
-            monkeypatch.setattr(enforcement, "MAX_SURVEY", 0.0)
+            monkeypatch.setattr(executor, "MAX_SURVEY", 0.0)
         second = daemon()
         async with second.serving(runtime.socket_path):
             await runtime.synchronized(after=1)
@@ -759,19 +760,19 @@ async def test_a_pod_that_stops_takes_its_creations_along(tmp_path: Path) -> Non
         await gate.reached.wait()
         creating.cancel()
         await asyncio.wait({creating})
-        confirmations = it.daemon._update_queue.confirmations
-        assert confirmations.any_on_the_way
+        busy = it.daemon.executor.state.busy
+        assert busy
         async with it.daemon.node.turn:
             (stopped,) = it.runtime.pods
             await it.daemon.plugin.stop_pod_sandbox(stopped.message)
         assert not it.daemon.node.view.placed
-        assert not confirmations.any_on_the_way
+        assert not busy
 
 
 async def test_a_creation_that_was_refused_does_not_go_on(tmp_path: Path) -> None:
     async with served(tmp_path, ONE_POOL, name="cri-o", version="1.36.3") as it:
         assert await it.start(pod("refused", "9")) != []
-        assert not it.daemon._update_queue.confirmations.any_on_the_way
+        assert not it.daemon.executor.state.busy
 
 
 async def test_a_container_that_was_missed_altogether_is_found_and_placed(
@@ -809,7 +810,7 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
         own, guest = it.runtime.containers
         decided = guest.cpus
         assert guest.in_force is not None
-        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.executor.state.in_flight)
         assert events == [], "what a runtime loses while it starts a container is nothing unusual"
         guest.in_force.cpu.cpus = str(guest.cpus | own.cpus)
         await until(lambda: guest.cpus == decided)
@@ -831,7 +832,7 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
     async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
         await it.start(pod("own", "1"), pod("guest"))
         own, guest = it.runtime.containers
-        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.executor.state.in_flight)
         assert guest.in_force is not None
         guest.in_force.cpu.cpus = str(own.cpus)
         await until(lambda: events != [])
@@ -852,11 +853,11 @@ async def test_what_the_runtime_refuses_a_container_that_runs_is_written_once_it
     runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its memory nodes change too, the runtime is told; its CPUs do not wait for that."""
-    monkeypatch.setattr(enforcement, "GRACE", 0.1)
+    monkeypatch.setattr(machine, "GRACE", 0.1)
     async with host(tmp_path, runtime, TWO_SOCKETS) as it:
         await it.start(pod("guest"))
         (guest,) = it.runtime.containers
-        await until(lambda: not it.daemon.parts.enforcement.unconfirmed)
+        await until(lambda: not it.daemon.executor.state.in_flight)
 
         def refuse(*_: object, **__: object) -> None:
             raise CRIError("runc update failed")
@@ -865,10 +866,8 @@ async def test_what_the_runtime_refuses_a_container_that_runs_is_written_once_it
         decided = guest.cpus
         assert guest.in_force is not None
         guest.in_force.cpu.cpus, guest.in_force.cpu.mems = str(decided.first(1)), "0"
-        queue = it.daemon._update_queue
-        queue.confirmations.mark_sent([guest.id], queue.clock.now())
-        queue.sent.set()
-        await until(lambda: guest.cpus == decided or bool(it.daemon.status.not_taken))
+        put_in_flight(it.daemon.executor, guest.id)
+        await until(lambda: guest.cpus == decided or bool(it.daemon.executor.state.refused))
         assert guest.cpus == decided
 
 

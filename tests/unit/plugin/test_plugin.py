@@ -11,6 +11,8 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from nri_policy.delivery import executor
+from nri_policy.delivery.executor import Executor
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import kind
 from nri_policy.foundation.cpuset import EMPTY
@@ -19,14 +21,13 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
-from nri_policy.plugin import enforcement
 from nri_policy.plugin.creations import PATIENCE, Creations
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
+from nri_policy.plugin.link import RuntimeLink
 from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.plugin.sources import HostCgroups, Sources
-from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.embedded import EmbeddedRuntime
@@ -43,10 +44,11 @@ class Stage:
     def __init__(self, folder: Path, *, cgroups: HostCgroups | None = None, **spec: Any) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings(**spec))
         self.node = Node(self.engine)
-        self.update_queue = UpdateQueue(self.node)
+        self.executor = Executor(self.node, cgroups)
         self.synchronized = 0
         sources = Sources(now=lambda: 0.0, cgroups=cgroups)
-        parts = Parts(self.node, Exposure(folder), self.update_queue, sources=sources)
+        parts = Parts(self.node, Exposure(folder), self.executor, sources=sources)
+        self.answers = parts.answers
         self.plugin = PolicyPlugin(parts, synchronized=self._synchronized)
         self.time = FakeTime()
         self.service = Service(self.plugin, self.node.turn, self.time.clock)
@@ -87,8 +89,7 @@ class Stage:
     def updated(self) -> dict[str, str]:
         """Return what is told with the next response: cpusets by container."""
         return {
-            update.container_id: update.linux.resources.cpu.cpus
-            for update in self.update_queue.take()
+            update.container_id: update.linux.resources.cpu.cpus for update in self.answers.take()
         }
 
     async def settle(self) -> None:
@@ -139,11 +140,13 @@ async def test_any_request_says_that_the_runtime_has_handled_all_answers_before(
 ) -> None:
     stage = Stage(tmp_path)
     await stage.create(made("one", 1000))
-    confirmations, (pod, _) = stage.update_queue.confirmations, made("two", 1000)
-    assert not confirmations.has_handled("one")
+    (pod, _), state = made("two", 1000), stage.executor.state
+    flight = state.records["one"].in_flight
+    assert flight is not None
+    assert flight.request == state.requests
     await stage.answer("RunPodSandbox", pb.RunPodSandboxRequest(pod=pod))
-    assert confirmations.has_handled("one")
-    assert stage.update_queue.request is None, "it has ended"
+    assert flight.request < state.requests
+    assert stage.answers.request is None, "it has ended"
 
 
 async def test_a_container_finds_its_resources_when_it_starts(tmp_path: Path) -> None:
@@ -193,7 +196,7 @@ async def test_an_event_about_a_container_that_is_gone_does_not_book_it(
     await stage.answer("PostUpdateContainer", _about("PostUpdateContainer", pod, container))
     assert not stage.node.view.placed
     assert not stage.node.view.pods, "nor its pod"
-    assert not stage.update_queue.confirmations.any_on_the_way
+    assert not stage.executor.state.busy
     assert stage.engine.state.supply.free_cpus() == stage.engine.layout.capacity.sharable
 
 
@@ -212,7 +215,7 @@ async def test_a_container_in_no_book_that_starts_shows_a_process_where_its_pod_
     method: str, seen: tuple[list[str], int, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living, pid, booked = seen
-    monkeypatch.setattr(enforcement, "MAX_SURVEY", 20.0)
+    monkeypatch.setattr(executor, "MAX_SURVEY", 20.0)
     runtime = EmbeddedRuntime(tmp_path / "nri.sock", online_cpus=EMPTY, memory_nodes=EMPTY)
     cgroups = SimulatedCgroups(runtime)
     monkeypatch.setattr(cgroups, "processes", lambda path: [1] if path in living else [])
@@ -273,7 +276,7 @@ async def test_a_container_for_which_there_is_no_time_waits_on_cpus_that_are_nob
         assert not answer.update
     await stage.settle()
     late = stage.engine.state.placed["late"]
-    (update,) = stage.update_queue.take()
+    (update,) = stage.answers.take()
     assert update.container_id == "late"
     assert update.linux.resources.cpu.cpus == str(late.grant.exclusive)
     assert update.linux.resources.cpu.mems == str(late.grant.mems)
@@ -420,8 +423,8 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     pod, container = made("a", 1000)
     await stage.create((pod, container))
     session = Session(stage.plugin, Identity(name="a", index="01"))
-    stage.update_queue.widen()
-    leaving = asyncio.create_task(stage.update_queue.leave(session, 10.0))
+    await stage.executor.widen()
+    leaving = asyncio.create_task(stage.executor.leave(RuntimeLink(session), 10.0))
     await asyncio.sleep(0)
     request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
     async with stage.node.turn:

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.delivery import pod_quotas
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
-from nri_policy.plugin import pod_quotas
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes, rooms
 from tests.support.daemon import PATIENT, pod
-from tests.unit.plugin.test_pod_quotas import PodCgroups, until
+from tests.unit.delivery.test_pod_quotas import PodCgroups, until
 from tests.unit.plugin.test_rooms import NEW, change, shop
 
 SAYS_NOTHING = "2.2.1"  # of pods that are resized

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
+from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Event, Resized
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.resources import ResourceChange, read_part
 from nri_policy.node import NodeView
-from nri_policy.plugin.confirmation import Phase
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxMemory, LinuxResources
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import rooms
 from tests.support.daemon import pod, served
+from tests.support.deliveries import change
 
 TELLS_OF_PODS, DOES_NOT = "2.4.2", "2.2.1"  # releases of containerd
 
@@ -136,9 +137,8 @@ async def test_who_ends_a_resize_after_it_was_overdue_is_looked_at(tmp_path: Pat
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         await it.start(pod("guest", "500m", shared=True))
         (guest,) = it.runtime.containers
-        parts, sent = it.daemon.parts, it.daemon._update_queue.confirmations.sent
-        sent.clear()
-        parts.confirmations.enter(guest.id, Phase.UPDATING)
+        parts, sent = it.daemon.parts, it.daemon.executor.state.in_flight
+        change(it.daemon.executor, guest.id, phase=Phase.UPDATING, in_flight=None)
         await parts.resizes.overdue(guest.id, None)
         assert guest.id not in sent
         async with it.daemon.node.turn:

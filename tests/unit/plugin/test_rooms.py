@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from nri_policy.cli.node.criteria_table import explain
+from nri_policy.delivery import pod_quotas
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.plugin import pod_quotas
 from nri_policy.report import answer_report, explanation_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from tests.support import rooms
 from tests.support.daemon import Served, pod, served
-from tests.unit.plugin.test_pod_quotas import Host, until
+from tests.unit.delivery.test_pod_quotas import Host, until
 
 NEW = "2.3.0"  # the first of containerd that says when a pod is resized
 

@@ -205,7 +205,7 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
 
 async def _at_rest(daemon: Daemon) -> None:
     """Wait until containers are where they are to be, as far as the kernel lets them."""
-    while daemon.parts.enforcement.unconfirmed or (await daemon.auditor.check()).changing:  # noqa: ASYNC110 - nothing says so
+    while daemon.executor.state.in_flight or (await daemon.auditor.check()).changing:  # noqa: ASYNC110 - nothing says so
         await asyncio.sleep(0.01)
 
 

@@ -19,11 +19,11 @@ from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.record import LIVING
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node
-from nri_policy.plugin.confirmation import LIVING
-from nri_policy.plugin.update_queue import UpdateQueue
 from nri_policy.settings import ExclusiveQuota
 from nri_policy.workload.pod import Container
 
@@ -56,12 +56,11 @@ class QuotaFiles(Protocol):
 class PodQuotas:
     """The quotas of the pods of one runtime."""
 
-    def __init__(self, node: Node, update_queue: UpdateQueue, files: QuotaFiles | None) -> None:
+    def __init__(self, node: Node, executor: Executor, files: QuotaFiles | None) -> None:
         """Write *files*, if there are any."""
         self._node = node
-        self._queue = update_queue
-        self._phase = update_queue.confirmations.phase
-        self._clock = update_queue.clock
+        self._state = executor.state
+        self._clock = executor.clock
         self._files = files
         self._kept: dict[str, int] = {}  # what the kubelet wrote, of the pods without it
         self._doubts: dict[str, float] = {}  # pods to be looked at, and until when
@@ -156,7 +155,7 @@ class PodQuotas:
         """Return the quota that a pod is to have; None: whatever it has."""
         placed = self._node.view.placed
         containers = [placed[each].container for each in self._node.of_pod(pod_id)]
-        started = [each.id for each in containers if self._phase(each.id) in LIVING]
+        started = [each.id for each in containers if self._state.phase(each.id) in LIVING]
         pod = self._node.view.pods.get(pod_id)
         folder = "" if pod is None else pod.folder
         uid = containers[0].pod.uid if containers else ""
@@ -164,7 +163,7 @@ class PodQuotas:
             return None
         quotas = self._node.view.quotas
         alone = all(quotas.get(each) == NO_QUOTA for each in started)
-        if not self._queue.leaving and (alone or self._has_room(pod_id)):
+        if not self._state.leaves and (alone or self._has_room(pod_id)):
             return NO_QUOTA
         limits = [each.resources.cpu_quota for each in containers]
         if min(limits) <= 0 or containers[0].pod.qos is not QoS.GUARANTEED:

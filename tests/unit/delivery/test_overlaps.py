@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.delivery import overlaps
+from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.kube.events import ClusterEvent
-from nri_policy.plugin import overlaps
-from nri_policy.plugin.overlaps import Overlaps
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support.daemon import Served, pod, served
+from tests.support.deliveries import land
 from tests.support.turned_time import Time
 
 
@@ -47,7 +48,7 @@ class Counting:
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         counting = Counting({})
-        overlaps = Overlaps(it.daemon.node, it.daemon.parts.enforcement, counting, Clock())
+        overlaps = Overlaps(it.daemon.node, it.daemon.executor, counting, Clock())
         await it.start(pod("guest"))
         await overlaps.look()
         assert counting.looks == 0
@@ -60,14 +61,14 @@ async def test_who_was_put_on_the_cpus_of_another_gets_all_of_its_own_again(tmp_
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         await it.start(pod("guest"), pod("own", "1"))
         guest, own = it.runtime.containers
-        parts, decided = it.daemon.parts, guest.cpus
-        await parts.writing.settle()
-        it.daemon._update_queue.confirmations.sent.clear()
+        decided = guest.cpus
+        await it.daemon.executor.settle()
+        land(it.daemon.executor)
         assert guest.in_force is not None
         guest.in_force.cpu.cpus = str(own.cpus | decided.first(1))  # as a runtime's late write
-        await parts.enforcement.look(guest.id)
+        await it.daemon.executor.look(guest.id)
         assert guest.cpus == decided.first(1)
-        await parts.writing.settle()
+        await it.daemon.executor.settle()
         assert guest.cpus == decided
 
 
@@ -78,13 +79,13 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
     async with served(tmp_path, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("guest"), pod("own", "1"))
         guest, _ = it.runtime.containers
-        parts, decided = it.daemon.parts, guest.cpus
-        await parts.writing.settle()
-        it.daemon._update_queue.confirmations.sent.clear()
+        decided = guest.cpus
+        await it.daemon.executor.settle()
+        land(it.daemon.executor)
         before = len(guest.updated_by)
         stale = Counting({guest.message.linux.cgroups_path: "0-15"})
-        overlaps = Overlaps(it.daemon.node, parts.enforcement, stale, Clock())
-        async with parts.writing.lock:  # a batch is being written
+        overlaps = Overlaps(it.daemon.node, it.daemon.executor, stale, Clock())
+        async with it.daemon.executor.lock:  # a batch is being written
             looking = asyncio.create_task(overlaps.look())
             await stale.looked.wait()
         await looking
@@ -103,7 +104,7 @@ async def looking(folder: Path, cpusets: Counting) -> AsyncIterator[tuple[Served
     time = Time()
     async with served(folder, cgroups=SimulatedCgroups) as it:
         await it.start(pod("guest"), pod("own", "1"))
-        overlaps = Overlaps(it.daemon.node, it.daemon.parts.enforcement, cpusets, time.clock)
+        overlaps = Overlaps(it.daemon.node, it.daemon.executor, cpusets, time.clock)
         task = asyncio.create_task(overlaps.run())
         yield it, time
         task.cancel()

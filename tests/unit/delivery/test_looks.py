@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.executor import enforce
+from nri_policy.delivery.inputs import CpusetCheck
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.plugin.cpuset_files import Change, Confined
-from nri_policy.plugin.enforcement import Case, enforce
 from nri_policy.workload.pod import Resources
 
 
@@ -41,19 +42,19 @@ class Files:
         return Confined(cpus=target, written=True)
 
 
-def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Case:
-    return Case(
+def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> CpusetCheck:
+    return CpusetCheck(
         container_id=cgroup,
         placement=Placement(cpus=CPUSet.parse(wanted), mems=EMPTY, shares=None, cause=""),
-        cgroup=cgroup,
         own=CPUSet.parse(own),
         lost=lost,
         settled=not lost,
     )
 
 
-def written(files: Files, *cases: Case, taken: str) -> list[tuple[str, str]]:
-    enforce(files, cases, CPUSet.parse(taken))
+def written(files: Files, *cases: CpusetCheck, taken: str) -> list[tuple[str, str]]:
+    paths = {each.container_id: each.container_id for each in cases}
+    enforce(files, paths, cases, CPUSet.parse(taken))
     return files.written
 
 

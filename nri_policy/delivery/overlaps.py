@@ -6,7 +6,7 @@ decision, and after each write to one of them, of which the kernel tells. It is 
 PERIOD where it does not tell, and RARELY where it does.
 
 A look needs no lock, and no writing waits for it: what is found beside a batch that is being
-written, or a decision, is only a suspicion. `enforcement` looks again, alone and by the decisions
+written, or a decision, is only a suspicion. The executor looks again, alone and by the decisions
 of that moment, and puts an end to it.
 """
 
@@ -21,12 +21,12 @@ from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
+from nri_policy.delivery.executor import Executor
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
 from nri_policy.node import Node
-from nri_policy.plugin.enforcement import Enforcement
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,9 @@ class _ContainerCPUs(Struct, frozen=True, kw_only=True):
 class Overlaps:
     """Looks at the cpusets of one engine's containers."""
 
-    def __init__(
-        self, node: Node, enforcement: Enforcement, cpusets: Cpusets, clock: Clock
-    ) -> None:
+    def __init__(self, node: Node, executor: Executor, cpusets: Cpusets, clock: Clock) -> None:
         self._node = node
-        self._enforcement = enforcement
+        self._executor = executor
         self._cpusets = cpusets
         self._clock = clock
         self._news = asyncio.Event()
@@ -115,7 +113,7 @@ class Overlaps:
         view = self._node.view
         taken = view.taken
         if not taken:
-            self._enforcement.keep_overlaps(())
+            await self._executor.look_at_overlaps(())
             return True
         places = [
             _ContainerCPUs(
@@ -125,9 +123,7 @@ class Overlaps:
             if view.sent[each][0]
         ]
         watched, found = await asyncio.to_thread(self._read, places, taken)
-        self._enforcement.keep_overlaps(found)
-        if found:
-            await self._enforcement.look(*found)
+        await self._executor.look_at_overlaps(found)
         return watched and not found
 
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import operator
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.inputs import Gone, Listed, Registered
+from nri_policy.delivery.machine import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER
+from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
 from nri_policy.engine.grant import Placement
@@ -24,12 +26,13 @@ from nri_policy.nri.errors import Code
 from nri_policy.nri.plugin import Call, Identity
 from nri_policy.nri.session import UPDATE_TIMEOUT, Session
 from nri_policy.nri.ttrpc import Request
-from nri_policy.plugin import update_queue as update_queue_module
+from nri_policy.plugin import link as link_module
+from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.convert import update_of
-from nri_policy.plugin.ledger import Cpuset
-from nri_policy.plugin.update_queue import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER, UpdateQueue
+from nri_policy.plugin.link import RuntimeLink
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
+from tests.support.deliveries import change
 from tests.unit.nri.peer import FakeTime, Peer, RecordingPlugin, listening
 
 
@@ -51,7 +54,9 @@ class Scene:
 
     engine: Engine
     node: Node
-    update_queue: UpdateQueue
+    executor: Executor
+    answers: Answers
+    link: RuntimeLink
     session: Session
     time: FakeTime
     peers: asyncio.Queue[Peer]
@@ -77,9 +82,32 @@ class Scene:
         """Have something happen."""
         self.engine.handle(event)
         self.node.view = view_of(self.engine)
+        if isinstance(event, Stopped):
+            gone = Gone(container_id=event.container_id, now=self.time.clock.now())
+            self.executor.apply(gone)
+
+    def register(self, *changed: int, cpus: str = "", observed: bool = False) -> None:
+        """Have the runtime list all, of which some *changed*, and are *observed* in their place."""
+        changes = {self.ids[each]: self.placement(each, cpus) for each in changed}
+        in_place = {
+            each: Cpuset(cpus=new.cpus, mems=new.mems) for each, new in changes.items() if observed
+        }
+        self.executor.apply(Listed(recorded=in_place, observed=in_place))
+        self.executor.apply(
+            Registered(
+                phases=dict.fromkeys(self.ids, Phase.RUNNING),
+                changes={
+                    each: replace(new, quota=NO_QUOTA) if observed else new
+                    for each, new in changes.items()
+                },
+                unseen={},
+                listed={},
+                now=self.time.clock.now(),
+            )
+        )
 
     def note(self, *numbers: int) -> None:
-        self.update_queue.note({self.ids[number]: self.placement(number) for number in numbers})
+        self.executor.decide({self.ids[number]: self.placement(number) for number in numbers})
 
     async def wait(self, seconds: float) -> None:
         """Let *seconds* pass once the telling waits, and for no answer to a call."""
@@ -114,21 +142,23 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
     for container in containers:
         engine.handle(Created(container=container))
     node = Node(engine)
-    update_queue = UpdateQueue(node, time.clock)
+    executor = Executor(node, None, clock=time.clock)
     session = Session(
         RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock, delay=lambda _: 1.0
     )
     async with listening(path) as peers, asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(session.run(str(path)), name="session"),
-            group.create_task(update_queue.run(session), name="update queue"),
+            group.create_task(executor.run(RuntimeLink(session)), name="delivery"),
         ]
         peer = await peers.get()
         await peer.handshake(nri)
         yield Scene(
             engine=engine,
             node=node,
-            update_queue=update_queue,
+            executor=executor,
+            answers=Answers(executor),
+            link=RuntimeLink(session),
             session=session,
             time=time,
             peers=peers,
@@ -141,34 +171,31 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
 
 async def test_who_is_where_it_is_to_be_hears_of_another_quota_at_leisure(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        change = replace(it.placement(0), quota=NO_QUOTA)
-        in_force = {it.ids[0]: Cpuset(cpus=change.cpus, mems=change.mems)}
-        it.update_queue.ledger.restart({}, in_force)
-        it.update_queue.only({it.ids[0]: change})
-        assert it.update_queue.unsent == {}
-        assert it.update_queue.ledger.some_untold.is_set()
+        it.register(0, observed=True)
+        assert not it.executor.state.pending
+        assert [*it.executor.state.unrecorded] == [it.ids[0]]
 
 
 async def test_the_answer_about_a_resize_tells_of_the_container_itself(tmp_path: Path) -> None:
     """It was in its place already, and the runtime believed it elsewhere."""
     async with scene(tmp_path) as it:
-        ledger, placement = it.update_queue.ledger, it.placement(0)
-        ledger.owe(it.ids[0], 0.0)
-        it.update_queue.note_answer(it.ids[0], placement)
-        assert not ledger.untold
-        known = ledger.known(it.ids[0])
-        assert known is not None
-        assert known.has(placement)
+        state, placement = it.executor.state, it.placement(0)
+        change(it.executor, it.ids[0], unrecorded=0.0)
+        it.answers.note(it.ids[0], placement)
+        assert not state.unrecorded
+        recorded = state.records[it.ids[0]].recorded
+        assert recorded is not None
+        assert recorded.has(placement)
 
 
 async def test_the_next_response_takes_along_what_others_have_not_heard(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
-        taken = it.update_queue.take(it.ids[1])
+        taken = it.answers.take(it.ids[1])
         assert [update.container_id for update in taken] == [it.ids[0], it.ids[2]]
         assert all(update.ignore_failure for update in taken)
         assert taken[0].linux.resources.cpu.cpus == str(it.placement(0).cpus)
-        assert it.update_queue.take() == []
+        assert it.answers.take() == []
         await idle()
         it.time.advance(PATIENCE)
         await idle()
@@ -189,9 +216,9 @@ async def test_what_no_response_takes_along_is_told_in_one_call(tmp_path: Path, 
         assert [update.container_id for update in updates] == it.ids[:2]
         assert not any(update.ignore_failure for update in updates)
         it.peer.respond(request)
-        await it.update_queue.flush(it.session)
-        assert it.update_queue.take() == []
-        assert it.update_queue.refused == {}
+        await it.executor.flush(it.link)
+        assert it.answers.take() == []
+        assert not it.executor.state.refused
 
 
 @pytest.mark.parametrize("nri", ["v0.12.0", "v0.8.0", ""])
@@ -210,7 +237,7 @@ async def test_a_runtime_that_could_hang_is_told_by_registering_again(
         it.time.advance(1.0)
         await (await it.peers.get()).handshake(nri)
         # the plugin itself returns them from Synchronize
-        assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
+        assert [update.container_id for update in it.answers.take()] == [it.ids[0]]
 
 
 async def test_a_runtime_whose_list_was_answered_late_is_not_registered_with_only_to_tell(
@@ -231,12 +258,12 @@ async def test_each_change_is_given_the_time_to_go_along(tmp_path: Path) -> None
     async with scene(tmp_path) as it:
         it.note(0)
         await it.wait(PATIENCE - 0.1)
-        assert len(it.update_queue.take()) == 1
+        assert len(it.answers.take()) == 1
         await idle()
         it.note(1)
         await it.wait(PATIENCE - 0.1)
         await idle()
-        assert [u.container_id for u in it.update_queue.take()] == [it.ids[1]]
+        assert [u.container_id for u in it.answers.take()] == [it.ids[1]]
         it.note(2)
         await idle()
         await it.wait(PATIENCE)
@@ -249,14 +276,14 @@ async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: 
         it.note(0, 1)
         await it.wait(PATIENCE)
         request, _ = await it.call()
-        it.update_queue.note(it.change(0, "8-11"))
-        (overtaking,) = (u for u in it.update_queue.take() if u.container_id == it.ids[0])
+        it.executor.decide(it.change(0, "8-11"))
+        (overtaking,) = (u for u in it.answers.take() if u.container_id == it.ids[0])
         it.peer.respond(request)
         request, (again,) = await it.call()
         assert again.container_id == it.ids[0]
         assert again.linux.resources.cpu.cpus == overtaking.linux.resources.cpu.cpus == "8-11"
         it.peer.respond(request)
-        await it.update_queue.flush(it.session)
+        await it.executor.flush(it.link)
 
 
 async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
@@ -270,20 +297,20 @@ async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
             it.time.advance(0.01)
             request, updates = await it.call()
             assert [u.container_id for u in updates] == it.ids[: 1 if tries else 2]
-            assert it.update_queue.refused == {}
+            assert not it.executor.state.refused
             it.fail(request, updates[0])
             if tries < MAX_TRIES - 1:
-                expected = {it.ids[0]: tries + 1}
-                await until(partial(operator.eq, it.update_queue._tries, expected))
+                records, expected = it.executor.state.records, tries + 1
+                await until(lambda: records[it.ids[0]].attempts == expected)  # noqa: B023
                 # a response would not say whether it fails again
-                assert it.update_queue.take() == []
-        await until(lambda: bool(it.update_queue.refused))
-        assert it.update_queue.refused == {it.ids[0]: it.placement(0)}
+                assert it.answers.take() == []
+        await until(lambda: bool(it.executor.state.refused))
+        assert it.executor.state.refusal(it.ids[0]) == it.placement(0)
         assert [r.levelno for r in caplog.records if "update-refused" in r.message] == [
             logging.ERROR
         ]
         it.note(0)
-        assert it.update_queue.refused == {}
+        assert not it.executor.state.refused
         await it.wait(PATIENCE)
         request, _ = await it.call()
         it.peer.respond(request)
@@ -302,7 +329,7 @@ async def test_a_call_of_which_nobody_knows_what_came_leads_to_a_new_registratio
         else:
             it.peer.refuse(request, Code.UNAVAILABLE, "not now")
         await it.peer.closed_by_plugin()
-        assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
+        assert [update.container_id for update in it.answers.take()] == [it.ids[0]]
 
 
 async def test_nothing_is_lost_with_the_connection(tmp_path: Path) -> None:
@@ -312,7 +339,7 @@ async def test_nothing_is_lost_with_the_connection(tmp_path: Path) -> None:
         await it.call()
         it.peer.close()
         await until(lambda: not it.session.synchronized)
-        assert [update.container_id for update in it.update_queue.take()] == [it.ids[0]]
+        assert [update.container_id for update in it.answers.take()] == [it.ids[0]]
 
 
 async def test_more_than_fits_into_a_message_goes_into_several(
@@ -321,7 +348,7 @@ async def test_more_than_fits_into_a_message_goes_into_several(
     async with scene(tmp_path) as it:
         it.note(0, 1, 2)
         size = update_of(it.ids[0], it.placement(0), ignore_failure=True).ByteSize()
-        monkeypatch.setattr(update_queue_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
+        monkeypatch.setattr(link_module, "MAX_MESSAGE", 5 * (size + 8) // 2)
         await it.wait(PATIENCE)
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[:2]
@@ -329,9 +356,9 @@ async def test_more_than_fits_into_a_message_goes_into_several(
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[2:]
         it.peer.respond(request)
-        await it.update_queue.flush(it.session)
+        await it.executor.flush(it.link)
         it.note(0, 1, 2)
-        assert [[u.container_id for u in it.update_queue.take()] for _ in range(3)] == [
+        assert [[u.container_id for u in it.answers.take()] for _ in range(3)] == [
             it.ids[:2],
             it.ids[2:],
             [],
@@ -346,7 +373,7 @@ async def test_500_containers_are_one_message(tmp_path: Path) -> None:
             container = nodes.best_effort()
             it.handle(Created(container=container))
             it.ids.append(container.id)
-        it.update_queue.note(
+        it.executor.decide(
             {
                 it.ids[number]: replace(it.placement(number), cpus=CPUSet.parse(cpus))
                 for number in range(400)
@@ -368,18 +395,18 @@ async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
         assert [u.container_id for u in updates] == [it.ids[1]]
         it.handle(Stopped(container_id=it.ids[1]))
         it.fail(request, *updates)
-        await it.update_queue.flush(it.session)
-        assert it.update_queue.refused == {}
+        await it.executor.flush(it.link)
+        assert not it.executor.state.refused
 
 
 async def test_a_response_takes_nothing_along_for_who_is_gone(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0, 1)
-        it.update_queue.refused[it.ids[2]] = it.placement(2)
+        change(it.executor, it.ids[2], refused=it.placement(2))
         for gone in (0, 2):
             it.handle(Stopped(container_id=it.ids[gone]))
-        assert [u.container_id for u in it.update_queue.take()] == [it.ids[1]]
-        assert it.update_queue.refused == {}
+        assert [u.container_id for u in it.answers.take()] == [it.ids[1]]
+        assert not it.executor.state.refused
 
 
 async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path: Path) -> None:
@@ -389,22 +416,22 @@ async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path:
         it.note(0)
         await it.wait(PATIENCE)
         request, _ = await it.call()
-        it.update_queue.note(it.change(0, "8-11"))
-        assert len(it.update_queue.take()) == 1
-        it.update_queue.note(it.change(0, str(before.cpus)))
+        it.executor.decide(it.change(0, "8-11"))
+        assert len(it.answers.take()) == 1
+        it.executor.decide(it.change(0, str(before.cpus)))
         it.peer.respond(request)
         await it.wait(PATIENCE)
         request, (again,) = await it.call()
         assert again.linux.resources.cpu.cpus == str(before.cpus)
         it.peer.respond(request)
-        await it.update_queue.flush(it.session)
+        await it.executor.flush(it.link)
 
 
 async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        it.update_queue.note({it.ids[0]: replace(it.placement(0), shares=77)})
-        it.update_queue.note(it.change(0, "8-11"))
-        (update,) = it.update_queue.take()
+        it.executor.decide({it.ids[0]: replace(it.placement(0), shares=77)})
+        it.executor.decide(it.change(0, "8-11"))
+        (update,) = it.answers.take()
         assert update.linux.resources.cpu.shares.value == 77
         assert update.linux.resources.cpu.cpus == "8-11"
 
@@ -414,10 +441,10 @@ async def test_a_response_that_comes_too_late_takes_nothing_along(tmp_path: Path
         it.note(0)
         call = Call(method="StopContainer", came=0, received=0, deadline=1, clock=lambda: 0.0)
         call.answered = True
-        it.update_queue.request = call
-        assert it.update_queue.take() == []
-        it.update_queue.request = None
-        assert len(it.update_queue.take()) == 1
+        it.answers.request = call
+        assert it.answers.take() == []
+        it.answers.request = None
+        assert len(it.answers.take()) == 1
 
 
 async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> None:
@@ -427,35 +454,35 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
     container = nodes.container(100, 200)
     engine.handle(Created(container=container))
     node = Node(engine)
-    update_queue = UpdateQueue(node, time.clock)
+    executor = Executor(node, None, clock=time.clock)
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
-    running = asyncio.create_task(update_queue.run(session), name="update queue")
+    running = asyncio.create_task(executor.run(RuntimeLink(session)), name="delivery")
     placement = node.view.placement(container.id)
     assert placement is not None
-    update_queue.note({container.id: placement})
+    executor.decide({container.id: placement})
     for _ in range(3):
         await until(lambda: bool(time.sleepers))
         time.advance(PATIENCE)
         await idle()
     assert not running.done()
-    assert len(update_queue.take()) == 1
+    assert len(Answers(executor).take()) == 1
     running.cancel()
 
 
 async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        it.update_queue.widen()
-        leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
+        await it.executor.widen()
+        leaving = asyncio.create_task(it.executor.leave(it.link, 10.0))
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids
         for update in updates:
             assert update.linux.resources.cpu.cpus == "0-15"
             assert update.linux.resources.cpu.mems == "0-3"
         # from now on nobody is told anything else, whatever is decided
-        it.update_queue.note(it.change(0, "8-11"))
-        assert {u.linux.resources.cpu.cpus for u in it.update_queue.take()} == {"0-15"}
-        it.update_queue.only(it.change(1, "8-11"))
-        assert [u.linux.resources.cpu.cpus for u in it.update_queue.take()] == ["0-15"] * 3
+        it.executor.decide(it.change(0, "8-11"))
+        assert {u.linux.resources.cpu.cpus for u in it.answers.take()} == {"0-15"}
+        it.register(1, cpus="8-11")
+        assert [u.linux.resources.cpu.cpus for u in it.answers.take()] == ["0-15"] * 3
         it.peer.respond(request)
         await until(lambda: leaving in it.time.sleepers)
         it.time.advance(1)
@@ -464,35 +491,35 @@ async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
 
 async def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        it.update_queue.widen()
-        leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
+        await it.executor.widen()
+        leaving = asyncio.create_task(it.executor.leave(it.link, 10.0))
         await it.call()
         it.time.advance(10.0)
         assert not await leaving
 
 
 @asynccontextmanager
-async def deserted(tmp_path: Path) -> AsyncIterator[tuple[UpdateQueue, Session, FakeTime]]:
+async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Executor, RuntimeLink, FakeTime]]:
     """Yield the telling of a container, and a session without anyone at the other end."""
     time, engine = FakeTime(), Engine(nodes.machine(), nodes.settings())
     engine.handle(Created(container=nodes.container(1000)))
     session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
     running = asyncio.create_task(session.run(str(tmp_path / "none.sock")))
     await session.missing.wait()
-    yield UpdateQueue(Node(engine), time.clock), session, time
+    yield Executor(Node(engine), None, clock=time.clock), RuntimeLink(session), time
     running.cancel()
 
 
 async def test_nobody_waits_for_a_runtime_that_is_not_there(tmp_path: Path) -> None:
-    async with deserted(tmp_path) as (update_queue, session, _):
-        update_queue.widen()
-        assert not await update_queue.leave(session, 10.0), "though no time passes"
+    async with deserted(tmp_path) as (executor, link, _):
+        await executor.widen()
+        assert not await executor.leave(link, 10.0), "though no time passes"
 
 
 async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
-        it.update_queue.widen()
-        leaving = asyncio.create_task(it.update_queue.leave(it.session, 10.0))
+        await it.executor.widen()
+        leaving = asyncio.create_task(it.executor.leave(it.link, 10.0))
         await it.call()
         (tmp_path / "nri.sock").unlink()
         it.peer.close()
@@ -505,11 +532,11 @@ async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: 
 async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
     tmp_path: Path,
 ) -> None:
-    async with deserted(tmp_path) as (update_queue, session, time):
-        update_queue.widen()
-        leaving = asyncio.create_task(update_queue.leave(session, 10.0, called=True))
+    async with deserted(tmp_path) as (executor, link, time):
+        await executor.widen()
+        leaving = asyncio.create_task(executor.leave(link, 10.0, called=True))
         await idle()
-        assert len(update_queue.take()) == 1
+        assert len(Answers(executor).take()) == 1
         await until(lambda: leaving in time.sleepers)
         time.advance(1.0)
         assert await leaving
@@ -519,5 +546,5 @@ async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> N
     async with scene(tmp_path) as it:
         for each in it.ids:
             it.handle(Stopped(container_id=each))
-        it.update_queue.widen()
-        assert await it.update_queue.leave(it.session, 10.0)
+        await it.executor.widen()
+        assert await it.executor.leave(it.link, 10.0)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.delivery import pod_quotas
+from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.plugin import pod_quotas
-from nri_policy.plugin.pod_quotas import Limited
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes

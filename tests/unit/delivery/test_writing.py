@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 
+from nri_policy.delivery import executor, machine
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.plugin import enforcement, telling, update_queue, writing
-from nri_policy.plugin.confirmation import Phase
-from nri_policy.plugin.cpuset_files import Change, Confined
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
+from tests.support.deliveries import change, put_in_flight
 from tests.support.gate import Gate
 from tests.support.patience import HANGS
 
@@ -32,15 +33,15 @@ ONE_POOL = "package:1 numa:1 core:8 pu:1"
 @pytest.fixture(autouse=True)
 def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let answers wait for files however slow this machine is, and gains for next to no time."""
-    monkeypatch.setattr(writing, "MAX_BATCH", 20.0)
-    monkeypatch.setattr(writing, "MAX_START", 20.0)
-    monkeypatch.setattr(writing, "SETTLE", 0.001)
+    monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
+    monkeypatch.setattr(executor, "MAX_START", 20.0)
+    monkeypatch.setattr(machine, "SETTLE", 0.001)
 
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no response come after a pause."""
-    monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+    monkeypatch.setattr(machine, "PAUSE", 1e9)
 
 
 class Held(SimulatedCgroups):
@@ -78,8 +79,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def confirmed(it: Served) -> None:
     """Wait until all that was told is seen in force, and all that is to be written is."""
-    queue = it.daemon._update_queue
-    await until(lambda: not (queue.confirmations.sent or queue.unsent))
+    state = it.daemon.executor.state
+    await until(lambda: not (state.in_flight or state.pending))
 
 
 def told(container: Container) -> CPUSet:
@@ -110,7 +111,7 @@ async def test_who_loses_cpus_has_left_them_before_the_first_answer_and_the_runt
         own = it.runtime.container("own/main")
         assert at_creation == [[CPUSet.parse("1-7") - own.cpus] * 3]
         assert [told(each) for each in shared] == [CPUSet.parse("1-7")] * 3
-        assert it.daemon._update_queue.ledger.untold.keys() == {each.id for each in shared}
+        assert it.daemon.executor.state.unrecorded.keys() == {each.id for each in shared}
 
 
 @asynccontextmanager
@@ -134,7 +135,7 @@ async def test_the_files_are_written_beside_the_creation_and_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only who starts on CPUs that others are still to leave waits for them."""
-    monkeypatch.setattr(enforcement, "MAX_WAIT", 2 * HANGS)
+    monkeypatch.setattr(executor, "MAX_WAIT", 2 * HANGS)
     async with proven(tmp_path, 3) as (it, shared, cgroups):
         # what was answered about it shows in no cgroup before it starts
         await it.runtime.create_container(await it.runtime.run_pod(pod("never")), "main")
@@ -143,11 +144,11 @@ async def test_the_files_are_written_beside_the_creation_and_before_the_start(
             new = await it.runtime.run_pod(pod("own", "2"))
             own = await it.runtime.create_container(new, "main")
             await it.start(pod("third"))
-        await until(it.daemon.parts.writing.lock.locked)
+        await until(it.daemon.executor.lock.locked)
         assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
         gate = Gate(it.runtime, "started", "own")
         starting = asyncio.create_task(it.runtime.start_container(own))
-        await until(lambda: it.daemon._update_queue.confirmations.phase(own.id) is Phase.STARTING)
+        await until(lambda: it.daemon.executor.state.phase(own.id) is Phase.STARTING)
         assert not gate.reached.is_set()
         cgroups.open.set()
         await gate.reached.wait()
@@ -160,17 +161,17 @@ async def test_the_files_are_written_beside_the_creation_and_before_the_start(
 async def test_a_start_waits_for_a_batch_that_is_about_to_give_its_cpus_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "MAX_WAIT", 2 * HANGS)
+    monkeypatch.setattr(executor, "MAX_WAIT", 2 * HANGS)
     async with proven(tmp_path, 3) as (it, shared, cgroups):
         await it.start(pod("ends", "2"))
         await confirmed(it)
         cgroups.open.clear()
         await it.runtime.delete_pod(it.runtime.pod("ends"))
-        await until(it.daemon.parts.writing.lock.locked)  # the others are about to get its CPUs
+        await until(it.daemon.executor.lock.locked)  # the others are about to get its CPUs
         own = await it.runtime.create_container(await it.runtime.run_pod(pod("own", "2")), "main")
         gate = Gate(it.runtime, "started", "own")
         starting = asyncio.create_task(it.runtime.start_container(own))
-        phase = it.daemon._update_queue.confirmations.phase
+        phase = it.daemon.executor.state.phase
         await until(lambda: phase(own.id) is Phase.STARTING)
         await asyncio.sleep(0.2)  # it could be answered
         assert not gate.reached.is_set()
@@ -184,8 +185,8 @@ async def test_a_start_waits_for_a_batch_that_is_about_to_give_its_cpus_to_other
 async def test_who_could_not_be_written_beside_a_creation_is_told_soon_after_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update_queue, "PATIENCE_TO_REGISTER", 1e6)
-    monkeypatch.setattr(update_queue, "PATIENCE", 0.0)
+    monkeypatch.setattr(machine, "PATIENCE_TO_REGISTER", 1e6)
+    monkeypatch.setattr(machine, "PATIENCE", 0.0)
     async with proven(tmp_path, 2) as (it, (stuck, other), cgroups):
         cgroups.failing.add(stuck.message.linux.cgroups_path)
         before = it.runtime.synchronizations
@@ -203,8 +204,8 @@ async def test_who_could_not_be_written_beside_a_creation_is_told_soon_after_the
 async def test_a_start_waits_for_files_no_longer_than_it_may(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(writing, "MAX_START", 0.0)
-    monkeypatch.setattr(enforcement, "MAX_WAIT", 0.0)
+    monkeypatch.setattr(executor, "MAX_START", 0.0)
+    monkeypatch.setattr(executor, "MAX_WAIT", 0.0)
     async with proven(tmp_path, 3) as (it, shared, cgroups):
         cgroups.open.clear()
         await it.start(pod("own", "2"))
@@ -227,7 +228,7 @@ async def test_who_gets_more_gets_it_after_the_event_and_who_returns_is_told_not
         await it.runtime.delete_pod(it.runtime.pod("own"))  # waits for no file
         cgroups.open.set()
         await until(lambda: all(each.cpus == CPUSet.parse("1-7") for each in shared))
-        assert not it.daemon._update_queue.ledger.untold
+        assert not it.daemon.executor.state.unrecorded
         assert all(each.cpus == told(each) for each in shared)
 
 
@@ -238,17 +239,17 @@ async def test_what_is_freed_without_a_stop_is_told_in_no_answer(
     async with host(tmp_path) as it:
         shared = await sharers(it, 3)
         # nobody gets more, from before anybody leaves: no batch of that can be under way later
-        monkeypatch.setattr(writing, "SETTLE", 1e6)
+        monkeypatch.setattr(machine, "SETTLE", 1e6)
         never = [
             await it.runtime.create_container(await it.runtime.run_pod(pod(name, "2")), "main")
             for name in ("first", "second")
         ]
-        await until(lambda: not it.daemon._update_queue.unsent)
+        await until(lambda: not it.daemon.executor.state.pending)
         before = [[*each.updated_by] for each in shared]
         for each in never:
             await it.runtime.delete_pod(each.pod)
         assert [each.updated_by for each in shared] == before
-        await it.daemon.parts.writing.settle()
+        await it.daemon.executor.settle()
         assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
 
 
@@ -264,8 +265,8 @@ async def test_a_creation_that_moves_nobody_waits_for_no_batch_that_is_under_way
         cgroups.open.clear()
         try:
             await it.runtime.delete_pod(it.runtime.pod("own"))
-            await until(it.daemon.parts.writing.lock.locked)
-            monkeypatch.setattr(writing, "MAX_BATCH", 0.01)
+            await until(it.daemon.executor.lock.locked)
+            monkeypatch.setattr(executor, "MAX_BATCH", 0.01)
             await it.start(pod("third"))
         finally:
             cgroups.open.set()
@@ -278,20 +279,20 @@ async def test_a_response_takes_few_along_the_oldest_first_and_none_soon_after_a
 ) -> None:
     async with host(tmp_path) as it:
         shared = await sharers(it, 6)
-        monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+        monkeypatch.setattr(machine, "PAUSE", 1e9)
         await it.start(pod("own", "2"))
-        ledger = it.daemon._update_queue.ledger
-        oldest = [*ledger.untold]
+        unrecorded = it.daemon.executor.state.unrecorded
+        oldest = [*unrecorded]
         assert len(oldest) == len(shared)
-        monkeypatch.setattr(update_queue, "PAUSE", 0.0)
+        monkeypatch.setattr(machine, "PAUSE", 0.0)
         await it.start(pod("next"))
-        assert [*ledger.untold] == oldest[1:]
+        assert [*unrecorded] == oldest[1:]
         await confirmed(it)
         await it.runtime.stop_container(it.runtime.container("next/main"))
-        assert [*ledger.untold] == oldest[3:]
-        monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+        assert [*unrecorded] == oldest[3:]
+        monkeypatch.setattr(machine, "PAUSE", 1e9)
         await it.start(pod("soon"))
-        assert [*ledger.untold] == oldest[3:]
+        assert [*unrecorded] == oldest[3:]
 
 
 @pytest.mark.usefixtures("busy")
@@ -305,23 +306,21 @@ async def test_a_registration_tells_ten_at_most_and_moves_nobody(tmp_path: Path)
         await it.runtime.synchronized(after=before)
         assert [each.cpus for each in shared] == cpus
         assert sum(len(each.updated_by) == 2 for each in shared) == 10
-        assert len(it.daemon._update_queue.ledger.untold) == 20
+        assert len(it.daemon.executor.state.unrecorded) == 20
 
 
 async def test_what_changes_memory_or_shares_is_left_to_the_runtime(tmp_path: Path) -> None:
     async with host(tmp_path, Held) as it:
         (shared,) = await sharers(it, 1)
-        cgroups, queue = it.daemon._cgroups, it.daemon._update_queue
+        cgroups, executor_ = it.daemon._cgroups, it.daemon.executor
         assert isinstance(cgroups, Held)
         cgroups.batches.clear()
         placement = it.daemon.node.view.placement(shared.id)
         assert placement is not None
-        has = queue.ledger.in_force(shared.id)
-        assert has is not None
-        queue.ledger.seen(shared.id, type(has)(cpus=has.cpus, mems=CPUSet([1])))
-        queue.note({shared.id: placement})
-        await it.daemon.parts.writing.settle()
-        assert not queue.claimed
+        change(executor_, shared.id, observed=Cpuset(cpus=shared.cpus, mems=CPUSet([1])))
+        executor_.decide({shared.id: placement})
+        await executor_.settle()
+        assert not executor_.state.by_file
         assert cgroups.batches == []
 
 
@@ -345,7 +344,7 @@ async def test_who_cannot_be_written_is_told_in_the_answer_and_keeps_nobody_else
 async def test_what_is_not_written_in_time_is_told_in_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "MAX_BATCH", 0.0)
+    monkeypatch.setattr(executor, "MAX_BATCH", 0.0)
     async with host(tmp_path, Held) as it:
         (shared,) = await sharers(it, 1)
         cgroups = it.daemon._cgroups
@@ -372,24 +371,24 @@ class Slow(Held):
 async def test_only_what_a_batch_has_not_written_in_time_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "SLICE", 2)
+    monkeypatch.setattr(executor, "SLICE", 2)
     async with host(tmp_path, Slow) as it:
         shared = await sharers(it, 5)
-        cgroups, ledger = it.daemon._cgroups, it.daemon._update_queue.ledger
+        cgroups, state = it.daemon._cgroups, it.daemon.executor.state
         assert isinstance(cgroups, Slow)
         cgroups.batches.clear()
 
         class Impatient(Clock, frozen=True):
             async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
-                await until(lambda: len(ledger.untold) == 2)
+                await until(lambda: len(state.unrecorded) == 2)
                 return await super().done_within(0.0 * seconds, future)
 
-        it.daemon.parts.writing._clock = Impatient()
+        it.daemon.executor.clock = Impatient()
         cgroups.open.clear()
         try:
             await it.start(pod("own", "2"))
         finally:
-            it.daemon.parts.writing._clock = Clock()
+            it.daemon.executor.clock = Clock()
             cgroups.open.set()
         own = it.runtime.container("own/main")
         rest = CPUSet.parse("1-7") - own.cpus
@@ -402,12 +401,12 @@ async def test_cgroups_that_were_read_too_late_for_the_list_are_written_from_the
 ) -> None:
     async with host(tmp_path) as it:
         (shared,) = await sharers(it, 1)
-        ledger = it.daemon._update_queue.ledger
-        monkeypatch.setattr(enforcement, "MAX_SURVEY", 0.0)
+        state = it.daemon.executor.state
+        monkeypatch.setattr(executor, "MAX_SURVEY", 0.0)
         before = it.runtime.synchronizations
         it.daemon._session.reconnect()
         await it.runtime.synchronized(after=before)
-        await until(lambda: ledger.in_force(shared.id) is not None)
+        await until(lambda: state.records[shared.id].observed is not None)
         await confirmed(it)
         await it.start(pod("own", "2"))
         assert shared.cpus == CPUSet.parse("1-7") - it.runtime.container("own/main").cpus
@@ -417,12 +416,12 @@ async def test_cgroups_that_were_read_too_late_for_the_list_are_written_from_the
 async def test_nobody_gets_what_somebody_has_still_to_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(enforcement, "GRACE", 0.2)
+    monkeypatch.setattr(machine, "GRACE", 0.2)
     async with host(tmp_path, Held) as it:
         await it.start(pod("own", "4"), pod("shared"))
         await confirmed(it)
         own, shared = it.runtime.containers
-        cgroups, queue = it.daemon._cgroups, it.daemon._update_queue
+        cgroups, executor_ = it.daemon._cgroups, it.daemon.executor
         assert isinstance(cgroups, Held)
         amounts = Amounts(cpu=parse_cpu("2"))
         before = own.cpus
@@ -431,17 +430,15 @@ async def test_nobody_gets_what_somebody_has_still_to_leave(
         async def undone(where: str, container: Container) -> None:
             """Have the resize not reach the cgroup, as when the runtime's update gets lost."""
             if where == "updating" and container is own:
-                queue.confirmations.mark_sent([own.id], queue.clock.now())
+                put_in_flight(executor_, own.id)
 
         it.runtime.between = undone
         await it.runtime.resize(own.pod, "main", ResourceChange(requests=amounts, limits=amounts))
         assert own.in_force is not None
         own.in_force.cpu.cpus = str(before)
-        has = queue.ledger.in_force(own.id)
-        assert has is not None
-        queue.ledger.seen(own.id, type(has)(cpus=before, mems=has.mems))
-        queue.confirmations.mark_sent([own.id], queue.clock.now())
-        await it.daemon.parts.writing.settle()
+        change(executor_, own.id, observed=Cpuset(cpus=before, mems=own.mems), visible=True)
+        put_in_flight(executor_, own.id)
+        await it.daemon.executor.settle()
         assert shared.cpus.isdisjoint(before)
         cgroups.failing.clear()
         await until(lambda: len(own.cpus) == 2 and shared.cpus == CPUSet.parse("1-7") - own.cpus)
@@ -456,11 +453,11 @@ async def test_who_was_never_started_keeps_nobody_from_getting_more(tmp_path: Pa
         it.daemon._session.reconnect()
         await it.runtime.synchronized(after=before)
         await it.start(pod("own", "2"))
-        never, queue = it.runtime.container("never/main"), it.daemon._update_queue
-        assert never.id in queue.confirmations.sent
-        assert queue.ledger.in_force(never.id) is None
+        never, state = it.runtime.container("never/main"), it.daemon.executor.state
+        assert never.id in state.in_flight
+        assert state.records[never.id].observed is None
         await it.runtime.delete_pod(it.runtime.pod("own"))
-        await it.daemon.parts.writing.settle()
+        await it.daemon.executor.settle()
         assert shared.cpus == CPUSet.parse("1-7")
 
 
@@ -477,20 +474,20 @@ async def test_who_was_never_started_keeps_nobody_from_its_former_cpus(
         await it.runtime.create_container(await it.runtime.run_pod(pod("never")), "main")
         settings = nodes.settings(reservedResources={"cpu": "cpuset:0-1"})
         await it.daemon.events.reconfigure(settings=settings)
-        it.daemon._update_queue.take()  # as if a response had told it in vain
-        await it.daemon.parts.writing.settle()
+        it.daemon.parts.answers.take()  # as if a response had told it in vain
+        await it.daemon.executor.settle()
         assert it.runtime.container("kube-system/system/main").cpus == CPUSet.parse("0-1")
 
 
 async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update_queue, "PAUSE", 1e9)
+    monkeypatch.setattr(machine, "PAUSE", 1e9)
     async with host(tmp_path, SimulatedCgroups, version="2.4.0") as it:
         shared = await sharers(it, 3)
         await it.start(pod("own", "2"))
-        assert len(it.daemon._update_queue.ledger.untold) == 3
-        monkeypatch.setattr(telling, "SILENCE", 0.0)
+        assert len(it.daemon.executor.state.unrecorded) == 3
+        monkeypatch.setattr(executor, "SILENCE", 0.0)
         await until(lambda: all(told(each) == each.cpus for each in shared))
         assert it.runtime.synchronizations == 1
 
@@ -499,12 +496,12 @@ async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
 async def test_an_older_runtime_is_never_called_nor_registered_with_only_to_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "SILENCE", 0.001)
+    monkeypatch.setattr(executor, "SILENCE", 0.001)
     async with host(tmp_path) as it:
         await sharers(it, 3)
         await it.start(pod("own", "2"))
         await asyncio.sleep(0.05)  # for a call to come, if there were one
-        assert len(it.daemon._update_queue.ledger.untold) == 3
+        assert len(it.daemon.executor.state.unrecorded) == 3
         assert it.runtime.synchronizations == 1
 
 
@@ -560,11 +557,11 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
         assert told(shared) == CPUSet.parse("1-7") - own.cpus
         await confirmed(it)
         cgroups.failing.clear()
-        await it.daemon.parts.writing.settle()
-        assert it.daemon.parts.writing.trouble, "it is tried each minute"
-        monkeypatch.setattr(writing, "RETRY", 0.0)
-        await it.daemon.parts.writing.settle()
-        assert not it.daemon.parts.writing.trouble
+        await it.daemon.executor.settle()
+        assert it.daemon.executor.state.trouble, "it is tried each minute"
+        monkeypatch.setattr(machine, "RETRY_WRITE", 0.0)
+        await it.daemon.executor.settle()
+        assert not it.daemon.executor.state.trouble
         assert [*it.daemon.status.doubts()] == []
 
 
@@ -585,4 +582,4 @@ async def test_a_container_that_has_just_ended_does_not_show_that_cgroups_can_be
 
     pods = [pod("first"), pod("second")]
     async with served(tmp_path, ONE_POOL, cgroups=ReadOnly, before=pods) as it:
-        assert it.daemon.parts.writing.trouble == "Read-only file system"
+        assert it.daemon.executor.state.trouble == "Read-only file system"

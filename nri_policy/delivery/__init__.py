@@ -1,0 +1,15 @@
+"""Delivery: how decisions come into force, in cgroups, in the runtime's record and in systemd.
+
+Others import from these modules:
+
+| module | what it has |
+|---|---|
+| `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
+| `executor` | does what the machine says, with files, systemd and the runtime |
+| `inputs` | what the machine takes in, and what it says |
+| `overlaps` | finds containers on CPUs that are another's own, however they came there |
+| `pod_quotas` | takes the CFS quota from the cgroups of pods, and gives it back |
+| `record` | what is known about the delivery to one container |
+
+`machine` has what is to be done next, as a pure function of what has happened; `table` the records.
+"""

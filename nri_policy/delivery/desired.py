@@ -1,0 +1,53 @@
+"""What the engine wants: the decisions of one node, as the machine reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.node import Node
+from nri_policy.workload.request import Sort
+
+
+class NodeDecisions:
+    """The latest decisions of a node; a `Desired`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._node.view.placed)
+
+    @property
+    def taken(self) -> CPUSet:
+        """All CPUs that are any container's own."""
+        return self._node.view.taken
+
+    def placement(self, container_id: str) -> Placement | None:
+        """Return what a container is to have in all; None if it holds no grant."""
+        return self._node.view.placement(container_id)
+
+    def own(self, container_id: str) -> CPUSet:
+        """Return the CPUs that only this one that holds a grant may use, those it keeps too."""
+        view = self._node.view
+        resizing = view.resizing.get(container_id)
+        return view.placed[container_id].grant.own | (resizing.kept if resizing else EMPTY)
+
+    def unmanaged(self, container_id: str) -> Placement:
+        """Return what a container would have if there were no policy: all CPUs and memory."""
+        view = self._node.view
+        settings, machine = view.layout.settings, view.layout.machine
+        placed = view.placed[container_id]
+        request = placed.request
+        desired, _ = view.sent[container_id]  # nothing, of one that is left alone
+        cpus = settings.pin_cpu and (request.sort is not Sort.PRESERVE or bool(desired))
+        mems = settings.pin_memory and not request.memory_preserve
+        nodes = CPUSet(node.id for node in machine.nodes if node.memory)
+        return Placement(
+            cpus=((placed.grant.preserved & machine.online) or machine.online) if cpus else EMPTY,
+            mems=nodes if mems else EMPTY,
+            shares=None,
+            quota=view.granted_quota(container_id),
+            cause="the policy leaves",
+        )

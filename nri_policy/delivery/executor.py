@@ -1,0 +1,726 @@
+"""The executor: does what the plan says, and brings what becomes of it to the machine.
+
+Owns the clock, the files and the only lock for writing them. One loop starts each action when it
+is due; requests write and look by themselves, with the same lock, where they cannot wait. Nothing
+is decided here: which containers an action is about is asked of the machine when it is done.
+
+Rule 1: files are read and written in a thread, in slices, and no request waits longer than it may.
+Rule 2: calls and registrations are never made by who handles a request or has the engine's turn:
+the runtime may be waiting for our answer with the lock that it needs for the call (nri.md §3.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import partial
+from itertools import islice
+from typing import Any, NoReturn, Protocol
+
+from msgspec import Struct
+
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.desired import NodeDecisions
+from nri_policy.delivery.inputs import (
+    Action,
+    ActionBegan,
+    ActionEnded,
+    BatchBegan,
+    BatchEnded,
+    CallEnded,
+    CallLost,
+    CallSent,
+    Checked,
+    CpusetCheck,
+    Decided,
+    Elapsed,
+    Event,
+    Input,
+    Leaving,
+    Observed,
+    OverlapsSeen,
+    Probed,
+    Rechecked,
+    Report,
+    ScopeSet,
+    WritesMissed,
+    Written,
+)
+from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.record import Phase, cpuset_of
+from nri_policy.engine.grant import Changes
+from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.node import Node
+from nri_policy.workload.pod import Container, Resources
+
+log = logging.getLogger(__name__)
+
+MAX_BATCH = 0.3  # seconds that an answer waits for files
+MAX_START = 1.0  # seconds that a container's start waits for those that leave its CPUs
+MAX_WAIT = 0.2  # seconds that a request waits for a look at files
+MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
+SLICE = 128  # cgroups that are written before another batch may come in between: 5 to 10 ms
+LINGER = 1.0  # seconds for a runtime to read the answer to its Synchronize
+SILENCE = 1.0  # seconds since the latest request, before a call that only informs
+INFORM_PAUSE = 0.05  # seconds between two such calls: each costs the node 14 to 22 ms
+RETRY_INFORM = 60.0  # seconds after one that failed, or while none is safe
+
+
+class CgroupFiles(Protocol):
+    """The containers' cgroups, by the runtime's names: `audit.cgroup.Cgroups`."""
+
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        """Change the CPUs of cgroups; return what became of each."""
+        ...
+
+    def resources(self, cgroup: str) -> Resources | None:
+        """Return what the kernel says of a cgroup; None if it is not here."""
+        ...
+
+    def processes(self, cgroup: str) -> Collection[int]:
+        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
+        ...
+
+    def kept_by_systemd(self, cgroup: str) -> bool:
+        """Return whether systemd writes the cpuset of a cgroup again."""
+        ...
+
+
+class Scopes(Protocol):
+    """systemd's scopes: `systemd.scopes.Scopes`."""
+
+    async def allow(self, cgroup: str, cpus: CPUSet) -> str:
+        """Have systemd keep a scope's CPUs; return why it does not, or nothing."""
+        ...
+
+
+class NotSentError(Exception):
+    """A call to the runtime failed, and nobody knows what came of it."""
+
+
+class Link(Protocol):
+    """The ways to the runtime beside answers; `plugin.link.RuntimeLink`."""
+
+    @property
+    def calls_are_safe(self) -> bool | None:
+        """Whether no call can hang the runtime; None: it is not known, or not connected."""
+        ...
+
+    @property
+    def synchronized(self) -> bool:
+        """Whether the runtime has listed its containers."""
+        ...
+
+    @property
+    def idle(self) -> bool:
+        """Whether the runtime waits for no answer of ours."""
+        ...
+
+    @property
+    def missing(self) -> asyncio.Event:
+        """Set while nobody listens where a runtime should."""
+        ...
+
+    def fitting(self, changes: Changes) -> Changes:
+        """Return as many of the changes as go into one message."""
+        ...
+
+    async def call(self, changes: Changes, *, ignore_failures: bool) -> Collection[str]:
+        """Send changes; return whose failed. NotSentError, ConnectionError."""
+        ...
+
+    def register(self, *, needed: bool) -> bool:
+        """Register again; return whether that is done: only if it is *needed*, or no harm."""
+        ...
+
+
+class Resizes(Protocol):
+    """What is done about resizes: `plugin.resizes.Resizes`."""
+
+    async def overdue(self, container_id: str, found: Resources | None) -> None:
+        """Take back a resize that should have ended, by what was found of its cgroup."""
+        ...
+
+    async def see(self, found: Mapping[str, Resources]) -> None:
+        """Take in what cgroups have whose resize may come into force late."""
+        ...
+
+
+class Overlap(Struct, frozen=True, kw_only=True):
+    """A container that was found on CPUs of another's own."""
+
+    container: Container
+    cpus: CPUSet  # those
+    owners: tuple[str, ...]  # namespace/pod/container
+    error: str  # why it could not be made to leave them at once; empty if it was
+
+
+class Observers(Struct, frozen=True, kw_only=True):
+    """What hears of what was done."""
+
+    enforced: Callable[[], None] = lambda: None  # a cpuset was written after a look
+    # how many cpusets a batch wrote, and its seconds
+    wrote: Callable[[int, float], None] = lambda _number, _seconds: None
+    overlapped: Callable[[Overlap], None] = lambda _: None
+
+
+def enforce(
+    cgroups: CgroupFiles,
+    paths: Mapping[str, str],
+    checks: Sequence[CpusetCheck],
+    taken: CPUSet,
+) -> None:
+    """Read the cgroups of *checks*, and write what cannot wait; *taken* are all own CPUs.
+
+    First everybody leaves what is another's; only then does anybody get more.
+    """
+    for each in checks:
+        each.see(cgroups.resources(paths[each.container_id]))
+    _confine(cgroups, paths, DeliveryState.leaving(checks, taken), Change.LEAVE)
+    _confine(cgroups, paths, DeliveryState.gaining(checks), Change.WHOLE)
+
+
+def _confine(
+    cgroups: CgroupFiles,
+    paths: Mapping[str, str],
+    checks: Sequence[CpusetCheck],
+    change: Change,
+) -> None:
+    if not checks:
+        return
+    wanted = {paths[each.container_id]: each.placement.cpus for each in checks}
+    done = cgroups.confine(wanted, change)
+    for each in checks:
+        outcome = done[paths[each.container_id]]
+        each.error = outcome.error
+        if outcome.cpus is not None:
+            each.cpus, each.written = outcome.cpus, outcome.written
+
+
+class Executor:
+    """Brings decisions about the containers of one runtime into force."""
+
+    def __init__(
+        self,
+        node: Node,
+        cgroups: CgroupFiles | None,
+        scopes: Scopes | None = None,
+        *,
+        clock: Clock | None = None,
+        observers: Observers | None = None,
+    ) -> None:
+        """Take the files and systemd, if there are any."""
+        self._node = node
+        self._cgroups = cgroups
+        self._scopes = scopes
+        self.clock = clock or Clock()
+        self._observers = observers or Observers()
+        self.state = DeliveryState(NodeDecisions(node), has_files=cgroups is not None)
+        self.resizes: Resizes | None = None
+        self.lock = asyncio.Lock()
+        self.scope_trouble = ""  # why systemd does not keep what is written, empty if it does
+        self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
+        self._changed = asyncio.Event()  # set whenever the plan may be another
+        self._none_pending = asyncio.Event()
+        self._none_pending.set()
+        self._calling = asyncio.Lock()
+
+    def apply(self, event: Input) -> None:
+        """Have the machine take something in, and people hear what comes of it."""
+        for each in self.state.apply(event):
+            self._report(each)
+        self._changed.set()
+        if self.state.pending:
+            self._none_pending.clear()
+        else:
+            self._none_pending.set()
+
+    def decide(self, changes: Changes, *, hurry: bool = False) -> None:
+        """Have changes come into force."""
+        if changes:
+            self.apply(Decided(changes=changes, now=self.clock.now(), hurry=hurry))
+
+    # ---- the loop
+
+    async def run(self, link: Link) -> NoReturn:
+        """Do what the plan says, when it says."""
+        running: dict[Action, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._changed.clear()
+                now, wake = self.clock.now(), math.inf
+                self.state.calls_are_safe = link.calls_are_safe is not False
+                self.state.apply(Elapsed(now=now))
+                for action, at in self.state.plan(now).due.items():
+                    if action in running:
+                        continue
+                    if at > now:
+                        wake = min(wake, at)
+                        continue
+                    task = group.create_task(self._do(action, link), name=action.value)
+                    running[action] = task
+                    task.add_done_callback(partial(self._note_end, running, action))
+                await self.clock.set_within(wake - now, self._changed)
+
+    def _note_end(
+        self, running: dict[Action, asyncio.Task[None]], action: Action, _task: object
+    ) -> None:
+        del running[action]
+        self._changed.set()
+
+    async def _do(self, action: Action, link: Link) -> None:
+        self.state.apply(ActionBegan(action))
+        again = math.inf
+        try:
+            again = await self._act(action, link)
+        except Exception:
+            log.exception("delivery-failed", extra={"action": action.value})
+            again = self.clock.now() + RETRY_INFORM
+        self.apply(ActionEnded(action=action, now=self.clock.now(), again=again))
+
+    async def _act(self, action: Action, link: Link) -> float:
+        """Do something; return when it is due again, of what informs the runtime."""
+        match action:
+            case Action.WRITE:
+                await self.settle()
+            case Action.READ:
+                await self._look_at_flights()
+            case Action.SEND:
+                await self._send(link)
+            case Action.PERSIST:
+                await self.persist()
+            case Action.INFORM:
+                return self.clock.now() + await self.inform(link)
+            case Action.RESIZE:
+                await self._look_at_resizes()
+        return math.inf
+
+    # ---- writing
+
+    async def narrow(self, *, moved: bool = True) -> None:
+        """Have everybody leave what another is about to get, as far as a file can do that.
+
+        For whoever answers a request: what was not done in time is left for the answer. One that
+        *moved* nobody waits for no batch that is under way, unless somebody is still to leave.
+        """
+        if self._is_still(moved=moved):
+            return
+        if not await self.clock.done_within(MAX_BATCH, self._begin(self._narrow())):
+            log.warning("cgroups-slow", extra={"containers": len(self.state.shrink())})
+            self.apply(WritesMissed())
+
+    async def make_room(self, *, moved: bool) -> None:
+        """Do as `narrow` for one under creation, which runs only after `wait_until_clear`."""
+        if not self.state.proven or self.state.unwritable:
+            await self.narrow(moved=moved)
+        elif not self._is_still(moved=moved):
+            self._begin(self._narrow())
+
+    async def wait_until_clear(self, own: CPUSet) -> None:
+        """Return once everybody has left *own*, what a container that starts has for itself.
+
+        As far as a file can do that in time: the runtime hears of others soon.
+        """
+        if not self.state.occupants(own):
+            return
+        if not await self.clock.done_within(MAX_START, self._begin(self._narrow())):
+            log.warning("cgroups-slow", extra={"containers": len(self.state.occupants(own))})
+        waiting = self.state.changes_to_send()
+        left = self.state.occupants(own)
+        self.decide({each: waiting[each] for each in left if each in waiting}, hurry=True)
+
+    async def release(self) -> None:
+        """Do as `narrow` for an answer that gives no CPUs away, if it carries changes of others.
+
+        Who may move then is written with those that get more.
+        """
+        if self.state.waiting:
+            await self.narrow()
+
+    async def settle(self) -> None:
+        """Put in force what can be put in force by files now."""
+        now, state = self.clock.now(), self.state
+        if state.probe_is_due(now):
+            await self._probe(self._node.view.placed)
+        self.apply(Rechecked(now=now))
+        if not state.by_file:
+            return
+        await self._narrow()
+        for part in _slices(sorted(state.by_file)):
+            async with self.lock:
+                await self._write(state.grow(part))
+
+    async def widen(self) -> None:
+        """Let all containers run wherever they like; from now on nothing else is said of any.
+
+        Whatever it is, it is written first, and the runtime informed all the same: nobody puts
+        right later what it writes of its own.
+        """
+        self.apply(Leaving(now=self.clock.now()))
+        if self._cgroups is None:
+            return
+        changes = self.state.changes_to_send()
+        async with self.lock:
+            await self._write(changes)
+        self.decide(changes)
+
+    async def probe(self, container_ids: Iterable[str]) -> None:
+        """Find out whether cgroups can be written, on the first of these that is here."""
+        await self._probe(container_ids)
+
+    async def _probe(self, container_ids: Iterable[str]) -> None:
+        probed = Probed(now=self.clock.now())
+        for each in container_ids:
+            known = self.state.records.get(each)
+            if self._cgroups is None or known is None or known.observed is None:
+                continue
+            (cgroup,) = self._paths([each]).values() or ("",)
+            async with self.lock:
+                done = await asyncio.to_thread(
+                    self._cgroups.confine, {cgroup: EMPTY}, Change.REWRITE
+                )
+            if done[cgroup].cpus is None:  # it has ended: that shows nothing
+                continue
+            error, now = done[cgroup].error, self.clock.now()
+            if error:
+                log.warning("not-writable", extra={"cgroup": cgroup, "reason": error})
+            probed = Probed(proven=not error, error=error, now=now)
+            break
+        self.apply(probed)
+
+    def _is_still(self, *, moved: bool) -> bool:
+        return not self.state.by_file or not (moved or self.state.shrink())
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name="delivery")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _narrow(self) -> None:
+        async with self.lock:
+            await self._write(self.state.shrink(), Change.LEAVE)
+
+    async def _write(self, container_ids: Iterable[str], change: Change = Change.WHOLE) -> None:
+        """Write the latest decisions about these containers; the caller has the lock.
+
+        In slices: what is written counts, however long the rest takes.
+        """
+        began, written, state = self.clock.now(), 0, self.state
+        for part in _slices(container_ids):
+            latest = ((each, state.latest_change(each)) for each in part)
+            wanted = {each: new for each, new in latest if new is not None and new.cpus}
+            if not wanted or self._cgroups is None:
+                continue
+            paths = self._paths(wanted)
+            cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
+            if change is Change.WHOLE:
+                giving = {each: placement.cpus for each, placement in wanted.items()}
+                state.apply(BatchBegan(giving=giving))
+            try:
+                done = await asyncio.to_thread(self._cgroups.confine, cpus, change)
+            finally:
+                state.apply(BatchEnded())
+            now = self.clock.now()
+            for each, placement in wanted.items():
+                outcome = done[paths[each]]
+                self.apply(
+                    Written(
+                        container_id=each,
+                        placement=placement,
+                        cpus=outcome.cpus,
+                        error=outcome.error,
+                        now=now,
+                    )
+                )
+            written += sum(each.written for each in done.values())
+        if written:
+            self._observers.wrote(written, self.clock.now() - began)
+
+    def _paths(self, container_ids: Iterable[str]) -> dict[str, str]:
+        placed = self._node.view.placed
+        return {each: placed[each].container.cgroup for each in container_ids if each in placed}
+
+    # ---- looking
+
+    async def look_before(self, container_id: str, *, starts: bool = True) -> None:
+        """Look now if a container is in doubt, or one that *starts* takes CPUs from others."""
+        placed = self._node.view.placed.get(container_id)
+        if placed is None or self._cgroups is None:
+            return
+        takes = starts and bool(placed.grant.own)
+        if not self.state.needs_look(container_id, takes=takes):
+            return
+        if not await self.clock.done_within(MAX_WAIT, self._begin(self.look(container_id))):
+            log.warning("cgroups-slow", extra={"container": placed.container.full_name})
+
+    async def look(self, *also: str) -> Sequence[CpusetCheck]:
+        """Look at all that is in flight, and at *also*; put in force what cannot wait.
+
+        Needs no turn: a request that has it waits for this.
+        """
+        async with self.lock:
+            placed = self._node.view.placed
+            checks = [each for each in self.state.begin_check(*also) if each.container_id in placed]
+            if self._cgroups is not None and checks:
+                await self._enforce(self._cgroups, checks)
+            self.apply(Checked(checks=checks, now=self.clock.now()))
+        return checks
+
+    async def _enforce(self, cgroups: CgroupFiles, checks: Sequence[CpusetCheck]) -> None:
+        lost = {each.container_id: each.placement.cpus for each in checks if each.lost}
+        self.state.apply(BatchBegan(giving=lost))
+        paths = self._paths(each.container_id for each in checks)
+        try:
+            await asyncio.to_thread(enforce, cgroups, paths, checks, self._node.view.taken)
+        finally:
+            self.state.apply(BatchEnded())
+
+    async def _look_at_flights(self) -> None:
+        checks = await self.look()
+        for each in self.state.overdue_resizes(checks):
+            if self.resizes is not None:
+                await self.resizes.overdue(each.container_id, each.found)
+
+    async def _look_at_resizes(self) -> None:
+        if self.resizes is not None:
+            await self.resizes.see(await self.observe(self._paths(self.state.resizes)) or {})
+
+    async def look_at_overlaps(self, container_ids: Collection[str]) -> None:
+        """Put an end to it that these were found on CPUs of another's own; others are not."""
+        self.apply(OverlapsSeen(container_ids=container_ids))
+        if container_ids:
+            await self.look(*container_ids)
+
+    async def observe(
+        self, paths: Mapping[str, str], *, living: bool = False
+    ) -> Mapping[str, Resources] | None:
+        """Return what the kernel says of containers, by id; *paths* are the runtime's names.
+
+        Nothing of those that are not here, or, if only the *living* are asked about, that have no
+        process. None on timeout: a late result is stored for containers without newer data, and
+        one in the wrong place is sent its change again.
+        """
+        cgroups = self._cgroups
+        if cgroups is None or not paths:
+            return {}
+
+        def read() -> dict[str, Resources]:
+            seen = (
+                (each, cgroups.resources(path))
+                for each, path in paths.items()
+                if not living or cgroups.processes(path)
+            )
+            return {each: found for each, found in seen if found is not None}
+
+        reading = asyncio.ensure_future(asyncio.to_thread(read))
+        if not await self.clock.done_within(MAX_SURVEY, reading):
+            log.warning("cgroups-slow", extra={"containers": len(paths)})
+            reading.add_done_callback(partial(self._observed_late, paths))
+            return None
+        return reading.result()
+
+    def _observed_late(
+        self, container_ids: Iterable[str], reading: asyncio.Task[dict[str, Resources]]
+    ) -> None:
+        if reading.cancelled() or reading.exception() is not None:
+            return
+        found, state = reading.result(), self.state
+        for each in container_ids:
+            if each in state.in_flight or each in state.pending:
+                continue
+            known, due = state.records.get(each), state.desired.placement(each)
+            if known is None or known.observed is not None:
+                continue
+            if each in found:
+                self.apply(Observed(container_id=each, cpuset=cpuset_of(found[each])))
+            has = state.records[each].observed
+            if due is not None and (due.cpus or due.mems) and not (has and has.has(due)):
+                self.decide({each: due})  # the list, which was believed, may be wrong
+
+    async def living(self, paths: Mapping[str, str]) -> Collection[str]:
+        """Return those that have a process, by id, as far as that can be seen soon.
+
+        *paths* are the runtime's names of cgroups.
+        """
+        cgroups = self._cgroups
+        if cgroups is None or not paths:
+            return ()
+
+        def read() -> list[str]:
+            return [each for each, path in paths.items() if cgroups.processes(path)]
+
+        reading = asyncio.ensure_future(asyncio.to_thread(read))
+        done = await self.clock.done_within(MAX_SURVEY, reading)
+        return reading.result() if done else ()
+
+    # ---- systemd
+
+    async def persist(self) -> None:
+        """Have systemd keep all that was written, as far as it does that; one at a time."""
+        trouble = ""
+        for each in self.state.persistable():
+            async with self.lock:  # systemd must not write an older cpuset
+                trouble = await self._persist(each) or trouble
+        if trouble and trouble != self.scope_trouble:
+            log.warning("not-persistent", extra={"reason": trouble})
+        self.scope_trouble = trouble
+
+    async def _persist(self, container_id: str) -> str:
+        """Have one kept; return why it is not, or nothing."""
+        known = self.state.records.get(container_id)
+        if known is None or known.persistent or known.phase is not Phase.RUNNING:
+            return ""
+        cgroup, trouble = self._paths([container_id]).get(container_id, ""), ""
+        cgroups, has = self._cgroups, known.observed
+        if has is not None and cgroups is not None and cgroup and cgroups.kept_by_systemd(cgroup):
+            trouble = "systemd cannot be asked"
+            if self._scopes is not None:
+                trouble = await self._scopes.allow(cgroup, has.cpus)
+        now = self.clock.now()
+        self.apply(ScopeSet(container_id=container_id, error=trouble, now=now))
+        return trouble
+
+    # ---- the runtime
+
+    async def _send(self, link: Link) -> None:
+        """Send by the way that there is; no way is no error: an answer will do, or a list."""
+        async with self._calling:
+            safe = link.calls_are_safe
+            waiting = self.state.changes_to_send()
+            if not waiting or not link.synchronized or safe is None:
+                return
+            if safe:
+                while await self._call(link):
+                    pass
+            elif link.register(needed=self.state.leaves):
+                log.info("sending", extra={"way": "register", "containers": len(waiting)})
+
+    async def _call(self, link: Link) -> bool:
+        """Send in a call of our own; return whether there is more to be sent at once."""
+        waiting = self.state.changes_to_send()
+        if not waiting:
+            return False
+        sent = link.fitting(waiting)
+        log.info("sending", extra={"way": "call", "containers": len(sent)})
+        try:
+            failed = await link.call(sent, ignore_failures=False)
+        except ConnectionError:
+            return False
+        except NotSentError as error:
+            log.warning("not-sent", extra={"containers": len(sent), "reason": str(error)})
+            if link.register(needed=False):  # nobody knows what came of it, but the runtime
+                return False
+            failed = [*sent]
+        self.apply(CallEnded(changes=sent, failed=failed, now=self.clock.now()))
+        overtaken = any(each in self.state.waiting for each in sent)
+        return (overtaken or len(sent) < len(waiting)) and not failed
+
+    async def inform(self, link: Link) -> float:
+        """Inform a quiet runtime of the container that waits longest; return when to go on.
+
+        Only runtimes that no call can hang, and only in silence: each takes 14 to 22 ms in which
+        no request of the node is answered (nri.md §3.7a 9d). Older runtimes hear in answers alone.
+        """
+        state = self.state
+        if not link.calls_are_safe:
+            return RETRY_INFORM
+        silent = self.clock.now() - state.latest
+        if silent < SILENCE:
+            return SILENCE - silent
+        quiet = link.synchronized and link.idle and not state.busy and not state.leaves
+        chosen = state.inform(1) if quiet else {}
+        if not chosen:  # something is under way
+            return SILENCE
+        self.apply(CallSent(changes=chosen, now=self.clock.now()))
+        try:
+            await link.call(chosen, ignore_failures=True)
+        except (NotSentError, ConnectionError) as error:
+            log.warning("not-sent", extra={"containers": len(chosen), "reason": str(error)})
+            self.apply(CallLost(changes=chosen, now=self.clock.now()))
+            return RETRY_INFORM
+        now = self.clock.now()
+        self.apply(CallEnded(changes=chosen, informing=True, now=now))
+        return INFORM_PAUSE
+
+    async def flush(self, link: Link) -> None:
+        """Send everything now, and return when it is sent."""
+        await self._send(link)
+        await self._none_pending.wait()
+
+    async def leave(self, link: Link, seconds: float, *, called: bool = False) -> bool:
+        """Send what `widen` has decided; return whether all was sent in *seconds*.
+
+        Where there is no runtime to be connected to nobody waits for one, unless we are *called* by
+        another way.
+        """
+        if not self.state.pending:
+            return True
+        flushing = asyncio.ensure_future(self.flush(link))
+        ends: set[asyncio.Future[Any]] = {flushing}
+        if not called:
+            ends.add(asyncio.ensure_future(link.missing.wait()))
+        end = asyncio.ensure_future(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
+        await self.clock.done_within(seconds, end)
+        delivered = flushing.done()
+        for each in (end, *ends):
+            each.cancel()
+        if delivered:
+            await self.clock.sleep(LINGER)
+        return delivered
+
+    # ---- people
+
+    def _report(self, report: Report) -> None:
+        placed = self._node.view.placed.get(report.container_id)
+        if placed is None:
+            return
+        name = placed.container.full_name
+        match report.event:
+            case Event.ENFORCED:
+                self._observers.enforced()
+                log.info("enforced", extra={"container": name, "cpus": report.cpus})
+            case Event.NOT_WRITABLE:
+                fields = {"container": name, "reason": report.error}
+                log.warning("not-writable", extra=fields)
+            case Event.SENT_AGAIN:
+                log.info("sending-again", extra={"container": name, "cpus": report.cpus})
+            case Event.NOT_IN_FORCE:
+                log.error("not-in-force", extra={"container": name, "cpus": report.cpus})
+            case Event.REFUSED:
+                refused = {"container": name, "cpus": report.cpus, "mems": report.mems}
+                log.error("update-refused", extra=refused)
+            case Event.OVERLAP:
+                self._report_overlap(placed.container, report)
+
+    def _report_overlap(self, container: Container, report: Report) -> None:
+        placed = self._node.view.placed
+        self._observers.overlapped(
+            Overlap(
+                container=container,
+                cpus=report.cpus,
+                owners=tuple(
+                    each.container.full_name
+                    for each in placed.values()
+                    if each.grant.own & report.cpus
+                ),
+                error=report.error,
+            )
+        )
+
+
+def _slices(container_ids: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(container_ids)
+    while part := [*islice(rest, SLICE)]:
+        yield part

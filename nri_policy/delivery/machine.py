@@ -1,0 +1,899 @@
+"""The machine: how decisions come into force, as a pure function of what has happened.
+
+No clock, file, socket, task or log is used here: `executor` and the NRI plugin bring all that
+happens as inputs, and do what the plan says. What is next for a container follows from its record:
+
+| pending | cgroup | runtime | what is next | §3 |
+|---|---|---|---|---|
+| CPUs only | visible, writable | RUNNING, idle | shrink before an answer or a start | 7a 2 |
+| | | | grow `SETTLE` after the event | 7a 4 |
+| else | | any | INFORM: the next answer; else a call, or registering | 7 |
+| any | a write failed | any | INFORM; a file again after `RETRY_WRITE` | 7a 13 |
+| none | in flight | RUNNING | READ till it is in force; sent again after `GRACE` | 10 |
+| none | in flight and lost | any | READ, then written at once | 6 |
+| none | in flight, not visible | RUNNING | in force with the next request, or `GRACE` | 6 |
+| none | in flight | UPDATING | after `GRACE` its resize was refused: taken back | 9 |
+| none | written | RUNNING | PERSIST; again after `RETRY_SCOPE` | 7a 7 |
+| none | in force | records another | INFORM: few in each answer, or a call | 7a 9 |
+| none | another's own CPUs | any | READ, then written at once | 7a 5 |
+| none, refused | any | any | nothing till it is decided anew or listed | 7 |
+| none | in force, persistent | records it | nothing | |
+
+A *change* has no more than is to be changed; what the engine wants in all is `Desired.placement`.
+Numbers of seconds are of a monotonic clock that whoever makes an input reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any
+
+from msgspec.structs import replace
+
+from nri_policy.delivery.inputs import (
+    Action,
+    ActionBegan,
+    ActionEnded,
+    Answered,
+    BatchBegan,
+    BatchEnded,
+    CallEnded,
+    CallLost,
+    CallSent,
+    Checked,
+    CpusetCheck,
+    Decided,
+    Desired,
+    Elapsed,
+    Event,
+    Gone,
+    Input,
+    Leaving,
+    Listed,
+    Observed,
+    OverlapsSeen,
+    PhaseChanged,
+    Plan,
+    Probed,
+    Rechecked,
+    Registered,
+    Report,
+    RequestBegan,
+    ResizeDoubted,
+    ResizeEnded,
+    ResizeSettled,
+    ResizeTakenBack,
+    ScopeSet,
+    Superseded,
+    WritesMissed,
+    Written,
+)
+from nri_policy.delivery.record import (
+    LIVING,
+    SETTLED,
+    Cpuset,
+    Delivery,
+    InFlight,
+    Phase,
+    cpuset_of,
+)
+from nri_policy.delivery.table import NEW, RETRY_WRITE, RecordTable
+from nri_policy.engine.grant import Changes, Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+
+SETTLE = 0.1  # seconds between an event and the writing of those that get more by it
+LAST_SETTLE = 2.0  # seconds between tries, at most, while somebody has to leave first
+FIRST_LOOK, LAST_LOOK = 0.05, 0.5  # seconds between looks at what is not in force yet
+GRACE = 2.0  # seconds that a runtime has to do what it was sent
+BLIND_GRACE = 10.0  # the same, where no cgroup shows whether it has
+RETRY_SCOPE = 10.0  # seconds until systemd is asked again that has not done it
+PATIENCE = 1.0  # seconds for an answer to come by, before a call of our own
+PATIENCE_TO_REGISTER = 5.0  # seconds, where it takes a new registration
+PAUSE = 1.0  # seconds without an answer, before one informs of what is in force already
+MAX_TRIES = 4  # times that a change is sent again; each call waits twice as long as the one before
+RESIZE_DOUBT = 10.0  # seconds that a resize may still come into force that seems refused
+RESIZE_LOOK = 0.5  # seconds between looks for that
+
+
+class DeliveryState(RecordTable):
+    """The deliveries of one runtime's containers.
+
+    `apply` takes an input in; `plan` says when which action is due, the other methods what it is
+    about. Queries change nothing.
+    """
+
+    def __init__(self, desired: Desired, *, has_files: bool) -> None:
+        """*has_files* is whether there are cgroups that can be read and written."""
+        self.desired = desired
+        super().__init__(has_files=has_files)
+        self.calls_are_safe = True  # whether no call of ours can hang the runtime (§3.7)
+        self.proven = False  # whether a cgroup was written since the runtime's list
+        self.latest = -math.inf  # when the latest request came
+        self.requests = 0  # of the runtime, so far
+        self._answered = -math.inf  # when the latest answer was given that could carry updates
+        self._probed: float | None = None  # when the probe failed
+        self._giving: Mapping[str, CPUSet] = {}  # CPUs that the batch under way may give
+        # When actions are due; infinite: never.
+        self._write_at = self._read_at = self._persist_at = self._inform_at = math.inf
+        self._resize_at = self._send_since = math.inf
+        self._hurry_at = math.inf
+        self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
+        self._handlers = self._list_handlers()
+
+    # ---- inputs
+
+    def apply(self, event: Input) -> Sequence[Report]:
+        """Take an input in; return what people are to know of it."""
+        return self._handlers[type(event)](event) or ()
+
+    def _list_handlers(self) -> dict[type, Callable[[Any], Sequence[Report] | None]]:
+        return {
+            Decided: self._decided,
+            RequestBegan: self._request_began,
+            Superseded: self._superseded,
+            Answered: self._note_answer,
+            PhaseChanged: self._phase_changed,
+            Observed: self._observed,
+            BatchBegan: self._batch_began,
+            BatchEnded: self._batch_ended,
+            Written: self._written,
+            Checked: self._checked,
+            WritesMissed: self._writes_missed,
+            Rechecked: self._rechecked,
+            ActionBegan: self._action_began,
+            ActionEnded: self._action_ended,
+            Probed: self._note_probe,
+            CallSent: self._call_sent,
+            CallEnded: self._call_ended,
+            CallLost: self._call_lost,
+            Listed: self._listed,
+            Registered: self._registered,
+            ScopeSet: self._scope_set,
+            ResizeEnded: self._resize_ended,
+            ResizeTakenBack: self._resize_taken_back,
+            ResizeDoubted: self._resize_doubted,
+            ResizeSettled: self._resize_settled,
+            OverlapsSeen: self._overlaps_seen,
+            Gone: self._gone,
+            Leaving: self._leave,
+            Elapsed: self._elapsed,
+        }
+
+    def _decided(self, event: Decided) -> None:
+        self.now = event.now
+        self._note(event.changes, hurry=event.hurry)
+
+    def _note(self, changes: Changes, *, hurry: bool = False) -> None:
+        """Have changes come into force."""
+        if not changes:
+            return
+        for each, change in changes.items():
+            known = self.records.get(each, NEW)
+            new = self.unless_leaving(each, change)
+            if known.pending is not None:
+                new = new.after(known.pending)
+            self.put(each, replace(known, pending=new, attempts=0, late=False, refused=None))
+        self._write_delay = SETTLE
+        self._write_at = min(self._write_at, self.now + SETTLE)
+        if hurry:
+            self._hurry_at = min(self._hurry_at, self.now + PATIENCE)
+
+    def unless_leaving(self, container_id: str, decided: Placement) -> Placement:
+        """Return what a container is to have that was *decided* to have that."""
+        if not self.leaves:
+            return decided
+        left = self.desired.unmanaged(container_id)
+        return replace(left, shares=decided.shares, limits=decided.limits)
+
+    def _request_began(self, event: RequestBegan) -> None:
+        self.requests += 1
+        self.now = self.latest = event.now
+
+    def _superseded(self, event: Superseded) -> None:
+        self._drop_pending(event.container_id)
+
+    def _drop_pending(self, container_id: str) -> None:
+        if container_id in self.pending:
+            self.put(container_id, _without_pending(self.records[container_id]))
+
+    def _note_answer(self, event: Answered) -> None:
+        self.now = self._answered = event.now
+        about, own = event.about, event.own
+        self._drop_pending(about)
+        if event.updates:
+            self._send(event.updates, carrier=about if event.creating else "")
+        if not self.pending:
+            self._send_since = self._hurry_at = math.inf
+        if own is None:
+            return
+        known = self.records.get(about, NEW)
+        if event.creating:
+            cpuset = Cpuset(cpus=own.cpus, mems=own.mems)
+            known = replace(known, recorded=cpuset, observed=cpuset, visible=False)
+        else:
+            known = _informed(known, own)
+        self.put(about, replace(known, in_flight=self._flight(lost=False)))
+        self._look_soon()
+
+    def _send(self, updates: Changes, *, carrier: str = "") -> None:
+        """Take note of updates that are sent beside what the runtime asked about (§3.7a 9)."""
+        for each, placement in updates.items():
+            known = self.records.get(each, NEW)
+            flight = self._flight(lost=known.phase is not Phase.RUNNING)
+            sent = replace(_informed(_without_pending(known), placement), in_flight=flight)
+            self.put(each, replace(sent, carrier=carrier) if carrier else sent)
+        if updates:
+            self._look_soon()
+
+    def _flight(self, *, lost: bool) -> InFlight:
+        return InFlight(since=self.now, request=self.requests, lost=lost)
+
+    def _phase_changed(self, event: PhaseChanged) -> None:
+        self.now = event.now
+        known = self.records.get(event.container_id, NEW)
+        self.put(event.container_id, replace(known, phase=event.phase))
+        if event.phase is Phase.STARTING:  # the answer about its creation has arrived
+            for each in [*self.carried.get(event.container_id, ())]:
+                self.put(each, replace(self.records[each], carrier=""))
+        if event.phase is Phase.RUNNING:
+            self._look_soon()
+            if not known.persistent:
+                self._persist_at = min(self._persist_at, event.now)
+
+    def _observed(self, event: Observed) -> None:
+        known = self.records.get(event.container_id, NEW)
+        self.put(event.container_id, _seen(known, event.cpuset))
+
+    def _batch_began(self, event: BatchBegan) -> None:
+        self._giving = event.giving
+
+    def _batch_ended(self, event: BatchEnded) -> None:
+        del event
+        self._giving = {}
+
+    def _written(self, event: Written) -> Sequence[Report]:
+        each, cpus = event.container_id, event.cpus
+        if self.desired.placement(each) is None:  # it has ended meanwhile
+            return ()
+        known = self.records.get(each, NEW)
+        if cpus is None:
+            self.put(each, _seen(known, None))
+            return ()
+        new = self._with_written(known, event.placement, cpus, event.now)
+        if event.error:
+            self.put(each, replace(new, failed_at=event.now))
+            return _failure(each, known, event.error)
+        self.proven = True
+        new = replace(new, failed_at=None)
+        done = known.pending is event.placement and cpus == event.placement.cpus
+        self.put(each, _without_pending(new) if done else new)
+        return ()
+
+    def _with_written(
+        self, known: Delivery, placement: Placement, cpus: CPUSet, now: float
+    ) -> Delivery:
+        """Return a record after *cpus* were written for a *placement* (§3.7a 8)."""
+        before = known.observed or Cpuset()
+        recorded = known.recorded
+        agrees = recorded is not None and recorded.cpus == cpus and recorded.has(placement)
+        since = now if known.unrecorded is None else known.unrecorded
+        self._persist_at = min(self._persist_at, now)
+        return replace(
+            known,
+            observed=Cpuset(cpus=cpus, mems=before.mems),
+            persistent=False,
+            unrecorded=None if agrees else since,
+        )
+
+    def _writes_missed(self, event: WritesMissed) -> None:
+        del event
+        for each in self.shrink():
+            self.put(each, replace(self.records[each], late=True))
+
+    def _rechecked(self, event: Rechecked) -> None:
+        self.now = event.now
+        for each in [*self.late]:
+            self.put(each, replace(self.records[each], late=False))
+        for each in [*self.unwritable]:
+            self.put(each, self.records[each])  # its time may be over
+
+    def _action_began(self, event: ActionBegan) -> None:
+        match event.action:
+            case Action.WRITE:
+                self._write_at = math.inf
+            case Action.READ:
+                self._read_at = math.inf
+            case Action.PERSIST:
+                self._persist_at = math.inf
+            case _:
+                pass
+
+    def _action_ended(self, event: ActionEnded) -> None:
+        now = self.now = event.now
+        match event.action:
+            case Action.WRITE if self.by_file and self._write_at == math.inf:
+                # somebody still has to leave
+                self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
+                self._write_at = now + self._write_delay
+            case Action.READ if self._read_at == math.inf and self._is_polled():
+                self._read_at = now + self._read_delay
+                self._read_delay = min(2 * self._read_delay, LAST_LOOK)
+            case Action.PERSIST if self.volatile:
+                self._persist_at = min(self._persist_at, now + RETRY_SCOPE)
+            case Action.SEND:
+                self._send_since, self._hurry_at = now if self.pending else math.inf, math.inf
+            case Action.INFORM:
+                self._inform_at = event.again
+            case Action.RESIZE:
+                for each in [*self.resizes]:
+                    until = self.records[each].resize_until
+                    if until is not None and now >= until:
+                        self.put(each, replace(self.records[each], resize_until=None))
+                self._resize_at = now + RESIZE_LOOK if self.resizes else math.inf
+            case _:
+                pass
+
+    def _is_polled(self) -> bool:
+        """Whether anything is in flight that can come into force without another request."""
+        return any(self.records[each].phase in LIVING for each in self.in_flight)
+
+    def _note_probe(self, event: Probed) -> None:
+        self.now = event.now
+        self.trouble, self.proven = event.error, event.proven
+        self._probed = event.now if event.error else None
+        self.reindex()
+
+    def _call_sent(self, event: CallSent) -> None:
+        self.now = event.now
+        self._send(event.changes)
+
+    def _call_ended(self, event: CallEnded) -> Sequence[Report]:
+        self.now = event.now
+        sent = {each: new for each, new in event.changes.items() if each not in event.failed}
+        if event.informing:
+            self._repeat_overtaken(sent)
+            return ()
+        for each, placement in sent.items():
+            known = self.records.get(each, NEW)
+            flight = self._flight(lost=known.phase is not Phase.RUNNING)
+            new = replace(_informed(known, placement), in_flight=flight)
+            done = known.pending is placement
+            self.put(each, _without_pending(new) if done else new)
+        reports = [
+            report
+            for each in event.changes
+            if each in event.failed and (report := self._retry_later(each)) is not None
+        ]
+        self._repeat_overtaken(sent)
+        self._look_soon()
+        return reports
+
+    def _retry_later(self, each: str) -> Report | None:
+        """Keep a change to be sent again, but not for ever."""
+        due = self.desired.placement(each)
+        if due is None:
+            self.drop(each)
+            return None
+        known = self.records.get(each, NEW)
+        change, attempts = known.pending or self.unless_leaving(each, due), known.attempts + 1
+        if attempts < MAX_TRIES:
+            self.put(each, replace(known, pending=change, attempts=attempts))
+            return None
+        self.put(each, replace(_without_pending(known), refused=change))
+        return Report(event=Event.REFUSED, container_id=each, cpus=change.cpus, mems=change.mems)
+
+    def _repeat_overtaken(self, sent: Changes) -> None:
+        """Send those again that were decided anew during a call: an answer may have come first."""
+        due = ((each, self.desired.placement(each)) for each in sent)
+        now = {each: self.unless_leaving(each, new) for each, new in due if new is not None}
+        again = {
+            each: new
+            for each, new in now.items()
+            if (new.cpus, new.mems) != (sent[each].cpus, sent[each].mems)
+        }
+        self._note(again, hurry=True)
+
+    def _call_lost(self, event: CallLost) -> None:
+        self.now = event.now
+        for each in event.changes:
+            self.put(each, replace(self.records.get(each, NEW), recorded=None))
+        self._note(event.changes)
+
+    def _listed(self, event: Listed) -> None:
+        for each in [*self.records]:
+            known = self.records[each]
+            self.put(
+                each,
+                replace(
+                    _seen(known, event.observed.get(each)),
+                    recorded=event.recorded.get(each),
+                    unrecorded=None,
+                    persistent=known.persistent or each not in event.observed,
+                ),
+            )
+        for each, recorded in event.recorded.items():
+            if each not in self.records:
+                new = replace(NEW, recorded=recorded)
+                self.put(each, _seen(new, event.observed.get(each)))
+
+    def _registered(self, event: Registered) -> None:
+        self.now = event.now
+        # The list does not say how disks are limited: that is still to come into force.
+        limits = {
+            each: replace(now, limits=waiting.limits)
+            for each in self.pending
+            if (waiting := self.records[each].pending) is not None
+            if waiting.limits and (now := self.desired.placement(each)) is not None
+        }
+        for each in [*self.records]:
+            known = _without_pending(self.records[each])
+            phase = event.phases.get(each, Phase.RUNNING)
+            if each not in event.phases and self.desired.placement(each) is None:
+                self.drop(each)
+                continue
+            self.put(
+                each,
+                replace(
+                    known, phase=phase, in_flight=None, refused=None, failed_at=None, carrier=""
+                ),
+            )
+        for each, phase in event.phases.items():
+            if each not in self.records:
+                self.put(each, replace(NEW, phase=phase))
+        # They were answered before, and may have missed what was decided since (§3.6).
+        flight = self._flight(lost=True)
+        for each, phase in event.phases.items():
+            if phase is Phase.CREATING:
+                self.put(each, replace(self.records[each], in_flight=flight))
+        self._answered, self.proven = -math.inf, False
+        self._note(limits)
+        self._note(
+            {each: new for each, new in event.changes.items() if not self._can_wait(each, new)}
+        )
+        if self.leaves:
+            self._note({each: self.desired.unmanaged(each) for each in self.desired})
+        self._note(event.unseen)
+        for each, placement in event.listed.items():
+            known = self.records[each]
+            in_place = known.observed is not None and known.observed.has(placement)
+            if in_place and not (known.recorded is not None and known.recorded.has(placement)):
+                # An earlier daemon wrote it, and may have ended before systemd had heard of it.
+                self.put(each, replace(self._unrecorded_now(known), persistent=False))
+                self._persist_at = event.now
+        self._look_soon()
+
+    def _can_wait(self, container_id: str, change: Placement) -> bool:
+        """Have a container informed later of which only the quota changes, and return True.
+
+        It runs where it is to; and after an upgrade that can be all of a node's owners of CPUs.
+        """
+        known = self.records.get(container_id, NEW)
+        has = known.observed
+        if change.quota is None or change.limits or has is None or not has.has(change):
+            return False
+        self.put(container_id, self._unrecorded_now(known))
+        return True
+
+    def _unrecorded_now(self, known: Delivery) -> Delivery:
+        return known if known.unrecorded is not None else replace(known, unrecorded=self.now)
+
+    def _scope_set(self, event: ScopeSet) -> None:
+        known = self.records.get(event.container_id)
+        if known is None:
+            return
+        if event.error:
+            self._persist_at = min(self._persist_at, event.now + RETRY_SCOPE)
+        else:
+            self.put(event.container_id, replace(known, persistent=True))
+
+    def _resize_ended(self, event: ResizeEnded) -> None:
+        self.now = event.now
+        if self.desired.placement(event.container_id) is None:
+            return
+        known = self.records.get(event.container_id, NEW)
+        if known.phase is Phase.UPDATING:
+            known = replace(known, phase=Phase.RUNNING)
+        # If it was overdue, what the runtime has set now may be older than what it was sent since.
+        flight = known.in_flight or self._flight(lost=False)
+        self.put(event.container_id, replace(known, in_flight=flight, refused_resize=None))
+        self._look_soon()
+
+    def _resize_taken_back(self, event: ResizeTakenBack) -> None:
+        self.now = event.now
+        known = self.records.get(event.container_id, NEW)
+        new = replace(known, phase=Phase.RUNNING, in_flight=None, resent=0)
+        self.put(event.container_id, new)
+
+    def _resize_doubted(self, event: ResizeDoubted) -> None:
+        if self.desired.placement(event.container_id) is None:
+            return
+        known = self.records.get(event.container_id, NEW)
+        until = event.now + RESIZE_DOUBT
+        new = replace(known, refused_resize=event.refused, resize_until=until)
+        self.put(event.container_id, new)
+        self._resize_at = min(self._resize_at, event.now + RESIZE_LOOK)
+
+    def _resize_settled(self, event: ResizeSettled) -> None:
+        known = self.records.get(event.container_id)
+        if known is not None:
+            self.put(event.container_id, replace(known, refused_resize=None, resize_until=None))
+
+    def _overlaps_seen(self, event: OverlapsSeen) -> None:
+        for each in [*self.overlapping]:
+            if each not in event.container_ids:
+                self.put(each, replace(self.records[each], overlap=EMPTY))
+
+    def _gone(self, event: Gone) -> None:
+        """Send again what its creation's answer carried: that seems to have failed."""
+        self.now = event.now
+        carried = self.carried.get(event.container_id, {})
+        again = [each for each in carried if self.records[each].pending is None]
+        for each in [*carried]:
+            self.put(each, replace(self.records[each], carrier=""))
+        self.drop(event.container_id)
+        due = ((each, self.desired.placement(each)) for each in again)
+        self._note({each: new for each, new in due if new is not None})
+
+    def _leave(self, event: Leaving) -> None:
+        self.now = event.now
+        self.leaves = True
+        self._note({each: self.desired.unmanaged(each) for each in self.desired})
+        self.reindex()
+
+    def _elapsed(self, event: Elapsed) -> None:
+        """Start the time for which changes that wait for a message have patience."""
+        self.now = event.now
+        if not self.pending:
+            self._send_since = self._hurry_at = math.inf
+        elif self.waiting and self._send_since == math.inf:
+            self._send_since = event.now
+        if self.unrecorded and self._inform_at == math.inf:
+            self._inform_at = event.now
+
+    # ---- looks at what is in flight
+
+    def _look_soon(self) -> None:
+        if self.in_flight or self.waiting:
+            self._read_delay = FIRST_LOOK
+            self._read_at = min(self._read_at, self.now + FIRST_LOOK)
+
+    def may_be_lost(self, container_id: str) -> bool:
+        """Return whether a container may never get what it was sent."""
+        flight = self.records.get(container_id, NEW).in_flight
+        return flight is not None and flight.lost
+
+    def needs_look(self, container_id: str, *, takes: bool) -> bool:
+        """Whether a request about a container has to wait for a look; *takes*: it gets own CPUs."""
+        doubtful = container_id in self.waiting or self.may_be_lost(container_id)
+        return doubtful or (takes and len(self.in_flight) > 1)
+
+    def begin_check(self, *also: str) -> Sequence[CpusetCheck]:
+        """Return what is to be read: all in flight, all that wait for a message, and these."""
+        if self.leaves:
+            return ()
+        checks = []
+        for each in dict.fromkeys([*also, *self.in_flight, *self.waiting]):
+            placement = self.desired.placement(each)
+            if placement is None:
+                continue
+            known = self.records.get(each, NEW)
+            unsent = each in self.waiting
+            checks.append(
+                CpusetCheck(
+                    container_id=each,
+                    placement=placement,
+                    own=self.desired.own(each),
+                    lost=(known.in_flight is not None and known.in_flight.lost)
+                    or (unsent and known.phase is Phase.STARTING),
+                    settled=known.in_flight is None and known.pending is None,
+                )
+            )
+        return checks
+
+    @staticmethod
+    def leaving(checks: Sequence[CpusetCheck], taken: CPUSet) -> Sequence[CpusetCheck]:
+        """Return those that were found on CPUs which they have to leave at once.
+
+        *taken* are all CPUs that are any container's own.
+        """
+        found = []
+        for each in checks:
+            if each.found is None or not each.placement.cpus:
+                continue
+            surplus = each.cpus - each.placement.cpus
+            each.overlap = surplus & (taken - each.own)
+            if surplus and (each.lost or each.overlap):
+                found.append(each)
+        return found
+
+    @staticmethod
+    def gaining(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
+        """Return those that the runtime has lost, and that may get what they are due."""
+        pinned = [each for each in checks if each.found is not None and each.placement.cpus]
+        left = CPUSet.union(each.cpus - each.placement.cpus for each in pinned)
+        return [
+            each
+            for each in pinned
+            if each.lost and each.cpus != each.placement.cpus and not each.error
+            # what one could not be made to leave is given to no other
+            if not (each.placement.cpus - each.cpus) & left
+        ]
+
+    def _checked(self, event: Checked) -> Sequence[Report]:
+        self.now = event.now
+        return [report for each in event.checks for report in self._conclude(each)]
+
+    def _conclude(self, check: CpusetCheck) -> Iterator[Report]:
+        """Take in what was found; send again what is not in force and should be."""
+        each = check.container_id
+        due = self.desired.placement(each)
+        if due is None:  # it has ended meanwhile
+            return
+        yield from self._note_enforced(check, due)
+        if (due.cpus, due.mems) != (check.placement.cpus, check.placement.mems):
+            return  # decided anew: it is sent, and looked at again
+        yield from self._note_overlap(check)
+        known = self.records.get(each, NEW)
+        flight = known.in_flight
+        if flight is None:
+            return
+        late = self.now - flight.since > GRACE
+        running = known.phase is Phase.RUNNING
+        if check.found is None:
+            if running and flight.lost:
+                yield from self._again(each, check.placement, hurry=True)
+            elif running and (late or flight.request < self.requests):
+                self.put(each, replace(known, in_flight=None, resent=0))
+        elif _is_in_force(check):
+            if known.phase in SETTLED:
+                has = replace(cpuset_of(check.found), cpus=check.cpus)
+                self.put(each, replace(_seen(known, has), in_flight=None, resent=0))
+        elif running and (late or flight.lost):
+            yield from self._again(each, check.placement, hurry=bool(check.error))
+
+    def _note_overlap(self, check: CpusetCheck) -> Iterator[Report]:
+        """Report CPUs of another's own that nothing under way explains; one that lasts once."""
+        each = check.container_id
+        if not check.overlap or not (check.settled or check.error):
+            return
+        known = self.records.get(each, NEW)
+        if check.error and known.overlap == check.overlap:
+            return
+        if check.error:
+            self.put(each, replace(known, overlap=check.overlap))
+        yield Report(event=Event.OVERLAP, container_id=each, cpus=check.overlap, error=check.error)
+
+    def _note_enforced(self, check: CpusetCheck, due: Placement) -> Iterator[Report]:
+        """Take in what a look has written: the runtime is informed, people of what failed."""
+        each = check.container_id
+        known = self.records.get(each, NEW)
+        if check.written:
+            yield Report(event=Event.ENFORCED, container_id=each, cpus=check.cpus)
+            if check.lost:
+                known = replace(known, recorded=None)  # nobody can say what of it was heard
+            self.put(each, self._with_written(known, check.placement, check.cpus, self.now))
+            if check.settled and check.cpus != due.cpus:
+                # it has left what is another's, and lacks some of its own: nothing else is due
+                self._note({each: due})
+        elif check.error:
+            self.put(each, replace(known, failed_at=self.now))
+            yield from _failure(each, known, check.error)
+
+    def overdue_resizes(self, checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
+        """Return those of the checked whose resize should have ended, by all that is known."""
+        return [each for each in checks if self._is_overdue(each)]
+
+    def _is_overdue(self, check: CpusetCheck) -> bool:
+        known = self.records.get(check.container_id, NEW)
+        if known.in_flight is None or known.phase is not Phase.UPDATING:
+            return False
+        grace = BLIND_GRACE if check.found is None else GRACE
+        return self.now - known.in_flight.since > grace
+
+    def _again(self, each: str, placement: Placement, *, hurry: bool) -> Iterator[Report]:
+        """Have a change sent again, but not for ever."""
+        known = self.records[each]
+        resent = known.resent + 1
+        if resent < MAX_TRIES:
+            self.put(each, replace(known, in_flight=None, resent=resent))
+            self._note({each: placement}, hurry=hurry)
+            yield Report(event=Event.SENT_AGAIN, container_id=each, cpus=placement.cpus)
+            return
+        refused = placement if known.pending is None else None
+        self.put(each, replace(known, in_flight=None, resent=0, refused=refused))
+        yield Report(event=Event.NOT_IN_FORCE, container_id=each, cpus=placement.cpus)
+
+    # ---- what is to be done
+
+    def plan(self, now: float) -> Plan:
+        """Return when which action is due; `Elapsed` comes before it."""
+        due = {
+            Action.WRITE: self._write_at,
+            Action.READ: self._read_at,
+            Action.SEND: self._send_at(),
+            Action.PERSIST: self._persist_at if self.volatile else math.inf,
+            Action.INFORM: self._inform_at if self.unrecorded else math.inf,
+            Action.RESIZE: self._resize_at if self.resizes else math.inf,
+        }
+        return Plan(due={each: max(at, now) for each, at in due.items() if at < math.inf})
+
+    def _send_at(self) -> float:
+        """Return when changes that no answer has carried are sent another way (§3.7)."""
+        if not self.waiting or self._send_since == math.inf:
+            return math.inf
+        patience = PATIENCE if self.calls_are_safe else PATIENCE_TO_REGISTER
+        attempts = min(self.records[each].attempts for each in self.waiting)
+        return min(self._send_since + patience * 2.0**attempts, self._hurry_at)
+
+    def answer(self, about: str, most: int, now: float) -> dict[str, Placement]:
+        """Return what an answer about a container may carry for others, most urgent first.
+
+        *most* is how many of them may be in force already: each costs the node's requests 14 to
+        22 ms (§3.7a 9b), so none in an answer that comes soon after another.
+        """
+        carried = {}
+        for each in self.waiting:
+            known = self.records[each]
+            # An answer would not tell whether what a call failed to do fails again.
+            if each != about and not known.attempts and known.pending is not None:
+                carried[each] = known.pending
+        if self.unrecorded and now - self._answered >= PAUSE:
+            carried |= self.inform(most, about)
+        return carried
+
+    def changes_to_send(self) -> dict[str, Placement]:
+        """Return what only a message brings into force."""
+        changes = ((each, self.records[each].pending) for each in self.waiting)
+        return {each: new for each, new in changes if new is not None}
+
+    def inform(self, most: int, about: str = "") -> dict[str, Placement]:
+        """Return what the runtime may hear of containers that are in force, most urgent first.
+
+        Those come first that systemd may undo. None that is asked *about*, or in flight.
+        """
+        volatile, records = self.volatile, self.records
+        urgent = (each for each in volatile if each in self.unrecorded)
+        rest = (each for each in self.unrecorded if each not in volatile)
+        free = (
+            each
+            for each in chain(urgent, rest)
+            if each != about
+            and each not in self.pending
+            and each not in self.in_flight
+            and records[each].phase is Phase.RUNNING
+        )
+        due = ((each, self.desired.placement(each)) for each in free)
+        return dict(islice(((each, new) for each, new in due if new is not None), most))
+
+    def persistable(self) -> Sequence[str]:
+        """Return those that systemd can be asked to keep, those first that were written first.
+
+        None but those that run: runc attaches its device program to the scope of a container that
+        it starts, and fails if systemd exchanges that meanwhile, as with any property.
+        """
+        return [each for each in self.volatile if self.records[each].phase is Phase.RUNNING]
+
+    def shrink(self) -> Sequence[str]:
+        """Return those that are still to give CPUs up by a file (§3.7a 2).
+
+        Those that keep nothing come last, and get all of the new: others have left that by then.
+        """
+        some: dict[str, None] = {}
+        last: dict[str, None] = {}
+        for each in self.by_file:
+            known = self.records[each]
+            pending, has = known.pending, known.observed
+            assert pending is not None, "only pending changes are written"
+            if has is not None and has.cpus - pending.cpus:
+                (some if has.cpus & pending.cpus else last)[each] = None
+        given = (each for each in self._overtaken() if each not in last)
+        return [*some, *dict.fromkeys(each for each in given if each not in some), *last]
+
+    def _overtaken(self) -> Iterator[str]:
+        """Yield those that the batch under way may give CPUs which they are not to have any more.
+
+        They may have been written at any moment of it.
+        """
+        for each, cpus in self._giving.items():
+            pending = self.records.get(each, NEW).pending
+            if pending is not None and pending.cpus and cpus - pending.cpus:
+                yield each
+
+    def occupants(self, own: CPUSet) -> Collection[str]:
+        """Return those that are still to leave some of these CPUs."""
+        found = set()
+        for each in self.pending:
+            known = self.records[each]
+            pending, has = known.pending, known.observed
+            if pending is not None and has is not None and (has.cpus - pending.cpus) & own:
+                found.add(each)
+        for each in self._overtaken():
+            pending = self.records[each].pending
+            if pending is not None and (self._giving[each] - pending.cpus) & own:
+                found.add(each)
+        return found
+
+    def grow(self, container_ids: Iterable[str]) -> Sequence[str]:
+        """Return those of them that may get more by a file: only what nobody still occupies."""
+        blocked = self._occupied()
+        return (
+            [] if blocked is None else [each for each in container_ids if self._fits(each, blocked)]
+        )
+
+    def _fits(self, container_id: str, blocked: CPUSet) -> bool:
+        known = self.records.get(container_id, NEW)
+        if container_id not in self.by_file or known.pending is None or known.observed is None:
+            return False
+        return not (known.pending.cpus - known.observed.cpus) & blocked
+
+    def _occupied(self) -> CPUSet | None:
+        """Return the CPUs that somebody may still have to leave; None if that could be any (S2)."""
+        leaving = []
+        for each in dict.fromkeys([*self.in_flight, *self.waiting, *self.shrink()]):
+            known = self.records[each]
+            if known.phase in (Phase.CREATING, Phase.CREATED):
+                continue  # it runs nowhere yet, however long that lasts, and is looked at then
+            due, has = self.desired.placement(each), known.observed
+            if has is None and known.in_flight is None:
+                has = known.recorded
+            if has is None:
+                return None
+            if due is not None and due.cpus:
+                leaving.append(has.cpus - due.cpus)
+        return CPUSet.union(leaving)
+
+    def latest_change(self, container_id: str) -> Placement | None:
+        """Return what is to be written for a container; it may have been sent meanwhile."""
+        due = self.desired.placement(container_id)
+        pending = self.records.get(container_id, NEW).pending
+        return None if due is None else pending or due
+
+    def refusal(self, container_id: str) -> Placement | None:
+        """Return the placement of a container that the runtime failed to apply, if there is one."""
+        return self.records.get(container_id, NEW).refused
+
+    def probe_is_due(self, now: float) -> bool:
+        """Whether it is time to see again if cgroups can be written (§3.7a 13)."""
+        return self._probed is not None and now - self._probed >= RETRY_WRITE
+
+    def overdue(self, now: float) -> int:
+        """Return how many changes in flight had more time than a runtime needs."""
+        flights = (self.records[each].in_flight for each in self.in_flight)
+        return sum(each is not None and now - each.since > GRACE for each in flights)
+
+
+def _without_pending(known: Delivery) -> Delivery:
+    if known.pending is None:
+        return known
+    return replace(known, pending=None, attempts=0, late=False)
+
+
+def _seen(known: Delivery, cpuset: Cpuset | None) -> Delivery:
+    """Return a record after its cgroup was read; None: it is not visible."""
+    return replace(known, observed=cpuset, visible=cpuset is not None)
+
+
+def _informed(known: Delivery, placement: Placement) -> Delivery:
+    """Return a record after the runtime was sent a *placement*; it has systemd set it, too."""
+    recorded = (known.recorded or Cpuset()).overlaid(placement)
+    return replace(known, recorded=recorded, unrecorded=None, persistent=True)
+
+
+def _failure(container_id: str, known: Delivery, error: str) -> Sequence[Report]:
+    """Return what to say of a cgroup that could not be written: the first time."""
+    if known.failed_at is not None:
+        return ()
+    return (Report(event=Event.NOT_WRITABLE, container_id=container_id, error=error),)
+
+
+def _is_in_force(check: CpusetCheck) -> bool:
+    cpus, mems = check.placement.cpus, check.placement.mems
+    found = EMPTY if check.found is None else cpuset_of(check.found).mems
+    quota, has = check.placement.quota, check.found.cpu_quota if check.found else 0
+    return (
+        (not cpus or check.cpus == cpus)
+        and (not mems or found == mems)
+        and (quota is None or not has or (has > 0) == (quota > 0))
+    )

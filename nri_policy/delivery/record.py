@@ -1,0 +1,91 @@
+"""The record of one container: what is known about the way of a decision to its cgroup.
+
+Values only. The words are those of spec delivery.md §1; `machine` replaces records, and nothing
+about a delivery is kept anywhere else.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from nri_policy.engine.grant import Placement
+from nri_policy.engine.listing import parse_cpus
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.pod import Resources
+
+
+class Phase(StrEnum):
+    """What the runtime is doing with a container (nri.md §3.6)."""
+
+    CREATING = "creating"  # from the answer of its CREATE to POST_CREATE
+    CREATED = "created"  # to START
+    STARTING = "starting"  # to POST_START
+    RUNNING = "running"  # from POST_START or POST_UPDATE to UPDATE or STOP
+    UPDATING = "updating"  # from the answer of its UPDATE to POST_UPDATE
+
+
+# What a cgroup holds in these stays unless somebody writes it: the runtime has read the spec.
+SETTLED = (Phase.STARTING, Phase.RUNNING)
+# In these there is a cgroup to look at, whenever one looks.
+LIVING = (Phase.STARTING, Phase.RUNNING, Phase.UPDATING)
+
+
+class Cpuset(Struct, frozen=True, kw_only=True):
+    """CPUs and memory nodes; an empty set where nothing is known or set."""
+
+    cpus: CPUSet = EMPTY
+    mems: CPUSet = EMPTY
+
+    def overlaid(self, placement: Placement) -> Cpuset:
+        """Return this with what *placement* sets."""
+        return Cpuset(cpus=placement.cpus or self.cpus, mems=placement.mems or self.mems)
+
+    def has(self, placement: Placement) -> bool:
+        """Return whether this is what *placement* sets."""
+        return self.overlaid(placement) == self
+
+
+def cpuset_of(resources: Resources) -> Cpuset:
+    """Return the cpuset of what a runtime lists, or a cgroup has."""
+    return Cpuset(cpus=parse_cpus(resources.cpus), mems=parse_cpus(resources.mems))
+
+
+class InFlight(Struct, frozen=True, kw_only=True):
+    """The latest change of a container that was sent and not seen in force."""
+
+    since: float  # seconds of a monotonic clock
+    request: int  # the number of the runtime's latest request when it was sent
+    lost: bool  # the runtime may never write it to the cgroup (nri.md §3.6)
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """One container's record; a new one, with nothing known, is of a container that runs."""
+
+    # What is decided, and neither in force nor in flight. It has no more than is to be changed;
+    # what the engine wants in all is `Desired.placement`.
+    pending: Placement | None = None
+    # What the cgroup has, or, while it is not `visible`, will be created with; None: unknown.
+    observed: Cpuset | None = None
+    visible: bool = False  # the cgroup was read or written
+    recorded: Cpuset | None = None  # what the runtime's specification has; None: unknown
+    unrecorded: float | None = None  # since when it runs in place and the runtime records another
+    in_flight: InFlight | None = None
+    phase: Phase = Phase.RUNNING
+    persistent: bool = True  # systemd keeps what was written, or does not manage this cgroup
+    failed_at: float | None = None  # when its cgroup could not be written
+    late: bool = False  # its file was not written in time: a message carries the pending change
+    attempts: int = 0  # calls about it that failed in a row
+    resent: int = 0  # times that it was sent again since it was last in force
+    refused: Placement | None = None  # what the runtime failed to do in all attempts
+    carrier: str = ""  # the container under creation whose answer carried its change
+    overlap: CPUSet = EMPTY  # another's own CPUs that it cannot be made to leave, as reported
+    refused_resize: Resources | None = None  # what it asked for, and was refused as it seems
+    resize_until: float | None = None  # until when that may come into force all the same
+
+    def check(self) -> None:
+        """Assert what must hold of any record."""
+        assert not self.visible or self.observed is not None, "a visible cgroup has a cpuset"
+        assert self.pending is None or self.refused is None, "a pending change is not given up"
+        assert self.pending is not None or not (self.attempts or self.late), "nothing is tried"

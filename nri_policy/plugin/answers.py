@@ -1,0 +1,72 @@
+"""Answers: what the answers to one runtime's requests carry of other containers.
+
+An answer that the runtime does not wait for any longer carries nothing: what it would have said
+comes into force another way.
+"""
+
+from __future__ import annotations
+
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.inputs import Answered, RequestBegan, Superseded
+from nri_policy.engine.grant import Placement
+from nri_policy.nri.plugin import Call
+from nri_policy.plugin.link import fit
+from nri_policy.proto.nri_pb2 import ContainerUpdate
+
+# containers that are in force and recorded otherwise, in one answer: to a creation or resize, to a
+# stop, and to the runtime's list (nri.md §3.7a 9)
+WITH_CREATION, WITH_STOP, WITH_LIST = 1, 2, 10
+
+
+class Answers:
+    """The answers to the requests of one runtime."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self.request: Call | None = None  # the one that is handled
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the request that is handled was answered already, without what comes of it."""
+        return self.request is not None and self.request.answered
+
+    def begin(self, call: Call) -> None:
+        """Handle a request from now on."""
+        self.request = call
+        self._executor.apply(RequestBegan(now=self._executor.clock.now()))
+
+    def end(self) -> None:
+        """Have handled it."""
+        self.request = None
+
+    def supersede(self, container_id: str) -> None:
+        """Forget what was pending for a container: an answer about it says something newer.
+
+        Where nobody listens to that answer, what it says is pending instead.
+        """
+        if not self.is_overdue:
+            self._executor.apply(Superseded(container_id))
+
+    def take(
+        self, about: str = "", *, informing: int = 0, creating: bool = False
+    ) -> list[ContainerUpdate]:
+        """Return the updates of others for an answer about a container, which count as sent.
+
+        At most *informing* of them are of containers that are in force already. What goes along
+        with *creating* one is lost if that fails, as by another plugin's veto.
+        """
+        if self.is_overdue:
+            return []
+        executor, now = self._executor, self._executor.clock.now()
+        carried = executor.state.answer(about, informing, now)
+        taken = fit(carried, ignore_failures=True) if carried else {}
+        updates = {each: carried[each] for each in taken}
+        executor.apply(Answered(about=about, updates=updates, creating=creating, now=now))
+        return [*taken.values()]
+
+    def note(self, container_id: str, own: Placement, *, creating: bool = False) -> None:
+        """Take note that a container's own placement goes with the answer about it."""
+        if not self.is_overdue:
+            now = self._executor.clock.now()
+            event = Answered(about=container_id, own=own, creating=creating, now=now)
+            self._executor.apply(event)

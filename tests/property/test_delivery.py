@@ -1,0 +1,245 @@
+"""Random histories of deliveries: what is next follows from the records, and must end.
+
+The runtime, the kernel and systemd of these histories do anything at any time, so nothing is said
+about where containers run; `tests/model` and `tests/loop` do that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from random import Random
+
+from nri_policy.delivery import inputs
+from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.record import Cpuset, Phase
+from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.pod import Resources
+from tests.property.seeds import seeds
+
+IDS = ("a", "b", "c", "d")
+SETS = tuple(map(CPUSet.parse, ("0", "0-1", "1-2", "2-3", "0-3")))
+MEMS = CPUSet([0])
+
+
+class Books:
+    """Decisions that a history makes up: the first two containers may own CPU 0."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.placements: dict[str, Placement] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.placements)
+
+    def decide(self) -> dict[str, Placement]:
+        """Decide anew on some containers that may be new."""
+        some = self.random.sample(IDS, self.random.randint(1, len(IDS)))
+        shares = self.random.choice((None, None, 512))
+        change = Placement(cpus=self.random.choice(SETS), mems=MEMS, shares=shares, cause="history")
+        changes = dict.fromkeys(some, change)
+        self.placements |= changes
+        return changes
+
+    def placement(self, container_id: str) -> Placement | None:
+        return self.placements.get(container_id)
+
+    def unmanaged(self, container_id: str) -> Placement:  # noqa: ARG002 - the signature
+        return Placement(cpus=SETS[-1], mems=MEMS, shares=None, cause="leaves")
+
+    def own(self, container_id: str) -> CPUSet:
+        return SETS[0] if container_id in IDS[:2] else EMPTY
+
+    @property
+    def taken(self) -> CPUSet:
+        return SETS[0]
+
+
+class History:
+    """Something happens, again and again."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.books = Books(self.random)
+        self.state = DeliveryState(self.books, has_files=True)
+        self.now = 100.0
+        self.moves: tuple[Callable[[], None], ...] = (
+            self.decide,
+            self.begin_request,
+            self.answer,
+            self.enter,
+            self.write,
+            self.check,
+            self.send,
+            self.inform,
+            self.list,
+            self.end,
+            self.other,
+        )
+
+    def apply(self, event: inputs.Input) -> None:
+        self.state.apply(event)
+
+    def step(self) -> None:
+        self.now += self.random.choice((0.0, 0.01, 0.5, 3.0, 70.0))
+        self.random.choice(self.moves)()
+
+    def any_id(self) -> str:
+        return self.random.choice(IDS)
+
+    def decide(self) -> None:
+        hurry = self.random.random() < 0.2
+        self.apply(inputs.Decided(changes=self.books.decide(), now=self.now, hurry=hurry))
+
+    def begin_request(self) -> None:
+        self.apply(inputs.RequestBegan(now=self.now))
+
+    def answer(self) -> None:
+        about, state = self.any_id(), self.state
+        updates = state.answer(about, self.random.randint(0, 2), self.now)
+        assert about not in updates
+        own = self.books.placement(about) if self.random.random() < 0.5 else None
+        creating = own is not None and self.random.random() < 0.5
+        event = inputs.Answered(
+            about=about, own=own, creating=creating, updates=updates, now=self.now
+        )
+        self.apply(event)
+        assert not updates.keys() & state.pending.keys()
+
+    def enter(self) -> None:
+        phase = self.random.choice([*Phase])
+        event = inputs.PhaseChanged(container_id=self.any_id(), phase=phase, now=self.now)
+        self.apply(event)
+
+    def write(self) -> None:
+        state = self.state
+        shrinking = self.random.random() < 0.5
+        ids = state.shrink() if shrinking else state.grow([*state.by_file])
+        for each in ids:
+            change = state.latest_change(each)
+            if change is None:
+                continue
+            self.apply(inputs.BatchBegan(giving={} if shrinking else {each: change.cpus}))
+            cpus = self.random.choice((change.cpus, change.cpus, SETS[0], None))
+            error = "busy" if cpus is not None and cpus != change.cpus else ""
+            self.apply(
+                inputs.Written(
+                    container_id=each, placement=change, cpus=cpus, error=error, now=self.now
+                )
+            )
+            self.apply(inputs.BatchEnded())
+
+    def check(self) -> None:
+        checks = self.state.begin_check(self.any_id())
+        for each in checks:
+            cpus = self.random.choice((each.placement.cpus, *SETS))
+            each.see(self.random.choice((None, Resources(cpus=str(cpus), mems="0"))))
+        for one in (*self.state.leaving(checks, SETS[0]), *self.state.gaining(checks)):
+            one.cpus, one.written = one.placement.cpus, True
+            one.error = self.random.choice(("", "", "busy"))
+        self.apply(inputs.Checked(checks=checks, now=self.now))
+
+    def send(self) -> None:
+        sent = self.state.changes_to_send()
+        failed = [each for each in sent if self.random.random() < 0.3]
+        self.apply(inputs.CallEnded(changes=sent, failed=failed, now=self.now))
+        self.apply(inputs.ActionEnded(action=inputs.Action.SEND, now=self.now))
+
+    def inform(self) -> None:
+        chosen = self.state.inform(1)
+        self.apply(inputs.CallSent(changes=chosen, now=self.now))
+        if self.random.random() < 0.3:
+            self.apply(inputs.CallLost(changes=chosen, now=self.now))
+        else:
+            self.apply(inputs.CallEnded(changes=chosen, informing=True, now=self.now))
+
+    def list(self) -> None:
+        if self.random.random() < 0.7:
+            return
+        cpusets = {each: Cpuset(cpus=self.random.choice(SETS), mems=MEMS) for each in IDS}
+        there = [each for each in IDS if self.random.random() < 0.8]
+        self.books.placements = {
+            each: new for each, new in self.books.placements.items() if each in there
+        }
+        self.apply(
+            inputs.Listed(
+                recorded={each: self.random.choice([*cpusets.values()]) for each in there},
+                observed={each: cpusets[each] for each in there if self.random.random() < 0.8},
+            )
+        )
+        changes = {each: new for each, new in self.books.placements.items() if each in there}
+        self.apply(
+            inputs.Registered(
+                phases={each: self.random.choice([*Phase]) for each in there},
+                changes=changes if self.random.random() < 0.5 else {},
+                unseen={},
+                listed=changes,
+                now=self.now,
+            )
+        )
+
+    def end(self) -> None:
+        gone = self.any_id()
+        self.books.placements.pop(gone, None)
+        self.apply(inputs.Gone(container_id=gone, now=self.now))
+
+    def other(self) -> None:
+        each = self.any_id()
+        trouble = self.random.choice(("", "Read-only file system"))
+        event: inputs.Input = self.random.choice(
+            (
+                inputs.ScopeSet(container_id=each, error=trouble, now=self.now),
+                inputs.ResizeDoubted(container_id=each, refused=Resources(), now=self.now),
+                inputs.ResizeSettled(container_id=each),
+                inputs.ResizeEnded(container_id=each, now=self.now),
+                inputs.ResizeTakenBack(container_id=each, now=self.now),
+                inputs.ActionEnded(action=inputs.Action.RESIZE, now=self.now),
+                inputs.WritesMissed(),
+                inputs.Rechecked(now=self.now),
+                inputs.Probed(proven=not trouble, error=trouble, now=self.now),
+                inputs.OverlapsSeen(container_ids=[each]),
+                inputs.Elapsed(now=self.now),
+            )
+        )
+        self.apply(event)
+
+
+def indexes(state: DeliveryState) -> dict[str, set[str]]:
+    """Return the indexes as the records alone say."""
+    records = state.records.items()
+    return {
+        "pending": {each for each, known in records if known.pending is not None},
+        "by_file": {each for each, known in records if state.is_by_file(known)},
+        "waiting": {
+            each for each, known in records if known.pending and not state.is_by_file(known)
+        },
+        "in_flight": {each for each, known in records if known.in_flight is not None},
+        "unrecorded": {each for each, known in records if known.unrecorded is not None},
+        "volatile": {each for each, known in records if not known.persistent},
+        "unwritable": {each for each, known in records if known.failed_at is not None},
+        "late": {each for each, known in records if known.late},
+        "refused": {each for each, known in records if known.refused is not None},
+        "resizes": {each for each, known in records if known.resize_until is not None},
+        "overlapping": {each for each, known in records if known.overlap},
+        "busy": {
+            each for each, known in records if known.phase not in {Phase.CREATED, Phase.RUNNING}
+        },
+        "carried": {each for each, known in records if known.carrier},
+    }
+
+
+@seeds(300)
+def test_what_is_next_follows_from_the_records(seed: int) -> None:
+    history = History(seed)
+    for _ in range(60):
+        history.step()
+        state = history.state
+        for each in state.records.values():
+            each.check()
+        state.apply(inputs.Rechecked(now=history.now))  # failures that are over count again
+        kept = {name: {*getattr(state, name)} for name in indexes(state) if name != "carried"}
+        kept["carried"] = {each for ids in state.carried.values() for each in ids}
+        assert kept == indexes(state)
+        assert state.by_file.keys() | state.waiting.keys() == state.pending.keys()
+        assert all(math.isfinite(at) for at in state.plan(history.now).due.values())

@@ -1,0 +1,32 @@
+"""Records of deliveries, changed by tests without what would usually have changed them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.inputs import Action, ActionEnded
+from nri_policy.delivery.record import InFlight
+from nri_policy.delivery.table import NEW
+
+
+def change(executor: Executor, container_id: str, **fields: Any) -> None:
+    """Give a record other fields."""
+    known = executor.state.records.get(container_id, NEW)
+    executor.state.put(container_id, replace(known, **fields))
+
+
+def put_in_flight(executor: Executor, container_id: str, *, lost: bool = False) -> None:
+    """Have a change be in flight, and looked at from now on."""
+    now = executor.clock.now()
+    flight = InFlight(since=now, request=executor.state.requests, lost=lost)
+    change(executor, container_id, in_flight=flight)
+    executor.apply(ActionEnded(action=Action.READ, now=now))
+
+
+def land(executor: Executor) -> None:
+    """Have nothing be in flight."""
+    for each in [*executor.state.in_flight]:
+        change(executor, each, in_flight=None)

@@ -1,0 +1,223 @@
+"""What is known about containers, and what follows from it: records, without anybody's clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from nri_policy.delivery.inputs import (
+    Answered,
+    CallLost,
+    CallSent,
+    Checked,
+    Gone,
+    Input,
+    Listed,
+    Observed,
+    PhaseChanged,
+    Registered,
+    RequestBegan,
+    ScopeSet,
+    Written,
+)
+from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.record import Cpuset, Phase
+from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.workload.pod import Resources
+
+
+def placement(cpus: str, mems: str = "") -> Placement:
+    return Placement(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems), shares=None, cause="")
+
+
+def cpuset(cpus: str, mems: str = "0") -> Cpuset:
+    return Cpuset(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
+
+
+class Wanted:
+    """Containers that are to have something; each has no CPUs of its own."""
+
+    def __init__(self, **placements: Placement) -> None:
+        self.placements = placements
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.placements)
+
+    def placement(self, container_id: str) -> Placement | None:
+        return self.placements.get(container_id)
+
+    def unmanaged(self, container_id: str) -> Placement:
+        raise AssertionError(container_id)
+
+    def own(self, container_id: str) -> CPUSet:  # noqa: ARG002 - the signature
+        return EMPTY
+
+    @property
+    def taken(self) -> CPUSet:
+        return EMPTY
+
+
+def state_of(*names: str, cpus: str = "1") -> DeliveryState:
+    """Return what is known of containers that are to have some CPUs: nothing yet."""
+    wanted = Wanted(**{name: placement(cpus, "0") for name in names})
+    return DeliveryState(wanted, has_files=True)
+
+
+def apply(state: DeliveryState, *inputs: Input) -> None:
+    for each in inputs:
+        state.apply(each)
+        for record in state.records.values():
+            record.check()
+
+
+def created(name: str, cpus: str, mems: str = "") -> Answered:
+    return Answered(about=name, own=placement(cpus, mems), creating=True, now=0.0)
+
+
+def written(name: str, cpus: str, now: float = 1.0, mems: str = "") -> Written:
+    return Written(
+        container_id=name, placement=placement(cpus, mems), cpus=CPUSet.parse(cpus), now=now
+    )
+
+
+def since(state: DeliveryState) -> dict[str, float | None]:
+    """Return since when the runtime records another cpuset, by container."""
+    return {each: state.records[each].unrecorded for each in state.unrecorded}
+
+
+def test_who_is_written_is_to_be_informed_of_until_that_is_done_or_undone() -> None:
+    state = state_of("a", "b")
+    apply(state, created("a", "1-3", "0"), created("b", "1-3", "0"))
+    apply(state, written("a", "1-2", 1.0), written("b", "1", 2.0), written("a", "1", 3.0))
+    assert since(state) == {"a": 1.0, "b": 2.0}
+    apply(state, written("a", "1-3", 4.0))
+    assert since(state) == {"b": 2.0}
+    apply(state, CallSent(changes={"b": placement("1", "0")}, now=5.0))
+    assert not state.unrecorded
+    assert state.records["a"].observed == cpuset("1-3")
+
+
+def test_where_nobody_knows_what_the_runtime_records_it_is_informed() -> None:
+    state = state_of("a")
+    apply(state, created("a", "1-3"), written("a", "1-2"))
+    apply(state, CallLost(changes={"a": placement("1-2")}, now=1.0), written("a", "1-3"))
+    assert since(state) == {"a": 1.0}
+
+
+def test_memory_nodes_that_the_runtime_does_not_record_are_said_once() -> None:
+    state = state_of("a")
+    apply(state, Listed(recorded={"a": cpuset("1-3", "")}, observed={"a": cpuset("1-3")}))
+    apply(state, written("a", "1-3", 1.0, "0"))
+    assert since(state) == {"a": 1.0}
+    apply(state, CallSent(changes={"a": placement("1-3", "0")}, now=1.0))
+    apply(state, written("a", "1-3", 2.0, "0"))
+    assert not state.unrecorded
+
+
+def registered(state: DeliveryState, *names: str) -> Registered:
+    listed = {each: new for each in names if (new := state.desired.placement(each)) is not None}
+    return Registered(
+        phases=dict.fromkeys(names, Phase.RUNNING), changes={}, unseen={}, listed=listed, now=5.0
+    )
+
+
+def test_a_list_shows_who_is_in_place_and_recorded_elsewhere() -> None:
+    names = ("right", "behind", "wrong")
+    state = state_of(*names)
+    listed = {"right": cpuset("1"), "behind": cpuset("1-3"), "wrong": cpuset("1-3")}
+    apply(state, Listed(recorded=listed, observed=listed | {"behind": cpuset("1")}))
+    apply(state, registered(state, *names))
+    assert since(state) == {"behind": 5.0}
+
+
+def test_what_an_earlier_daemon_wrote_may_be_undone() -> None:
+    """It may have ended before systemd had heard of it."""
+    state = state_of("a", "b")
+    apply(
+        state,
+        Listed(
+            recorded={"a": cpuset("1-3"), "b": cpuset("1")},
+            observed={"a": cpuset("1"), "b": cpuset("1")},
+        ),
+        registered(state, "a", "b"),
+    )
+    assert [*state.volatile] == ["a"]
+
+
+def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
+    state = state_of("a", "b", "c")
+    for name in ("a", "b", "c"):
+        apply(
+            state,
+            created(name, "1-3"),
+            PhaseChanged(container_id=name, phase=Phase.RUNNING, now=0.0),
+        )
+        checks = state.begin_check(name)
+        for each in checks:
+            each.see(Resources(cpus="1", mems="0"))
+        apply(state, Checked(checks=checks, now=0.0), written(name, "1"))
+    for name in ("a", "c"):
+        apply(state, ScopeSet(container_id=name, error="", now=1.0))
+    assert [*state.inform(3)] == ["b", "a", "c"]
+    apply(state, CallSent(changes={"b": placement("1")}, now=1.0))
+    assert not state.volatile
+    assert [*state.inform(3)] == ["a", "c"]
+
+
+def test_what_is_gone_or_was_never_seen_is_not_known() -> None:
+    state = state_of("a")
+    apply(state, created("a", "1"), written("a", "2"), Gone(container_id="a", now=1.0))
+    assert not state.records
+    assert not any((state.unrecorded, state.volatile, state.in_flight))
+    apply(state, Observed(container_id="a", cpuset=cpuset("1")))
+    apply(state, Observed(container_id="a", cpuset=None))
+    assert state.records["a"].observed is None
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_an_update_is_lost_unless_the_container_just_runs(phase: Phase) -> None:
+    state = state_of("a", "other")
+    apply(state, PhaseChanged(container_id="a", phase=phase, now=0.0))
+    apply(state, CallSent(changes={"a": placement("1"), "other": placement("1")}, now=1.0))
+    assert state.may_be_lost("a") == (phase is not Phase.RUNNING)
+    assert not state.may_be_lost("other")
+    apply(state, PhaseChanged(container_id="a", phase=Phase.RUNNING, now=1.0))
+    assert state.may_be_lost("a") == (phase is not Phase.RUNNING), "until it is seen"
+    checks = state.begin_check("a")
+    for each in checks:
+        each.see(Resources(cpus="1", mems="0") if each.container_id == "a" else None)
+    apply(state, Checked(checks=checks, now=1.0))
+    assert not state.may_be_lost("a")
+    assert [*state.in_flight] == ["other"]
+
+
+def test_the_answer_about_a_container_itself_is_not_lost() -> None:
+    state = state_of("a")
+    apply(state, PhaseChanged(container_id="a", phase=Phase.CREATING, now=0.0), created("a", "1"))
+    assert not state.may_be_lost("a")
+    apply(state, CallSent(changes={"a": placement("1")}, now=2.0))
+    assert state.may_be_lost("a")
+
+
+def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
+    """Where no cgroup shows it."""
+    state = state_of("a")
+    apply(state, RequestBegan(now=1.0), CallSent(changes={"a": placement("1")}, now=1.0))
+    apply(state, Checked(checks=state.begin_check(), now=1.0))
+    assert state.in_flight
+    apply(state, RequestBegan(now=1.0), Checked(checks=state.begin_check(), now=1.0))
+    assert not state.in_flight
+
+
+def test_what_was_before_a_list_is_forgotten() -> None:
+    state = state_of("a", "c", "d")
+    apply(state, PhaseChanged(container_id="a", phase=Phase.STARTING, now=0.0))
+    apply(state, CallSent(changes={"a": placement("1"), "b": placement("1")}, now=1.0))
+    apply(state, Gone(container_id="a", now=1.0))
+    assert state.phase("a") is Phase.RUNNING
+    phases = {"c": Phase.CREATED, "d": Phase.RUNNING}
+    apply(state, Registered(phases=phases, changes={}, unseen={}, listed={}, now=2.0))
+    assert not state.in_flight
+    assert [(each, state.phase(each)) for each in state.records] == [*phases.items()]

@@ -1,0 +1,129 @@
+"""Having systemd keep what was written to scopes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from nri_policy.delivery import machine
+from nri_policy.delivery.inputs import Written
+from nri_policy.delivery.record import Phase
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import Container
+from tests.support.daemon import Served, pod, served
+from tests.support.deliveries import change
+
+
+class ScopedCgroups(SimulatedCgroups):
+    """Cgroups of a node whose runtime has systemd make them."""
+
+    def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the signature
+        return True
+
+
+@dataclass
+class Systemd:
+    """Scopes' CPUs, as long as it does not refuse."""
+
+    refusal: str = ""
+    scopes: dict[str, CPUSet] = field(default_factory=dict)
+    held: bool = False  # whether the writers' lock was held by whoever asked
+
+    def __post_init__(self) -> None:
+        self.turn = asyncio.Lock()
+
+    async def allow(self, cgroup: str, cpus: CPUSet) -> str:
+        self.held = self.turn.locked()
+        if not self.refusal:
+            self.scopes[cgroup] = cpus
+        return self.refusal
+
+
+async def written(it: Served, systemd: Systemd) -> Container:
+    """Have a container that shares be written, with this *systemd* from then on."""
+    await it.start(pod("shared"))
+    executor = it.daemon.executor
+    while executor.state.in_flight:  # noqa: ASYNC110 - it announces itself by no event
+        await asyncio.sleep(0.001)
+    await it.start(pod("own", "2"))
+    systemd.turn = executor.lock
+    executor._scopes = systemd
+    shared = it.runtime.container("shared/main")
+    write(it, shared)
+    return shared
+
+
+def write(it: Served, container: Container) -> None:
+    """Have it be written again as it is."""
+    executor = it.daemon.executor
+    due = executor.state.desired.placement(container.id)
+    assert due is not None
+    now = executor.clock.now()
+    written = Written(container_id=container.id, placement=due, cpus=container.cpus, now=now)
+    executor.apply(written)
+
+
+async def test_systemd_keeps_what_was_written_while_nobody_else_writes(tmp_path: Path) -> None:
+    async with served(tmp_path, cgroups=ScopedCgroups) as it:
+        systemd = Systemd()
+        shared = await written(it, systemd)
+        await it.daemon.executor.persist()
+        assert systemd.scopes == {shared.message.linux.cgroups_path: shared.cpus}
+        assert systemd.held
+        assert not it.daemon.executor.state.volatile
+
+
+async def test_systemd_is_not_asked_about_a_container_that_is_about_to_start(
+    tmp_path: Path,
+) -> None:
+    """It would take runc's device program away while runc attaches it: the start would fail."""
+    async with served(tmp_path, cgroups=ScopedCgroups) as it:
+        systemd, executor = Systemd(), it.daemon.executor
+        shared = await written(it, systemd)
+        change(executor, shared.id, phase=Phase.CREATED)
+        await executor.persist()
+        assert (systemd.scopes, [*executor.state.volatile]) == ({}, [shared.id])
+        change(executor, shared.id, phase=Phase.RUNNING)
+        await executor.persist()
+        assert systemd.scopes == {shared.message.linux.cgroups_path: shared.cpus}
+
+
+async def test_what_systemd_does_not_keep_is_said_and_stays_first(tmp_path: Path) -> None:
+    async with served(tmp_path, cgroups=ScopedCgroups) as it:
+        systemd, executor = Systemd(refusal="Access denied"), it.daemon.executor
+        shared = await written(it, systemd)
+        await executor.persist()
+        assert executor.scope_trouble == "Access denied"
+        assert [*executor.state.volatile] == [shared.id]
+        systemd.refusal = ""
+        await executor.persist()
+        assert executor.scope_trouble == ""
+        assert not executor.state.volatile
+
+
+async def test_what_systemd_does_not_keep_holds_up_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "RETRY_SCOPE", 1e6)
+    async with served(tmp_path, cgroups=ScopedCgroups) as it:
+        systemd, executor = Systemd(refusal="Access denied"), it.daemon.executor
+        shared = await written(it, systemd)
+        while not executor.scope_trouble:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        systemd.refusal = ""
+        write(it, shared)
+        while executor.state.volatile:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_a_cgroup_of_no_scope_lasts_by_itself(tmp_path: Path) -> None:
+    async with served(tmp_path, cgroups=SimulatedCgroups) as it:
+        systemd = Systemd()
+        await written(it, systemd)
+        await it.daemon.executor.persist()
+        assert systemd.scopes == {}
+        assert not it.daemon.executor.state.volatile
