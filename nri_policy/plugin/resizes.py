@@ -112,7 +112,8 @@ class Resizes:
             resizing = self._node.view.resizing.get(container_id)
             now = self._executor.clock.now()
             self._executor.apply(ResizeTakenBack(container_id=container_id, now=now))
-            if resizing is None:
+            if resizing is None:  # decided anew meanwhile, as by new settings
+                self._send_again(container_id)
                 return
             placed = self._node.view.placed[container_id]
             refused = found is None or not self._shows(found, placed)
@@ -120,6 +121,12 @@ class Resizes:
                 self._doubt(container_id, placed.container.resources)
             self._decisions.decide(Ended(container_id=container_id, refused=refused))
             self._resources.update(container_id)
+
+    def _send_again(self, container_id: str) -> None:
+        """Have a placement come into force that a resize should have brought."""
+        placement = self._node.view.placement(container_id)
+        if placement is not None:
+            self._executor.decide({container_id: placement})
 
     def restart(self, containers: Iterable[Container]) -> None:
         """Take back the resizes of which the runtime lists that they are not in force."""

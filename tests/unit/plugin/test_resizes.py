@@ -144,3 +144,14 @@ async def test_who_ends_a_resize_after_it_was_overdue_is_looked_at(tmp_path: Pat
         async with it.daemon.node.turn:
             parts.resizes.end(guest.id)
         assert guest.id in sent
+
+
+async def test_what_a_resize_should_have_brought_is_sent_again(tmp_path: Path) -> None:
+    """The runtime failed to do it, and new settings have placed the container anew meanwhile."""
+    async with served(tmp_path, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("guest", "500m", shared=True))
+        (guest,) = it.runtime.containers
+        change(it.daemon.executor, guest.id, phase=Phase.UPDATING, in_flight=None)
+        assert guest.id not in it.daemon.executor.state.pending
+        await it.daemon.parts.resizes.overdue(guest.id, None)
+        assert guest.id in it.daemon.executor.state.pending
