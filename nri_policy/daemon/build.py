@@ -191,7 +191,7 @@ class Daemon:
         )
         self.events = DaemonEvents(self.parts)
         self.plugin = PolicyPlugin(self.parts, synchronized=self._took_over, started=self._start)
-        self._overlaps = Overlaps(self.node, self.executor, self._cgroups, self.executor.clock)
+        self._overlaps = Overlaps(self.node, self.executor, self._cgroups)
         self._session = Session(
             self.plugin,
             host.identity,
@@ -302,7 +302,7 @@ class Daemon:
 
     def _start(self, container_id: str) -> None:
         self.auditor.record_start(container_id)
-        self._overlaps.hasten()
+        self._overlaps.touch()
 
     def _note_drift(self, drift: Drift) -> None:
         """Count a new drift; tell the owner of exclusive CPUs that it is not alone there."""
@@ -331,18 +331,17 @@ class Daemon:
         )
 
     async def _serve(self, runtime: Path | int) -> None:
-        async with asyncio.TaskGroup() as group:
-            others = [
-                group.create_task(self.executor.run(self._link), name="delivery"),
-                group.create_task(self.parts.quotas.run(), name="pod quotas"),
-                group.create_task(self._overlaps.run(), name="overlaps"),
-            ]
-            if isinstance(runtime, int):
-                await self._session.run_inherited(runtime)
-            else:
-                await self._session.run(str(runtime))
-            for each in others:
-                each.cancel()
+        with self._overlaps.watching():
+            async with asyncio.TaskGroup() as group:
+                delivery = group.create_task(self.executor.run(self._link), name="delivery")
+                await self._serve_session(runtime)
+                delivery.cancel()
+
+    async def _serve_session(self, runtime: Path | int) -> None:
+        if isinstance(runtime, int):
+            await self._session.run_inherited(runtime)
+        else:
+            await self._session.run(str(runtime))
 
     def _commit(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Store what was decided; what cannot be stored now is made up for later."""

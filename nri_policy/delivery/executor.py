@@ -157,6 +157,22 @@ class Resizes(Protocol):
         ...
 
 
+class Quotas(Protocol):
+    """The quotas of pods: `delivery.pod_quotas.PodQuotas`."""
+
+    async def look(self) -> None:
+        """Write those that are not as they are to be."""
+        ...
+
+
+class Overlaps(Protocol):
+    """The look at all cpusets: `delivery.overlaps.Overlaps`."""
+
+    async def look(self) -> float:
+        """Put an end to overlaps; return after how many seconds to look again."""
+        ...
+
+
 class Overlap(Struct, frozen=True, kw_only=True):
     """A container that was found on CPUs of another's own."""
 
@@ -228,6 +244,8 @@ class Executor:
         self._observers = observers or Observers()
         self.state = DeliveryState(NodeDecisions(node), has_files=cgroups is not None)
         self.resizes: Resizes | None = None
+        self.quotas: Quotas | None = None
+        self.overlaps: Overlaps | None = None
         self.lock = asyncio.Lock()
         self.scope_trouble = ""  # why systemd does not keep what is written, empty if it does
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
@@ -281,16 +299,15 @@ class Executor:
 
     async def _do(self, action: Action, link: Link) -> None:
         self.state.apply(ActionBegan(action))
-        again = math.inf
         try:
-            again = await self._act(action, link)
+            pause = await self._act(action, link)
         except Exception:
             log.exception("delivery-failed", extra={"action": action.value})
-            again = self.clock.now() + RETRY_INFORM
-        self.apply(ActionEnded(action=action, now=self.clock.now(), again=again))
+            pause = RETRY_INFORM
+        self.apply(ActionEnded(action=action, now=self.clock.now(), pause=pause))
 
     async def _act(self, action: Action, link: Link) -> float:
-        """Do something; return when it is due again, of what informs the runtime."""
+        """Do something; return after how many seconds again, where the machine cannot know."""
         match action:
             case Action.WRITE:
                 await self.settle()
@@ -301,9 +318,15 @@ class Executor:
             case Action.PERSIST:
                 await self.persist()
             case Action.INFORM:
-                return self.clock.now() + await self.inform(link)
-            case Action.RESIZE:
+                return await self.inform(link)
+            case Action.RESIZES:
                 await self._look_at_resizes()
+            case Action.QUOTAS if self.quotas is not None:
+                await self.quotas.look()
+            case Action.OVERLAPS if self.overlaps is not None:
+                return await self.overlaps.look()
+            case _:
+                pass
         return math.inf
 
     # ---- writing

@@ -136,7 +136,7 @@ class ActionEnded(Struct, frozen=True, kw_only=True):
 
     action: Action
     now: float
-    again: float = math.inf  # when it is due again, of `Action.INFORM`
+    pause: float = math.inf  # seconds until INFORM or OVERLAPS is due again, if nothing comes up
 
 
 class Rechecked(Struct, frozen=True, kw_only=True):
@@ -235,6 +235,33 @@ class OverlapsSeen(Struct, frozen=True, kw_only=True):
     container_ids: Collection[str]
 
 
+class CpusetsTouched(Struct, frozen=True, kw_only=True):
+    """A cpuset may be another than before, or one is to be: all are looked at soon."""
+
+    now: float
+
+
+class PodsChanged(Struct, frozen=True, kw_only=True):
+    """Containers of pods have changed, or the kubelet may write the quotas of these pods."""
+
+    pod_ids: Collection[str]
+    now: float
+
+
+class PodGone(Struct, frozen=True):
+    """A pod is gone."""
+
+    pod_id: str
+
+
+class QuotaWritten(Struct, frozen=True, kw_only=True):
+    """The quota of a pod was written, or found as it is to be."""
+
+    pod_id: str
+    quota: int  # µs a period, NO_QUOTA for none
+    before: int  # what was found
+
+
 class Gone(Struct, frozen=True, kw_only=True):
     """A container is gone, or was refused."""
 
@@ -281,6 +308,10 @@ Input = (
     | ResizeDoubted
     | ResizeSettled
     | OverlapsSeen
+    | CpusetsTouched
+    | PodsChanged
+    | PodGone
+    | QuotaWritten
     | Gone
     | Leaving
     | Elapsed
@@ -298,7 +329,9 @@ class Action(Enum):
     SEND = "send"  # `waiting`: a call, or a new registration
     PERSIST = "persist"  # `volatile`: have systemd keep them
     INFORM = "inform"  # `inform`: a call, for one at a time, on a quiet node
-    RESIZE = "resize"  # `resizes`: see whether they have come into force
+    RESIZES = "resizes"  # `resizes`: see whether they have come into force
+    QUOTAS = "quotas"  # `doubtful_pods`, or all pods with exclusive CPUs: write their quotas
+    OVERLAPS = "overlaps"  # look at all cpusets for CPUs that are another's own
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ happens as inputs, and do what the plan says. What is next for a container follo
 | none | in flight | UPDATING | after `GRACE` its resize was refused: taken back | 9 |
 | none | written | RUNNING | PERSIST; again after `RETRY_SCOPE` | 7a 7 |
 | none | in force | records another | INFORM: few in each answer, or a call | 7a 9 |
-| none | another's own CPUs | any | READ, then written at once | 7a 5 |
+| none | another's own CPUs | any | OVERLAPS, READ, then written at once | 7a 5 |
 | none, refused | any | any | nothing till it is decided anew or listed | 7 |
 | none | in force, persistent | records it | nothing | |
 
@@ -44,6 +44,7 @@ from nri_policy.delivery.inputs import (
     CallSent,
     Checked,
     CpusetCheck,
+    CpusetsTouched,
     Decided,
     Desired,
     Elapsed,
@@ -56,7 +57,10 @@ from nri_policy.delivery.inputs import (
     OverlapsSeen,
     PhaseChanged,
     Plan,
+    PodGone,
+    PodsChanged,
     Probed,
+    QuotaWritten,
     Rechecked,
     Registered,
     Report,
@@ -79,8 +83,9 @@ from nri_policy.delivery.record import (
     Phase,
     cpuset_of,
 )
-from nri_policy.delivery.table import NEW, RETRY_WRITE, RecordTable
+from nri_policy.delivery.table import NEW, NEW_POD, RETRY_WRITE, RecordTable
 from nri_policy.engine.grant import Changes, Placement
+from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
 SETTLE = 0.1  # seconds between an event and the writing of those that get more by it
@@ -95,6 +100,11 @@ PAUSE = 1.0  # seconds without an answer, before one informs of what is in force
 MAX_TRIES = 4  # times that a change is sent again; each call waits twice as long as the one before
 RESIZE_DOUBT = 10.0  # seconds that a resize may still come into force that seems refused
 RESIZE_LOOK = 0.5  # seconds between looks for that
+QUOTA_DOUBT = 10.0  # seconds after an event in which the kubelet may write a pod's quota (§3.10)
+QUOTA_LOOK = 0.5  # seconds between looks in that time
+RECHECK = 60.0  # seconds between looks at other times
+OVERLAP_SETTLE = 0.1  # seconds from a write to the look: a change is many writes
+OVERLAP_REST = 1.4  # seconds from a look until the next write counts: an overlap ends within two
 
 
 class DeliveryState(RecordTable):
@@ -115,11 +125,17 @@ class DeliveryState(RecordTable):
         self._answered = -math.inf  # when the latest answer was given that could carry updates
         self._probed: float | None = None  # when the probe failed
         self._giving: Mapping[str, CPUSet] = {}  # CPUs that the batch under way may give
-        # When actions are due; infinite: never.
-        self._write_at = self._read_at = self._persist_at = self._inform_at = math.inf
-        self._resize_at = self._send_since = math.inf
-        self._hurry_at = math.inf
+        # When actions are due; infinite: never. `Action.SEND` follows from the next two.
+        self._due = dict.fromkeys(Action, math.inf)
+        self._send_since = self._hurry_at = math.inf
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
+        self._rest_until = -math.inf  # when the latest look at all cpusets is long enough ago
+        # actions that are due only while there are any of these
+        self._concerned = (
+            (Action.PERSIST, self.volatile),
+            (Action.INFORM, self.unrecorded),
+            (Action.RESIZES, self.resizes),
+        )
         self._handlers = self._list_handlers()
 
     # ---- inputs
@@ -156,6 +172,10 @@ class DeliveryState(RecordTable):
             ResizeDoubted: self._resize_doubted,
             ResizeSettled: self._resize_settled,
             OverlapsSeen: self._overlaps_seen,
+            CpusetsTouched: self._cpusets_touched,
+            PodsChanged: self._pods_changed,
+            PodGone: self._pod_gone,
+            QuotaWritten: self._quota_written,
             Gone: self._gone,
             Leaving: self._leave,
             Elapsed: self._elapsed,
@@ -176,7 +196,7 @@ class DeliveryState(RecordTable):
                 new = new.after(known.pending)
             self.put(each, replace(known, pending=new, attempts=0, late=False, refused=None))
         self._write_delay = SETTLE
-        self._write_at = min(self._write_at, self.now + SETTLE)
+        self._hasten(Action.WRITE, self.now + SETTLE)
         if hurry:
             self._hurry_at = min(self._hurry_at, self.now + PATIENCE)
 
@@ -240,7 +260,7 @@ class DeliveryState(RecordTable):
         if event.phase is Phase.RUNNING:
             self._look_soon()
             if not known.persistent:
-                self._persist_at = min(self._persist_at, event.now)
+                self._hasten(Action.PERSIST, event.now)
 
     def _observed(self, event: Observed) -> None:
         known = self.records.get(event.container_id, NEW)
@@ -279,7 +299,7 @@ class DeliveryState(RecordTable):
         recorded = known.recorded
         agrees = recorded is not None and recorded.cpus == cpus and recorded.has(placement)
         since = now if known.unrecorded is None else known.unrecorded
-        self._persist_at = min(self._persist_at, now)
+        self._hasten(Action.PERSIST, now)
         return replace(
             known,
             observed=Cpuset(cpus=cpus, mems=before.mems),
@@ -300,40 +320,83 @@ class DeliveryState(RecordTable):
             self.put(each, self.records[each])  # its time may be over
 
     def _action_began(self, event: ActionBegan) -> None:
-        match event.action:
-            case Action.WRITE:
-                self._write_at = math.inf
-            case Action.READ:
-                self._read_at = math.inf
-            case Action.PERSIST:
-                self._persist_at = math.inf
-            case _:
-                pass
+        self._due[event.action] = math.inf
 
     def _action_ended(self, event: ActionEnded) -> None:
-        now = self.now = event.now
+        """Have an action be done again later, if there is more to do."""
+        self.now = event.now
         match event.action:
-            case Action.WRITE if self.by_file and self._write_at == math.inf:
-                # somebody still has to leave
-                self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
-                self._write_at = now + self._write_delay
-            case Action.READ if self._read_at == math.inf and self._is_polled():
-                self._read_at = now + self._read_delay
-                self._read_delay = min(2 * self._read_delay, LAST_LOOK)
-            case Action.PERSIST if self.volatile:
-                self._persist_at = min(self._persist_at, now + RETRY_SCOPE)
+            case Action.WRITE | Action.READ | Action.PERSIST:
+                self._retry_files(event.action)
             case Action.SEND:
-                self._send_since, self._hurry_at = now if self.pending else math.inf, math.inf
+                self._send_since = event.now if self.pending else math.inf
+                self._hurry_at = math.inf
             case Action.INFORM:
-                self._inform_at = event.again
-            case Action.RESIZE:
-                for each in [*self.resizes]:
-                    until = self.records[each].resize_until
-                    if until is not None and now >= until:
-                        self.put(each, replace(self.records[each], resize_until=None))
-                self._resize_at = now + RESIZE_LOOK if self.resizes else math.inf
-            case _:
-                pass
+                self._due[Action.INFORM] = event.now + event.pause
+            case Action.RESIZES:
+                self._end_resizes(event.now)
+            case Action.QUOTAS:
+                self._end_quotas(event.now)
+            case Action.OVERLAPS:
+                self._end_overlaps(event.now, event.pause)
+
+    def _retry_files(self, action: Action) -> None:
+        """Go on with files unless something has come up meanwhile, which is soon enough."""
+        if action is Action.PERSIST:
+            self._hasten(action, self.now + RETRY_SCOPE)
+        elif self._due[action] < math.inf:
+            return
+        elif action is Action.READ and self._is_polled():
+            self._due[action] = self.now + self._read_delay
+            self._read_delay = min(2 * self._read_delay, LAST_LOOK)
+        elif action is Action.WRITE and self.by_file:  # some have still to leave
+            self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
+            self._due[action] = self.now + self._write_delay
+
+    def _end_quotas(self, now: float) -> None:
+        for each, until in [*self.doubtful_pods.items()]:
+            if now >= until:
+                self.put_pod(each, replace(self.pods[each], until=None))
+        self._hasten(Action.QUOTAS, now + (QUOTA_LOOK if self.doubtful_pods else RECHECK))
+
+    def _hasten(self, action: Action, at: float) -> None:
+        self._due[action] = min(self._due[action], at)
+
+    def _end_resizes(self, now: float) -> None:
+        for each in [*self.resizes]:
+            until = self.records[each].resize_until
+            if until is not None and now >= until:
+                self.put(each, replace(self.records[each], resize_until=None))
+        if self.resizes:
+            self._hasten(Action.RESIZES, now + RESIZE_LOOK)
+
+    def _end_overlaps(self, now: float, period: float) -> None:
+        """Look at all cpusets again with the next tick of a *period*, or after they change."""
+        self._rest_until = rest = now + OVERLAP_REST
+        if self._due[Action.OVERLAPS] < math.inf:  # one has changed during the look
+            self._due[Action.OVERLAPS] = rest + OVERLAP_SETTLE
+        else:
+            self._due[Action.OVERLAPS] = rest + period - rest % period
+
+    def _cpusets_touched(self, event: CpusetsTouched) -> None:
+        self._hasten(Action.OVERLAPS, max(event.now, self._rest_until) + OVERLAP_SETTLE)
+
+    def _pods_changed(self, event: PodsChanged) -> None:
+        self.now = event.now
+        for each in event.pod_ids:
+            known = self.pods.get(each, NEW_POD)
+            self.put_pod(each, replace(known, until=event.now + QUOTA_DOUBT))
+        self._hasten(Action.QUOTAS, event.now if event.pod_ids else event.now + RECHECK)
+
+    def _pod_gone(self, event: PodGone) -> None:
+        self.put_pod(event.pod_id, NEW_POD)
+
+    def _quota_written(self, event: QuotaWritten) -> None:
+        known = self.pods.get(event.pod_id, NEW_POD)
+        if event.quota != NO_QUOTA:
+            self.put_pod(event.pod_id, replace(known, taken=None))
+        elif event.before > 0:
+            self.put_pod(event.pod_id, replace(known, taken=event.before))
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
@@ -461,7 +524,7 @@ class DeliveryState(RecordTable):
             if in_place and not (known.recorded is not None and known.recorded.has(placement)):
                 # An earlier daemon wrote it, and may have ended before systemd had heard of it.
                 self.put(each, replace(self._unrecorded_now(known), persistent=False))
-                self._persist_at = event.now
+                self._due[Action.PERSIST] = event.now
         self._look_soon()
 
     def _can_wait(self, container_id: str, change: Placement) -> bool:
@@ -484,7 +547,7 @@ class DeliveryState(RecordTable):
         if known is None:
             return
         if event.error:
-            self._persist_at = min(self._persist_at, event.now + RETRY_SCOPE)
+            self._hasten(Action.PERSIST, event.now + RETRY_SCOPE)
         else:
             self.put(event.container_id, replace(known, persistent=True))
 
@@ -513,7 +576,7 @@ class DeliveryState(RecordTable):
         until = event.now + RESIZE_DOUBT
         new = replace(known, refused_resize=event.refused, resize_until=until)
         self.put(event.container_id, new)
-        self._resize_at = min(self._resize_at, event.now + RESIZE_LOOK)
+        self._hasten(Action.RESIZES, event.now + RESIZE_LOOK)
 
     def _resize_settled(self, event: ResizeSettled) -> None:
         known = self.records.get(event.container_id)
@@ -549,15 +612,15 @@ class DeliveryState(RecordTable):
             self._send_since = self._hurry_at = math.inf
         elif self.waiting and self._send_since == math.inf:
             self._send_since = event.now
-        if self.unrecorded and self._inform_at == math.inf:
-            self._inform_at = event.now
+        if self.unrecorded and self._due[Action.INFORM] == math.inf:
+            self._due[Action.INFORM] = event.now
 
     # ---- looks at what is in flight
 
     def _look_soon(self) -> None:
         if self.in_flight or self.waiting:
             self._read_delay = FIRST_LOOK
-            self._read_at = min(self._read_at, self.now + FIRST_LOOK)
+            self._hasten(Action.READ, self.now + FIRST_LOOK)
 
     def may_be_lost(self, container_id: str) -> bool:
         """Return whether a container may never get what it was sent."""
@@ -709,14 +772,10 @@ class DeliveryState(RecordTable):
 
     def plan(self, now: float) -> Plan:
         """Return when which action is due; `Elapsed` comes before it."""
-        due = {
-            Action.WRITE: self._write_at,
-            Action.READ: self._read_at,
-            Action.SEND: self._send_at(),
-            Action.PERSIST: self._persist_at if self.volatile else math.inf,
-            Action.INFORM: self._inform_at if self.unrecorded else math.inf,
-            Action.RESIZE: self._resize_at if self.resizes else math.inf,
-        }
+        due = self._due | {Action.SEND: self._send_at()}
+        for action, ids in self._concerned:
+            if not ids:
+                due[action] = math.inf
         return Plan(due={each: max(at, now) for each, at in due.items() if at < math.inf})
 
     def _send_at(self) -> float:

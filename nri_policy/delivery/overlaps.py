@@ -16,13 +16,13 @@ import asyncio
 import errno
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from typing import NoReturn, Protocol
+from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from msgspec import Struct
 
 from nri_policy.delivery.executor import Executor
-from nri_policy.foundation.clock import Clock
+from nri_policy.delivery.inputs import CpusetsTouched
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 PERIOD = 1.5  # seconds between two looks, at most: an overlap ends within two
 RARELY = 30.0  # the same while the kernel tells of writes
-SETTLE = 0.1  # seconds from the first news to the look: a change is many writes
-REST = PERIOD - SETTLE  # seconds from a look to the next news that count
 _REMEDIES = {
     errno.EMFILE: "; raise fs.inotify.max_user_instances",
     errno.ENOSPC: "; raise fs.inotify.max_user_watches",
@@ -63,16 +61,15 @@ class _ContainerCPUs(Struct, frozen=True, kw_only=True):
 class Overlaps:
     """Looks at the cpusets of one engine's containers."""
 
-    def __init__(self, node: Node, executor: Executor, cpusets: Cpusets, clock: Clock) -> None:
+    def __init__(self, node: Node, executor: Executor, cpusets: Cpusets) -> None:
         self._node = node
         self._executor = executor
         self._cpusets = cpusets
-        self._clock = clock
-        self._news = asyncio.Event()
         self._inotify: Inotify | None = None
         self._trouble = ""  # why the kernel does not tell of writes
         self._errno = 0  # of that
-        node.observe(self._note_decision)
+        executor.overlaps = self
+        node.observe(lambda *_: self.touch())
 
     def problems(self) -> Iterator[str]:
         """Yield why the kernel does not tell of writes to cpusets, and what helps."""
@@ -82,39 +79,31 @@ class Overlaps:
                 f" {self._trouble}{_REMEDIES.get(self._errno, '')}"
             )
 
-    def hasten(self) -> None:
+    def touch(self) -> None:
         """Have all looked at soon: there may be another cpuset."""
-        self._news.set()
+        self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
 
-    async def run(self) -> NoReturn:
-        """Look after news, and every now and then."""
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Have the kernel tell of writes, as far as it does."""
         with ExitStack() as stack:
             try:
-                self._inotify = stack.enter_context(Inotify(self.hasten))
+                self._inotify = stack.enter_context(Inotify(self.touch))
             except OSError as error:
                 self._note_trouble(error)
-            calm = False
-            while True:
-                seconds = self._clock.until_tick(RARELY if calm else PERIOD)
-                if await self._clock.set_within(seconds, self._news):
-                    await self._clock.sleep(SETTLE)
-                self._news.clear()
-                try:
-                    calm = await self.look()
-                except Exception:
-                    log.exception("overlap-check-failed")
-                await self._clock.sleep(REST)
+            self.touch()
+            yield
 
-    async def look(self) -> bool:
-        """Have whoever is on CPUs of somebody else's own leave them.
+    async def look(self) -> float:
+        """Move containers off CPUs that are another's own; return after how many seconds again.
 
-        Return whether there was nobody, and the kernel tells of whoever will be.
+        Rarely where there was none, and the kernel tells of those to come.
         """
         view = self._node.view
         taken = view.taken
         if not taken:
             await self._executor.look_at_overlaps(())
-            return True
+            return RARELY
         places = [
             _ContainerCPUs(
                 container_id=each, cgroup=placed.container.cgroup, allowed=view.sent[each][0]
@@ -124,7 +113,7 @@ class Overlaps:
         ]
         watched, found = await asyncio.to_thread(self._read, places, taken)
         await self._executor.look_at_overlaps(found)
-        return watched and not found
+        return RARELY if watched and not found else PERIOD
 
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
         """Return whether the kernel tells of changes from now on, and who is astray, by id."""
@@ -156,6 +145,3 @@ class Overlaps:
             self._trouble = reason
             text = f"checking every {PERIOD:g} s instead"
             log.info("cpusets-not-watched", extra={"reason": reason, "text": text})
-
-    def _note_decision(self, *_: object) -> None:
-        self._news.set()

@@ -6,7 +6,7 @@ kubelet wrote. The runtime knows nothing of it, so the file is written here.
 
 Rule 1: a request waits for a file only where a container starts, `MAX_WAIT` at most. Rule 2: a
 kubelet that resizes a pod writes its quota after the last request that we hear of (nri.md §3.10),
-so we look again until `DOUBT` is over, and every `RECHECK` at those that systemd may have undone.
+so we look again for some seconds, and every minute at those that systemd may have undone.
 Rule 3: only a cgroup that is the pod's own is written: one that has its uid in its name.
 """
 
@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
 from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.inputs import PodGone, PodsChanged, QuotaWritten
 from nri_policy.delivery.record import LIVING
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.quality_of_service import QoS
@@ -30,9 +31,6 @@ from nri_policy.workload.pod import Container
 log = logging.getLogger(__name__)
 
 MAX_WAIT = 0.2  # seconds that a start waits for files
-DOUBT = 10.0  # seconds after an event in which the kubelet may write
-LOOK = 0.5  # seconds between looks in that time
-RECHECK = 60.0  # seconds between looks at other times
 
 
 class Limited(Struct, frozen=True, kw_only=True):
@@ -59,60 +57,46 @@ class PodQuotas:
     def __init__(self, node: Node, executor: Executor, files: QuotaFiles | None) -> None:
         """Write *files*, if there are any."""
         self._node = node
+        self._executor = executor
         self._state = executor.state
-        self._clock = executor.clock
         self._files = files
-        self._kept: dict[str, int] = {}  # what the kubelet wrote, of the pods without it
-        self._doubts: dict[str, float] = {}  # pods to be looked at, and until when
-        self._doubtful = asyncio.Event()  # set while there are any
         self._turn = asyncio.Lock()
         self._looks: set[asyncio.Task[None]] = set()  # that no start waits for any longer
         self.trouble = ""  # why quotas of pods cannot be written, empty if they can
+        executor.quotas = self
 
     async def start(self, pod_id: str) -> None:
         """Set the quota of a pod of which a container starts."""
         if self._files is None or not self._concerns(pod_id):
             return
-        look = asyncio.create_task(self._look([pod_id]), name="pod quota")
+        look = asyncio.create_task(self._write([pod_id]), name="pod quota")
         self._looks.add(look)
         look.add_done_callback(self._looks.discard)
-        if not await self._clock.done_within(MAX_WAIT, look):
+        if not await self._executor.clock.done_within(MAX_WAIT, look):
             log.warning("cgroups-slow", extra={"pod": pod_id})
 
     def expect(self, pod_ids: Iterable[str]) -> None:
         """Look at pods soon: their containers have changed, or the kubelet writes their quota."""
-        until = self._clock.now() + DOUBT
-        self._doubts.update({each: until for each in pod_ids if self._is_candidate(each)})
-        if self._doubts:
-            self._doubtful.set()
+        concerned = [*filter(self._is_candidate, pod_ids)]
+        if concerned:
+            self._executor.apply(PodsChanged(pod_ids=concerned, now=self._executor.clock.now()))
 
     def expect_all(self) -> None:
-        """Look at all pods soon."""
-        self.expect(self._list_candidates())
+        """Look at all pods soon, and now and then."""
+        now = self._executor.clock.now()
+        self._executor.apply(PodsChanged(pod_ids=self._list_candidates(), now=now))
 
     def forget(self, pod_id: str) -> None:
         """Forget a pod that is gone."""
-        self._kept.pop(pod_id, None)
-        self._doubts.pop(pod_id, None)
+        self._executor.apply(PodGone(pod_id))
 
-    async def run(self) -> NoReturn:
-        """Look whenever something may have changed, and now and then."""
-        while True:
-            await self._clock.set_within(RECHECK, self._doubtful)
-            try:
-                await self._look([*self._doubts] or self._concerned())
-            except Exception:
-                log.exception("pod-quotas-failed")
-            now = self._clock.now()
-            self._doubts = {each: until for each, until in self._doubts.items() if now < until}
-            if self._doubts:
-                await self._clock.sleep(LOOK)
-            else:
-                self._doubtful.clear()
+    async def look(self) -> None:
+        """Write the quotas that are not as they are to be, of pods where that may be so."""
+        await self._write([*self._state.doubtful_pods] or self._concerned())
 
     async def widen(self) -> None:
         """Give all pods their quota back: the policy leaves."""
-        await self._look(self._concerned())
+        await self._write(self._concerned())
 
     def _concerned(self) -> list[str]:
         """Return the pods that may be without their quota, or are to be."""
@@ -130,12 +114,12 @@ class PodQuotas:
 
     def _concerns(self, pod_id: str) -> bool:
         """Whether a pod may be without its quota, or is to be."""
-        if pod_id in self._kept or self._has_room(pod_id):
+        if self._taken(pod_id) or self._has_room(pod_id):
             return True
         quotas = self._node.view.quotas
         return any(quotas.get(each) == NO_QUOTA for each in self._node.of_pod(pod_id))
 
-    async def _look(self, pod_ids: Collection[str]) -> None:
+    async def _write(self, pod_ids: Collection[str]) -> None:
         """Write the quotas of these pods as far as they are not what they are to be."""
         if self._files is None:
             return
@@ -168,10 +152,15 @@ class PodQuotas:
         limits = [each.resources.cpu_quota for each in containers]
         if min(limits) <= 0 or containers[0].pod.qos is not QoS.GUARANTEED:
             before = self._recall(pod_id, containers) if self._has_room(pod_id) else 0
-            return self._kept.get(pod_id) or before or None
+            return self._taken(pod_id) or before or None
         # never less than its containers have: version 1 of cgroups refuses that
         least = max(limits) if any(each.pod_level for each in containers) else sum(limits)
-        return max(least, self._kept.get(pod_id) or self._recall(pod_id, containers))
+        return max(least, self._taken(pod_id) or self._recall(pod_id, containers))
+
+    def _taken(self, pod_id: str) -> int | None:
+        """Return what the kubelet wrote for a pod that is without its quota."""
+        known = self._state.pods.get(pod_id)
+        return None if known is None else known.taken
 
     def _has_room(self, pod_id: str) -> bool:
         """Whether a pod has its CPUs as one, and no quota for that (§3.3.6)."""
@@ -191,9 +180,6 @@ class PodQuotas:
         if done.error and done.error != self.trouble:
             log.warning("pod-quota-not-written", extra={"pod": pod_id, "reason": done.error})
         self.trouble = done.error
-        if done.error:
-            return
-        if quota != NO_QUOTA:
-            self._kept.pop(pod_id, None)
-        elif done.before > 0:
-            self._kept[pod_id] = done.before
+        if not done.error:
+            event = QuotaWritten(pod_id=pod_id, quota=quota, before=done.before)
+            self._executor.apply(event)

@@ -23,6 +23,10 @@ async def _nothing(*_: object, **_options: object) -> None:
     """Do nothing."""
 
 
+async def _never_again(*_: object) -> float:
+    return 1e6
+
+
 async def _no_cases(*_: object) -> tuple[()]:
     return ()
 
@@ -39,7 +43,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         DeliveryState, "_overtaken", lambda _: iter(())
     ),
     "what was sent is not looked at": lambda: _patch(Executor, "look", _no_cases),
-    "overlaps are not watched": lambda: _patch(Overlaps, "run", _nothing),
+    "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),

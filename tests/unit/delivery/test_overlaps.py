@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from nri_policy.delivery import overlaps
-from nri_policy.delivery.overlaps import Overlaps
-from nri_policy.foundation.clock import Clock
-from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, CpusetsTouched
+from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.overlaps import PERIOD, RARELY, Overlaps
+from nri_policy.engine.grant import Placement
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.kube.events import ClusterEvent
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from tests.support.daemon import Served, pod, served
 from tests.support.deliveries import land
-from tests.support.turned_time import Time
+from tests.support.patience import HANGS
 
 
 class Counting:
@@ -48,7 +50,7 @@ class Counting:
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         counting = Counting({})
-        overlaps = Overlaps(it.daemon.node, it.daemon.executor, counting, Clock())
+        overlaps = Overlaps(it.daemon.node, it.daemon.executor, counting)
         await it.start(pod("guest"))
         await overlaps.look()
         assert counting.looks == 0
@@ -84,7 +86,7 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
         land(it.daemon.executor)
         before = len(guest.updated_by)
         stale = Counting({guest.message.linux.cgroups_path: "0-15"})
-        overlaps = Overlaps(it.daemon.node, it.daemon.executor, stale, Clock())
+        overlaps = Overlaps(it.daemon.node, it.daemon.executor, stale)
         async with it.daemon.executor.lock:  # a batch is being written
             looking = asyncio.create_task(overlaps.look())
             await stale.looked.wait()
@@ -98,81 +100,128 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
         assert guest.cpus == decided
 
 
+class Looks:
+    """When all cpusets are looked at, by the plan alone; a look takes no time."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.state = DeliveryState(NoDecisions(), has_files=True)
+        self.state.apply(CpusetsTouched(now=now))
+
+    def touch(self, after: float = 0.0) -> None:
+        self.now += after
+        self.state.apply(CpusetsTouched(now=self.now))
+
+    def next(self, period: float, *, touched: bool = False) -> float:
+        """Return in how many seconds the next look is, and have it ask for the next *period*."""
+        pause = self.state.plan(self.now).due[Action.OVERLAPS] - self.now
+        self.now += pause
+        self.state.apply(ActionBegan(Action.OVERLAPS))
+        if touched:
+            self.state.apply(CpusetsTouched(now=self.now))
+        self.state.apply(ActionEnded(action=Action.OVERLAPS, now=self.now, pause=period))
+        return round(pause, 3)
+
+
+class NoDecisions:
+    """There are no containers."""
+
+    taken = EMPTY
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def placement(self, container_id: str) -> None:
+        """Know of none."""
+
+    def unmanaged(self, container_id: str) -> Placement:
+        raise AssertionError(container_id)
+
+    def own(self, container_id: str) -> CPUSet:
+        raise AssertionError(container_id)
+
+
+def test_a_look_follows_each_write_and_is_at_a_multiple_of_the_period_else() -> None:
+    looks = Looks(100.0)
+    assert looks.next(RARELY) == 0.1, "a change is many writes"
+    assert looks.next(RARELY) == 19.9, "to a multiple of the period"
+    assert looks.next(RARELY) == 30.0
+    looks.touch(after=10.0)
+    assert looks.next(RARELY) == 0.1
+    looks.touch(after=1.0)
+    assert looks.next(RARELY) == 0.5, "looks are at least one period apart"
+
+
+def test_while_the_kernel_does_not_tell_all_are_looked_at_every_period() -> None:
+    looks = Looks(100.0)
+    looks.next(PERIOD)
+    assert looks.next(PERIOD) == 1.4 + 0.5, "to a multiple of the period"
+    assert [looks.next(PERIOD) for _ in range(3)] == [1.5, 1.5, 1.5]
+
+
+def test_what_is_written_during_a_look_is_looked_at_after_it() -> None:
+    looks = Looks(100.0)
+    looks.next(RARELY, touched=True)
+    assert looks.next(RARELY) == 1.5
+    assert looks.next(RARELY) > PERIOD
+
+
 @asynccontextmanager
-async def looking(folder: Path, cpusets: Counting) -> AsyncIterator[tuple[Served, Time]]:
-    """Look again and again at a container beside another with a CPU of its own."""
-    time = Time()
+async def looking(folder: Path, cpusets: Counting) -> AsyncIterator[tuple[Served, Overlaps]]:
+    """Watch a container beside another with a CPU of its own."""
     async with served(folder, cgroups=SimulatedCgroups) as it:
         await it.start(pod("guest"), pod("own", "1"))
-        overlaps = Overlaps(it.daemon.node, it.daemon.executor, cpusets, time.clock)
-        task = asyncio.create_task(overlaps.run())
-        yield it, time
-        task.cancel()
-        await asyncio.wait({task})
+        overlaps = Overlaps(it.daemon.node, it.daemon.executor, cpusets)
+        with overlaps.watching():
+            yield it, overlaps
 
 
-async def test_while_the_kernel_tells_of_writes_a_look_follows_each_and_is_rare_else(
-    tmp_path: Path,
+async def test_the_kernel_tells_of_writes_to_containers_that_were_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting = Counting({}, tmp_path)
-    async with looking(tmp_path, counting) as (it, time):
-        files = [counting.file(each.message.linux.cgroups_path) for each in it.runtime.containers]
-        for each in files:
-            each.touch()
-        assert await time.next_sleep() == 0.5, "to a multiple of the period"
-        assert [await time.next_sleep(), counting.looks] == [1.4, 1]
-        assert [await time.next_sleep(), counting.looks] == [18.1, 1]
-        assert [await time.next_sleep(), counting.looks] == [1.4, 2]
-        await time.next_sleep(over=False)
-        for looks, each in enumerate(files, 3):
-            each.write_text("0")
-            assert await time.next_sleep() == 0.1, "a change is many writes"
-            assert [await time.next_sleep(), counting.looks] == [1.4, looks]
-            assert await time.next_sleep(over=False) > 25
+    counting, touched = Counting({}, tmp_path), asyncio.Event()
+    monkeypatch.setattr(Overlaps, "touch", lambda _: touched.set())
+    async with looking(tmp_path, counting) as (it, overlaps):
+        for pods in ((), (pod("new"),)):
+            await it.start(*pods)
+            for each in it.runtime.containers:
+                counting.file(each.message.linux.cgroups_path).touch()
+            assert await overlaps.look() == RARELY
+            for each in it.runtime.containers:
+                touched.clear()
+                counting.file(each.message.linux.cgroups_path).write_text("0")
+                async with asyncio.timeout(HANGS):
+                    await touched.wait()
 
 
-async def test_after_a_decision_new_containers_are_looked_at_and_watched(tmp_path: Path) -> None:
-    counting = Counting({}, tmp_path)
-    async with looking(tmp_path, counting) as (it, time):
-        for _ in range(2):
-            await time.next_sleep()
-        await time.next_sleep(over=False)
+async def test_after_a_decision_all_are_looked_at_soon(tmp_path: Path) -> None:
+    async with looking(tmp_path, Counting({}, tmp_path)) as (it, _):
+        executor = it.daemon.executor
+        executor.state.apply(ActionEnded(action=Action.OVERLAPS, now=1e9, pause=RARELY))
         await it.start(pod("new"))
-        new = counting.file(it.runtime.containers[-1].message.linux.cgroups_path)
-        new.touch()
-        assert await time.next_sleep() == 0.1
-        assert [await time.next_sleep(), counting.looks] == [1.4, 2]
-        await time.next_sleep(over=False)
-        new.write_text("0")
-        assert await time.next_sleep() == 0.1
+        now = executor.clock.now()
+        assert executor.state.plan(now).due[Action.OVERLAPS] < 2e9
 
 
-async def test_while_it_does_not_all_are_looked_at_every_period(
+async def test_where_the_kernel_cannot_tell_that_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     counting = Counting({}, tmp_path / ("x" * 200) / ("x" * 5000))
-    async with looking(tmp_path, counting) as (_, time):
-        assert await time.next_sleep() == 0.5
-        for looks in range(1, 4):
-            assert [await time.next_sleep(), counting.looks] == [1.4, looks]
-            assert await time.next_sleep() == 0.1, "the rest of the period"
+    async with looking(tmp_path, counting) as (_, overlaps):
+        assert [await overlaps.look() for _ in range(3)] == [PERIOD] * 3
     assert caplog.text.count("event=cpusets-not-watched") == 1
     assert "File name too long" in caplog.text
 
 
 async def test_who_cannot_be_made_to_leave_is_looked_at_every_period(tmp_path: Path) -> None:
     counting = Counting({}, tmp_path)
-    async with looking(tmp_path, counting) as (it, time):
+    async with looking(tmp_path, counting) as (it, overlaps):
         guest, _ = it.runtime.containers
         counting.cpus[guest.message.linux.cgroups_path] = "0-15"
-        for _ in range(3):
-            await time.next_sleep()
-            assert await time.next_sleep() == 1.4
+        assert [await overlaps.look() for _ in range(3)] == [PERIOD] * 3
         counting.cpus.clear()
-        for _ in range(2):
-            await time.next_sleep()
-        assert await time.next_sleep() > 1.5
+        assert await overlaps.look() == RARELY
 
 
 @pytest.mark.parametrize(
