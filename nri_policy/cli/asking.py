@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from nri_policy.cli.failure import Exit, Failure
-from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
+from nri_policy.control.client import ControlClient, DeclinedError, UnreachableError, connected
 from nri_policy.daemon.places import CONTROL_SOCKET, SOCKET_VARIABLE
 
 socket_option = click.option(
@@ -23,7 +23,7 @@ socket_option = click.option(
 
 
 @contextmanager
-def asking(control_socket: Path) -> Iterator[Client]:
+def asking(control_socket: Path) -> Iterator[ControlClient]:
     """Yield a client of the daemon; what it raises becomes a Failure."""
     try:
         with connected(control_socket) as client:

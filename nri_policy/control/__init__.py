@@ -13,6 +13,6 @@ Others import from these modules:
 | `endpoint` | the gRPC server behind the daemon's own socket |
 | `health` | the standard gRPC health service |
 | `listener` | the daemon's own socket; it starts the gRPC server for the first caller |
-| `name` | finds the container or pod of a name |
+| `container_names` | finds the container or pod of a name |
 | `reflection` | the standard gRPC reflection service |
 """

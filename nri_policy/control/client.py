@@ -64,7 +64,7 @@ class DeclinedError(Exception):
         self.invalid = invalid  # whether the request itself makes no sense
 
 
-class Client:
+class ControlClient:
     """A connection to the daemon.
 
     Methods raise UnreachableError or DeclinedError.
@@ -158,7 +158,7 @@ class Client:
 
     def _document(self, method: Callable[..., pb.Document], request: Any, kind: type[_T]) -> _T:
         text = self._ask(method, request).json
-        with _understood():
+        with _check_version():
             return decode(text, kind)
 
     def _ask(self, method: Callable[..., Any], request: Any) -> Any:
@@ -183,7 +183,7 @@ class Client:
 
 
 @contextmanager
-def _understood() -> Iterator[None]:
+def _check_version() -> Iterator[None]:
     """Raise DeclinedError for a document of another version."""
     try:
         yield
@@ -192,7 +192,7 @@ def _understood() -> Iterator[None]:
 
 
 @contextmanager
-def connected(path: Path, *, patience: float = _PATIENCE) -> Iterator[Client]:
+def connected(path: Path, *, patience: float = _PATIENCE) -> Iterator[ControlClient]:
     """Yield a client of the daemon at *path*; wait *patience* for answers; UnreachableError."""
     with socket.socket(socket.AF_UNIX) as probe:  # gives a quick and clear error
         probe.settimeout(patience)
@@ -202,4 +202,4 @@ def connected(path: Path, *, patience: float = _PATIENCE) -> Iterator[Client]:
             remedy = _ALLOWED if isinstance(error, PermissionError) else _STARTED
             raise UnreachableError(path, error.strerror or str(error), remedy) from error
     with grpc.insecure_channel(f"unix:{path.resolve()}", options=_OPTIONS) as channel:
-        yield Client(channel, path, patience)
+        yield ControlClient(channel, path, patience)

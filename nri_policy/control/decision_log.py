@@ -30,8 +30,8 @@ from nri_policy.proto import control_pb2
 from nri_policy.report import explanation_report
 from nri_policy.workload.pod import Container
 
-MOST_REFUSALS = 256
-MOST_WAITING = 1024  # unread decisions of a watcher
+MAX_REFUSALS = 256
+MAX_WAITING = 1024  # unread decisions of a watcher
 
 
 class LaggingError(Exception):
@@ -58,7 +58,7 @@ class Watcher:
     """A queue of decisions for one reader."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[_Entry] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[_Entry] = asyncio.Queue(MAX_WAITING)
         self._lagged = False
 
     def put(self, entry: _Entry) -> None:
@@ -71,7 +71,7 @@ class Watcher:
     async def next(self) -> control_pb2.Decision:
         """Return the next decision; raises LaggingError after one was dropped."""
         if self._lagged:
-            raise LaggingError(f"more than {MOST_WAITING} decisions waited to be read")
+            raise LaggingError(f"more than {MAX_WAITING} decisions waited to be read")
         message, explanation, grant = await self._waiting.get()
         if explanation is not None and not message.summary:  # made only if it is read
             message.summary = explanation_report(explanation, grant).summary
@@ -97,11 +97,11 @@ class DecisionLog:
         finally:
             self._watchers.remove(watcher)
 
-    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Record the outcome of *event*, as an observer of the node."""
         explanation = grant = None
         if isinstance(outcome, Decision):
-            self._fill_decision(event, outcome, view)
+            self._update(event, outcome, view)
             explanation, grant = outcome.explanation, outcome.grant
         elif isinstance(event, Created | Resized):
             explanation = self._explain_refusal(event, outcome, view)
@@ -120,7 +120,7 @@ class DecisionLog:
         for watcher in self._watchers:
             watcher.put((message, explanation, grant))
 
-    def _fill_decision(self, event: Event, decision: Decision, view: NodeView) -> None:
+    def _update(self, event: Event, decision: Decision, view: NodeView) -> None:
         for name in decision.released:
             self.causes.pop(name, None)
             self.refusals.pop(name, None)  # of a resize: the container still had its place
@@ -162,7 +162,7 @@ class DecisionLog:
             self.refusals.pop(name, None)  # so that the latest is the last
             why = replace(explanation, container=name)
             self.refusals[name] = Refusal(explanation=why, container=each)
-        while len(self.refusals) > MOST_REFUSALS:
+        while len(self.refusals) > MAX_REFUSALS:
             del self.refusals[next(iter(self.refusals))]
         return explanation
 

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import grpc
 
-from nri_policy.control.intake import LARGEST, Intake
-from nri_policy.control.listener import MOST_CONNECTIONS
+from nri_policy.control.listener import MAX_CONNECTIONS
+from nri_policy.control.request_limits import MAX_REQUEST, RequestLimiter
 
-MOST_CALLS = 64  # at a time
-MOST_BYTES = (2 << 20) + LARGEST  # of a large request: two documents of 1 MiB
+MAX_CALLS = 64  # at a time
+MAX_BYTES = (2 << 20) + MAX_REQUEST  # of a large request: two documents of 1 MiB
 _BOUNDS = [
-    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
     ("grpc.server_handshake_timeout_ms", 2000),  # clients are on this host
     ("grpc.max_connection_idle_ms", 5000),
     ("grpc.max_metadata_size", 8192),
-    ("grpc.max_receive_message_length", MOST_BYTES),
+    ("grpc.max_receive_message_length", MAX_BYTES),
 ]
 
 
@@ -36,7 +36,7 @@ async def serving(
     *large* are the methods, as `/service/method`, that accept large requests.
     Raises OSError if the socket cannot be made.
     """
-    server = _bound(path, handlers, Intake(large))
+    server = _bound(path, handlers, RequestLimiter(large))
     await server.start()
     try:
         yield
@@ -45,11 +45,11 @@ async def serving(
 
 
 def _bound(
-    path: Path, handlers: Sequence[grpc.GenericRpcHandler], intake: Intake
+    path: Path, handlers: Sequence[grpc.GenericRpcHandler], limiter: RequestLimiter
 ) -> grpc.aio.Server:
     path.unlink(missing_ok=True)
     server = grpc.aio.server(
-        interceptors=[intake], options=_BOUNDS, maximum_concurrent_rpcs=MOST_CALLS
+        interceptors=[limiter], options=_BOUNDS, maximum_concurrent_rpcs=MAX_CALLS
     )
     server.add_generic_rpc_handlers(handlers)
     mask = os.umask(0o177)

@@ -18,7 +18,7 @@ from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"]
 
-_MOST_WATCHING = 16  # each takes one of the endpoint's calls
+_MAX_WATCHING = 16  # each takes one of the endpoint's calls
 
 _Context = grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]
 
@@ -46,8 +46,8 @@ class Health:
         self, request: HealthCheckRequest, context: _Context
     ) -> AsyncIterator[HealthCheckResponse]:
         """Yield the status now and after each change, until the caller ends the call."""
-        if self._watching == _MOST_WATCHING:
-            text = f"{_MOST_WATCHING} others watch already"
+        if self._watching == _MAX_WATCHING:
+            text = f"{_MAX_WATCHING} others watch already"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watching += 1
         try:

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from nri_policy.control.declining import decline
+from nri_policy.control.refused_calls import refuse_calls
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.on_demand import OnDemand
 from nri_policy.foundation.program import REPLACED
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 GROUP = "nri-policy"
 # A caller could open so many connections that the daemon runs out of files or memory.
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 FILES = 3  # files of a connection: one accepted, one to the server, and one accepted there
 
 _LONGEST = 106  # bytes; unix(7) allows 107, and the server's own socket has a longer name
@@ -85,7 +85,7 @@ class _Forwarding:
 
     def accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Forward a connection, or close it at once if there are too many."""
-        if len(self._connections) == MOST_CONNECTIONS:
+        if len(self._connections) == MAX_CONNECTIONS:
             writer.transport.abort()
             return
         task = asyncio.create_task(self._connect(reader, writer), name="control connection")
@@ -107,13 +107,13 @@ class _Forwarding:
                 await _forward((reader, writer), theirs)
         except OSError as error:
             log.warning("caller-turned-away", extra={"reason": problem_of(error)})
-            await decline(reader, writer, f"the daemon cannot answer: {problem_of(error)}")
+            await refuse_calls(reader, writer, f"the daemon cannot answer: {problem_of(error)}")
         except ProgramReplacedError:
             log.warning("caller-turned-away", extra={"reason": REPLACED})
-            await decline(reader, writer, f"the daemon cannot answer: {REPLACED}")
+            await refuse_calls(reader, writer, f"the daemon cannot answer: {REPLACED}")
         except Exception:
             log.exception("caller-turned-away")
-            await decline(reader, writer, "the daemon cannot answer: its log says why")
+            await refuse_calls(reader, writer, "the daemon cannot answer: its log says why")
         finally:
             writer.close()
 

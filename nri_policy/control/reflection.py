@@ -15,7 +15,7 @@ from nri_policy.proto import reflection_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["ServerReflection"]
 
-_MOST_ASKING = 16  # each takes one of the endpoint's calls
+_MAX_ASKING = 16  # each takes one of the endpoint's calls
 
 
 class Reflection:
@@ -38,8 +38,8 @@ class Reflection:
         context: grpc.aio.ServicerContext[object, object],
     ) -> AsyncIterator[pb.ServerReflectionResponse]:
         """Answer the queries in order."""
-        if self._asking == _MOST_ASKING:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MOST_ASKING} others ask")
+        if self._asking == _MAX_ASKING:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{_MAX_ASKING} others ask")
         self._asking += 1
         try:
             async for request in requests:

@@ -55,7 +55,7 @@ from nri_policy.nrt.topology import Topology
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
-from nri_policy.observability.metrics import Elsewhere, Metrics
+from nri_policy.observability.metrics import ExternalCounts, Metrics
 from nri_policy.observability.watchdog import Watchdog
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.decisions import log_decision
@@ -136,7 +136,7 @@ class Daemon:
         self._deadlines = asyncio.Event()  # set while there may be any
         self._program = Program()
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
-        self.metrics = Metrics(self._version, self._now(), elsewhere=self._count_elsewhere)
+        self.metrics = Metrics(self._version, self._now(), external=self._count_external)
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier),
             commit=self._commit,
@@ -149,12 +149,12 @@ class Daemon:
         self._unused = host.unused
         self.node.observe(
             log_decision,
-            self._decision_log.note,
-            DecisionEvents(host.record).note,
-            self.topology.feed.note,
-            self.metrics.note,
-            self.readiness.note,
-            self.claim_driver.note,
+            self._decision_log.observe,
+            DecisionEvents(host.record).observe,
+            self.topology.feed.observe,
+            self.metrics.observe,
+            self.readiness.observe,
+            self.claim_driver.observe,
             self._note_deadlines,
         )
 
@@ -289,7 +289,7 @@ class Daemon:
 
     def _took_over(self) -> None:
         self.synchronized.set()
-        self.watchdog.hasten()
+        self.watchdog.beat_now()
         self.auditor.start_now()
 
     def _not_ready(self) -> str:
@@ -319,9 +319,9 @@ class Daemon:
     def _topology_changed(self) -> None:
         self.topology.feed.changed()
 
-    def _count_elsewhere(self) -> Elsewhere:
+    def _count_external(self) -> ExternalCounts:
         """Return what others than the metrics count."""
-        return Elsewhere(
+        return ExternalCounts(
             generation=self.topology.feed.generation,
             late_answers=self.plugin.late_answers,
             publish_errors=sum(each.failed for each in self.topology.publications),

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor
 from nri_policy.classes import Classes
+from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
-from nri_policy.control.name import UnknownNameError, find
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status, own_usage
 from nri_policy.daemon.trials import Hypotheses
@@ -225,10 +225,10 @@ class Control:
         }
         try:
             try:
-                found = find(request.name, known)
+                found = find_by_name(request.name, known)
             except UnknownNameError:
                 gone = await asyncio.to_thread(self._past.names)
-                found = find(request.name, {*known, *gone})
+                found = find_by_name(request.name, {*known, *gone})
         except UnknownNameError as error:
             unknown = "" if self._status.synchronized.is_set() else f"; {_UNKNOWN}"
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{error}{unknown}")
@@ -288,7 +288,7 @@ class Control:
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
         """Return where pods would go, or who would move under other settings.
 
-        Each trial holds a copy of the state, and a thread: `Intake` lets in one at a time.
+        Each trial holds a copy of the state, and a thread: `RequestLimiter` lets in one at a time.
         """
         if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)

@@ -119,7 +119,7 @@ class ClaimDriver:
         if self.publisher is not None:
             self.publisher.ask()
 
-    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Look whether anything is to begin or to end; an observer of the node."""
         del outcome
         if self.publisher is None:

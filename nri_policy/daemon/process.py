@@ -41,7 +41,7 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.publisher import Sink
 from nri_policy.nrt.topology_file import TopologyFile
-from nri_policy.observability.logs import Debug, tell_repeats
+from nri_policy.observability.logs import Debug, write_repeats
 from nri_policy.observability.service_manager import ServiceManager
 from nri_policy.plugin.equipment import HostEquipment
 from nri_policy.plugin.exposure import DESTINATION, FILE
@@ -155,7 +155,7 @@ async def run(file: SettingsFile, options: Options) -> None:
                 await asyncio.wait({serving, *ending}, return_when=asyncio.FIRST_COMPLETED)
                 for task in ending:
                     task.cancel()
-                manager.stopping()
+                manager.notify_stopping()
             if serving.done():
                 serving.result()
             elif ended.is_set():
@@ -299,7 +299,7 @@ async def _follow(
     async def follow(settings: Settings) -> AsyncIterator[None]:
         async with endpoint.following(settings.instrumentation):
             yield
-        debug.follow(settings.log.debug)
+        debug.switch(settings.log.debug)
 
     try:
         async with endpoint.probed(probes):
@@ -315,9 +315,9 @@ async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
 
     def beat() -> None:
         manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status.line())
-        tell_repeats()
+        write_repeats()
 
-    await daemon.watchdog.beat(beat, manager.rhythm)
+    await daemon.watchdog.beat(beat, manager.max_interval)
 
 
 async def _follow_hardware(daemon: Daemon, options: Options) -> None:
@@ -398,9 +398,9 @@ async def _reload_at(reload: asyncio.Event, daemon: Daemon, manager: ServiceMana
     """Take new settings whenever *reload* is set."""
     while await reload.wait():
         reload.clear()
-        manager.reloading()
+        manager.notify_reloading()
         try:
             await daemon.reloads.reload()
         except Exception:
             log.exception("failed", extra={"method": "reload"})
-        manager.reloaded()
+        manager.notify_reloaded()

@@ -116,7 +116,7 @@ class NodeReadiness:
             else:
                 await self._reconfigured.wait()
 
-    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Look at the settings again where they may be others; an observer of the node."""
         del outcome, view
         if isinstance(event, Reconfigured):

@@ -56,7 +56,7 @@ class Statistics:
         for placed in view.placed.values():
             self.fates[placed.container.full_name] = _fate(view, placed)
 
-    def note(self, event: Event, outcome: Decision | Exception, view: NodeView) -> None:
+    def observe(self, event: Event, outcome: Decision | Exception, view: NodeView) -> None:
         """Take note of what came of *event*; *view* is the one after it."""
         if isinstance(outcome, Exception):
             self._count_refusal(event, str(outcome))

@@ -128,7 +128,7 @@ class Feed:
         """Return whether the object stays when the daemon ends."""
         return self._node.view.layout.settings.on_exit is OnExit.KEEP
 
-    def note(self, *_: object) -> None:
+    def observe(self, *_: object) -> None:
         """Count a decision, as an observer of the node."""
         self.generation += 1
         self.changed()

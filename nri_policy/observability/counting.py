@@ -63,7 +63,7 @@ class Counter:
         """Return the sum of all series whose labels begin with *values*."""
         return sum(n for key, n in self._counts.items() if key[: len(values)] == values)
 
-    def taken(self) -> Callable[[], Metric]:
+    def copy(self) -> Callable[[], Metric]:
         """Copy the counts; return a function that makes a metric of them, for any thread."""
         return partial(self._family, self._counts.copy())
 
@@ -105,7 +105,7 @@ class Durations:
         cell.counts[bisect_left(self._bounds, seconds)] += 1
         cell.sum += seconds
 
-    def taken(self) -> Callable[[], Metric]:
+    def copy(self) -> Callable[[], Metric]:
         """Copy the counts; return a function that makes a metric of them, for any thread."""
         cells = {values: (cell.counts.copy(), cell.sum) for values, cell in self._cells.items()}
         return partial(self._family, cells)

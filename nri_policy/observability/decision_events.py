@@ -24,7 +24,7 @@ class DecisionEvents:
     def __init__(self, record: Callable[[ClusterEvent], None]) -> None:
         self._record = record
 
-    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Record the outcome of *event*, as an observer of the node."""
         settings = view.layout.settings
         if settings.events is PodEvents.OFF or settings.pins_nothing:
@@ -32,9 +32,11 @@ class DecisionEvents:
         if isinstance(outcome, Decision) and settings.events is PodEvents.REFUSALS:
             return
         if isinstance(event, Created | Resized) and (container := _container_of(event, view)):
-            self._say(type(event), container, outcome)
+            self._record_event(type(event), container, outcome)
 
-    def _say(self, kind: type[Created | Resized], container: Container, outcome: Outcome) -> None:
+    def _record_event(
+        self, kind: type[Created | Resized], container: Container, outcome: Outcome
+    ) -> None:
         text = _text(outcome)
         if not text:
             return

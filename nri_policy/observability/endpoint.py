@@ -21,7 +21,7 @@ from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
 
 if TYPE_CHECKING:
-    from nri_policy.observability.http_server import Server
+    from nri_policy.observability.http_server import HTTPServer
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Endpoint:
         self._probes = probes
         self._exporter = exporter
         self._settings = Instrumentation()
-        self._server: Server | None = None
+        self._server: HTTPServer | None = None
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -97,7 +97,7 @@ class Endpoint:
         await _stop(self._server)
         self._server = None
 
-    async def _return(self, old: Server | None, before: Instrumentation) -> None:
+    async def _return(self, old: HTTPServer | None, before: Instrumentation) -> None:
         """Go back to the old server and settings."""
         self._server = old
         if old is not None and old.stopped:
@@ -108,12 +108,12 @@ class Endpoint:
                 log.error("not-listening", extra={"reason": str(error)})  # noqa: TRY400 - its place says nothing
 
     @staticmethod
-    async def _start(wanted_by: str, address: Address | None, answer: Answer) -> Server | None:
+    async def _start(wanted_by: str, address: Address | None, answer: Answer) -> HTTPServer | None:
         if address is None:
             return None
-        from nri_policy.observability.http_server import Server, listen  # noqa: PLC0415
+        from nri_policy.observability.http_server import HTTPServer, listen  # noqa: PLC0415
 
-        return Server(await asyncio.to_thread(listen, wanted_by, address), answer)
+        return HTTPServer(await asyncio.to_thread(listen, wanted_by, address), answer)
 
     def _answer(self, path: str, accepted: str) -> tuple[HTTPStatus, bytes, str]:
         """Return status, body and content type."""
@@ -151,7 +151,7 @@ def _same_port(one: Address | None, other: Address | None) -> bool:
     return one is not None and other is not None and one.port == other.port
 
 
-async def _stop(server: Server | None) -> None:
+async def _stop(server: HTTPServer | None) -> None:
     """Stop a server without blocking the loop."""
     if server is not None and not server.stopped:
         await asyncio.to_thread(server.stop)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from nri_policy.node import Node
-from nri_policy.observability.inventory import Picture, metrics_of, picture_of
+from nri_policy.observability.inventory import InventorySnapshot, make_gauges, take_snapshot
 from nri_policy.observability.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ScrapeError(Exception):
 class _Taken(Struct, frozen=True, kw_only=True):
     """A picture with its time."""
 
-    picture: Picture
+    snapshot: InventorySnapshot
     at: float
 
 
@@ -98,12 +98,12 @@ class Exporter:
         """Yield all metrics for prometheus_client's registry; raises ScrapeError."""
         reading = asyncio.run_coroutine_threadsafe(self._read(), self._loop)
         try:
-            counted, picture = reading.result(PATIENCE)
+            counted, snapshot = reading.result(PATIENCE)
         except TimeoutError:
             reading.cancel()
             raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds") from None
         yield from (make() for make in counted)
-        yield from metrics_of(picture)
+        yield from make_gauges(snapshot)
 
     @cached_property
     def _registry(self) -> CollectorRegistry:
@@ -114,7 +114,7 @@ class Exporter:
         ProcessCollector(registry=registry)
         return registry
 
-    async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], Picture]:
+    async def _read(self) -> tuple[tuple[Callable[[], Metric], ...], InventorySnapshot]:
         """Return the counters, and a picture of the state that is not too old."""
         self._node.catch_up()
         layout = self._node.view.layout
@@ -122,10 +122,10 @@ class Exporter:
         taken = self._taken
         fresh = (
             taken is not None
-            and taken.picture.layout is layout  # else it would show pools that no longer exist
+            and taken.snapshot.layout is layout  # else it would show pools that no longer exist
             and self._now() - taken.at < period
         )
         if taken is None or not fresh:
-            picture = picture_of(self._node.view)
-            taken = self._taken = _Taken(picture=picture, at=self._now())
-        return self._metrics.collect(), taken.picture
+            snapshot = take_snapshot(self._node.view)
+            taken = self._taken = _Taken(snapshot=snapshot, at=self._now())
+        return self._metrics.collect(), taken.snapshot

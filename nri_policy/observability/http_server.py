@@ -28,25 +28,25 @@ from nri_policy.settings import Endpoint as Address
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 16
-MOST_A_SECOND = 50.0  # connections accepted, after a burst of `MOST_CONNECTIONS`
-LONGEST = 5.0  # seconds for a connection, from its first byte to our last
-LARGEST = 8 << 10  # bytes of a request
+MAX_CONNECTIONS = 16
+MAX_PER_SECOND = 50.0  # connections accepted, after a burst of `MAX_CONNECTIONS`
+MAX_SECONDS = 5.0  # seconds for a connection, from its first byte to our last
+MAX_BYTES = 8 << 10  # bytes of a request
 _POLL = 3600.0  # seconds between idle wake-ups; connections and `stop` wake it up at once
 
 
-class Pace:
-    """Limits accepted connections to `MOST_A_SECOND`, after a burst."""
+class ConnectionRate:
+    """Limits accepted connections to `MAX_PER_SECOND`, after a burst."""
 
     def __init__(self) -> None:
         self._next = -math.inf  # when the next one is due at an even rate
 
     def delay(self, now: float) -> float:
         """Count a connection at *now*; return the seconds to wait before accepting it."""
-        burst = (MOST_CONNECTIONS - 1) / MOST_A_SECOND
+        burst = (MAX_CONNECTIONS - 1) / MAX_PER_SECOND
         self._next = max(self._next, now)
         delay = max(0.0, self._next - burst - now)
-        self._next += 1 / MOST_A_SECOND
+        self._next += 1 / MAX_PER_SECOND
         return delay
 
 
@@ -66,7 +66,7 @@ def listen(wanted_by: str, address: Address) -> socket.socket:
         raise OSError(f"{wanted_by} {where}: cannot listen there: {problem_of(error)}") from error
 
 
-class Server(ThreadingHTTPServer):
+class HTTPServer(ThreadingHTTPServer):
     """A listening socket and its connections."""
 
     daemon_threads = True
@@ -83,7 +83,7 @@ class Server(ThreadingHTTPServer):
         self.server_address = listener.getsockname()
         self.answer = answer
         self.stopped = False
-        self._pace = Pace()
+        self._pace = ConnectionRate()
         self._stopping = threading.Event()
         self._open: dict[socket.socket, None] = {}  # connections, the oldest first
         self._served = 0  # number of open and ending connections
@@ -116,10 +116,10 @@ class Server(ThreadingHTTPServer):
         with self._guard:
             self._open[request] = None
             self._served += 1
-            oldest = next(iter(self._open)) if len(self._open) > MOST_CONNECTIONS else None
+            oldest = next(iter(self._open)) if len(self._open) > MAX_CONNECTIONS else None
             if oldest is not None:
                 del self._open[oldest]
-            many = self._served > 2 * MOST_CONNECTIONS
+            many = self._served > 2 * MAX_CONNECTIONS
         if oldest is not None:
             _hang_up(oldest)
         if many:  # connections end more slowly than new ones arrive
@@ -151,23 +151,23 @@ def _hang_up(connection: socket.socket) -> None:
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: HTTPServer
     server_version = "nri-policy"
     sys_version = ""
 
     def setup(self) -> None:
         """Read the request's head, up to its limits."""
         super().setup()
-        self._ends = time.monotonic() + LONGEST
+        self._ends = time.monotonic() + MAX_SECONDS
         head = b""
-        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) <= LARGEST:
+        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) <= MAX_BYTES:
             self._limit()
             part = self.request.recv(4096)
             if not part:
                 break
             head += part
         self.rfile = io.BytesIO(head)
-        self._too_large = len(head) > LARGEST
+        self._too_large = len(head) > MAX_BYTES
 
     def _limit(self) -> None:
         """Set the socket's timeout to the remaining time; raises TimeoutError without any."""

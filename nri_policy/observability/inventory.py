@@ -1,7 +1,7 @@
 """Inventory: the engine's state of pools and containers as metrics.
 
-Owns the names and labels of all gauges that are read from the state. A `Picture` is a cheap copy
-that is made in the daemon's turn; any thread can make the metrics of it.
+Owns the names and labels of all gauges that are read from the state. An `InventorySnapshot` is a
+cheap copy that is made in the daemon's turn; any thread can make the metrics of it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Shortcoming(StrEnum):
     CLASS = "class"  # its runtime or node cannot apply parts of its classes
 
 
-class Picture(Struct, frozen=True, kw_only=True):
+class InventorySnapshot(Struct, frozen=True, kw_only=True):
     """The state at one moment."""
 
     layout: Layout
@@ -57,12 +57,12 @@ class Picture(Struct, frozen=True, kw_only=True):
     hugepages: Mapping[int, Mapping[CPUSet, tuple[int, int]]]
 
 
-def picture_of(view: NodeView) -> Picture:
+def take_snapshot(view: NodeView) -> InventorySnapshot:
     """Return the parts of *view* that metrics show."""
     layout, supply, memory = view.layout, view.supply(), view.memory()
     map_ = layout.memory
     zones = {nodes for pool in layout.tree.pools for nodes in pool.memory.values() if nodes}
-    return Picture(
+    return InventorySnapshot(
         layout=layout,
         placed=tuple(view.placed.values()),
         exclusive=view.exclusive,
@@ -87,7 +87,7 @@ def picture_of(view: NodeView) -> Picture:
     )
 
 
-def shortcomings(
+def find_shortcomings(
     placed: Placed, bookings: Mapping[str, Booking], lacking: Container[str]
 ) -> list[Shortcoming]:
     """Return what a container has less of than it should, as it was placed."""
@@ -109,37 +109,37 @@ def shortcomings(
     return found
 
 
-def metrics_of(picture: Picture) -> Iterator[GaugeMetricFamily]:
+def make_gauges(snapshot: InventorySnapshot) -> Iterator[GaugeMetricFamily]:
     """Yield the metrics of a picture."""
-    yield _cpus(picture)
-    yield _memory(picture)
+    yield _cpus(snapshot)
+    yield _memory(snapshot)
     yield _add_counts(
         families.gauge(
             "nri_policy_accompanied_exclusive_cpus",
             "Exclusive CPUs on which containers may run that are not pinned.",
         ),
-        {(): len(picture.accompanied)},
+        {(): len(snapshot.accompanied)},
     )
-    pools = picture.layout.tree.pools
+    pools = snapshot.layout.tree.pools
     yield _add_counts(
         families.gauge(
             "nri_policy_containers",
             "Containers that hold something, by the pool that they are booked on.",
             labels=("zone", "class"),
         ),
-        Counter((pools[each.grant.pool].name, each.request.qos.value) for each in picture.placed),
+        Counter((pools[each.grant.pool].name, each.request.qos.value) for each in snapshot.placed),
     )
     short = Counter(
         (shortcoming.value,)
-        for each in picture.placed
-        for shortcoming in shortcomings(each, picture.bookings, picture.lacking)
+        for each in snapshot.placed
+        for shortcoming in find_shortcomings(each, snapshot.bookings, snapshot.lacking)
     )
     short[Shortcoming.REMOTE.value,] = sum(
-        is_remote(picture.layout, each.grant, picture.free) for each in picture.placed
+        is_remote(snapshot.layout, each.grant, snapshot.free) for each in snapshot.placed
     )
     unsupported = Counter(
         (key.partition(".")[0],)
-        for each in picture.placed
+        for each in snapshot.placed
         for key in each.request.steering.unsupported
     )
     yield _add_counts(
@@ -160,17 +160,17 @@ def metrics_of(picture: Picture) -> Iterator[GaugeMetricFamily]:
     )
 
 
-def _cpus(picture: Picture) -> GaugeMetricFamily:
+def _cpus(snapshot: InventorySnapshot) -> GaugeMetricFamily:
     family = families.gauge(
         "nri_policy_zone_cpus",
         "CPUs of a pool. Pools overlap: those of a parent include those of its children.",
         labels=("zone", "kind"),
     )
-    capacity = picture.layout.capacity
-    for pool, (granted, left) in zip(picture.layout.tree.pools, picture.milli, strict=True):
+    capacity = snapshot.layout.capacity
+    for pool, (granted, left) in zip(snapshot.layout.tree.pools, snapshot.milli, strict=True):
         kinds = {
             "capacity": len(pool.cpus),
-            "exclusive": len(picture.exclusive & pool.cpus),
+            "exclusive": len(snapshot.exclusive & pool.cpus),
             "shared": granted / MILLI,
             "reserved": len(capacity.reserved & pool.cpus),
             "isolated": len(capacity.isolated & pool.cpus),
@@ -181,19 +181,19 @@ def _cpus(picture: Picture) -> GaugeMetricFamily:
     return family
 
 
-def _memory(picture: Picture) -> GaugeMetricFamily:
+def _memory(snapshot: InventorySnapshot) -> GaugeMetricFamily:
     family = families.gauge(
         "nri_policy_zone_memory_bytes",
         "Memory near a pool that containers may book. Pools overlap.",
         labels=("zone", "type", "state"),
     )
-    for pool in picture.layout.tree.pools:
+    for pool in snapshot.layout.tree.pools:
         for kind, nodes in pool.memory.items():
             if nodes:
-                capacity, free = picture.memory[nodes]
+                capacity, free = snapshot.memory[nodes]
                 family.add_metric((pool.name, kind.value, "capacity"), capacity)
                 family.add_metric((pool.name, kind.value, "free"), free)
-        for size, zones in picture.hugepages.items():
+        for size, zones in snapshot.hugepages.items():
             capacity, free = zones[CPUSet.union(pool.memory.values())]
             sort = f"hugepages-{format_page_size(size)}"
             family.add_metric((pool.name, sort, "capacity"), capacity)

@@ -23,7 +23,7 @@ from enum import StrEnum
 from typing import TextIO
 
 from nri_policy.foundation.wording import one_line
-from nri_policy.observability.repeats import Repeats, fields_of
+from nri_policy.observability.repeats import RepeatFilter, fields_of
 
 OURS = "nri_policy"
 LONGEST = 8192  # characters of a value
@@ -65,9 +65,9 @@ def show_warnings() -> None:
 class Handler(logging.StreamHandler[TextIO]):
     """Writes records, but repeated warnings only now and then."""
 
-    def __init__(self, stream: TextIO, repeats: Repeats | None = None) -> None:
+    def __init__(self, stream: TextIO, repeats: RepeatFilter | None = None) -> None:
         super().__init__(stream)
-        self._repeats = repeats or Repeats()
+        self._repeats = repeats or RepeatFilter()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, unless it repeats a recent one."""
@@ -79,7 +79,7 @@ class Handler(logging.StreamHandler[TextIO]):
             if new:
                 super().emit(record)
 
-    def tell_repeats(self) -> None:
+    def write_repeats(self) -> None:
         """Write the number of repetitions of warnings, where that is due."""
         self.acquire()
         try:
@@ -89,11 +89,11 @@ class Handler(logging.StreamHandler[TextIO]):
             self.release()
 
 
-def tell_repeats() -> None:
+def write_repeats() -> None:
     """Have the root's handlers write the repetitions of warnings; to be called regularly."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, Handler):
-            handler.tell_repeats()
+            handler.write_repeats()
 
 
 class Debug:
@@ -102,7 +102,7 @@ class Debug:
     def __init__(self) -> None:
         self._before: dict[str, int] = {}  # earlier levels of these loggers
 
-    def follow(self, names: Iterable[str]) -> None:
+    def switch(self, names: Iterable[str]) -> None:
         """Set the loggers *names* (`*` for all) to DEBUG, and the previous ones back."""
         for name, level in self._before.items():
             logging.getLogger(name).setLevel(level)

@@ -22,7 +22,7 @@ from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, RequestResult
 from nri_policy.observability import families
 from nri_policy.observability.counting import Counter, Durations
-from nri_policy.observability.inventory import Shortcoming, shortcomings
+from nri_policy.observability.inventory import Shortcoming, find_shortcomings
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -40,7 +40,7 @@ _ANNOTATION = "annotation"
 _AMOUNTS = "amounts"
 
 
-class Elsewhere(Struct, frozen=True, kw_only=True):
+class ExternalCounts(Struct, frozen=True, kw_only=True):
     """Counters of other modules."""
 
     generation: int  # decisions so far
@@ -59,14 +59,14 @@ class Metrics:
         version: str,
         now: float,
         *,
-        elsewhere: Callable[[], Elsewhere],
+        external: Callable[[], ExternalCounts],
     ) -> None:
         """Take the time of the first settings, in seconds since the epoch, and other counters.
 
-        *elsewhere* returns the counters of other modules.
+        *external* returns the counters of other modules.
         """
         self._version = version
-        self._elsewhere = elsewhere
+        self._external = external
         self._settings_taken = now
         self._settings_refused = False
         self._requests = Counter(
@@ -167,7 +167,7 @@ class Metrics:
         """Count the duration of the engine's decision on *event*."""
         self._decision_seconds.add(kind(event), seconds=seconds)
 
-    def note(self, event: Event, outcome: Outcome, view: NodeView) -> None:
+    def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Count the outcome of *event*, as an observer of the node."""
         if not isinstance(outcome, Decision):
             self._count_refusal(event, outcome, view)
@@ -178,7 +178,7 @@ class Metrics:
             return
         placed = view.placed[outcome.container_id]
         self._allocations.add(placed.request.qos, "placed", _REASONS[outcome.explanation.kind])
-        for shortcoming in shortcomings(placed, view.bookings, _lacks(outcome)):
+        for shortcoming in find_shortcomings(placed, view.bookings, _lacks(outcome)):
             self._degraded.add(shortcoming)
 
     def _count_refusal(self, event: Event, error: Exception, view: NodeView) -> None:
@@ -263,11 +263,11 @@ class Metrics:
             self._claim_seconds,
             self._slice_writes,
         )
-        return (*(each.taken() for each in counted), *self._single())
+        return (*(each.copy() for each in counted), *self._single())
 
     def _single(self) -> Iterator[Callable[[], Metric]]:
         """Yield functions that make the metrics with one value each."""
-        elsewhere = self._elsewhere()
+        external = self._external()
         yield partial(
             families.info,
             "nri_policy_build",
@@ -280,30 +280,30 @@ class Metrics:
             "How often the plugin registered again.",
             max(0, self._requests.total("Configure", RequestResult.OK) - 1),
         )
-        yield partial(_late, dict(elsewhere.late_answers))
+        yield partial(_late, dict(external.late_answers))
         yield partial(
             families.counter,
             "nri_policy_nrt_publish_errors",
             "Failed attempts to publish the node's topology.",
-            elsewhere.publish_errors,
+            external.publish_errors,
         )
         yield partial(
             families.gauge,
             "nri_policy_unrecorded_containers",
             "Containers that run where they should, and whose cpuset the runtime has not recorded.",
-            elsewhere.unrecorded,
+            external.unrecorded,
         )
         yield partial(
             families.gauge,
             "nri_policy_volatile_cpusets",
             "Cpusets that were written, and that systemd may undo.",
-            elsewhere.volatile,
+            external.volatile,
         )
         yield partial(
             families.gauge,
             "nri_policy_unwritable_cgroups",
             "Containers whose cgroups could not be written.",
-            elsewhere.unwritable,
+            external.unwritable,
         )
         yield partial(
             families.gauge,
@@ -321,7 +321,7 @@ class Metrics:
             families.gauge,
             "nri_policy_state_generation",
             "Decisions since the daemon started.",
-            elsewhere.generation,
+            external.generation,
         )
 
 

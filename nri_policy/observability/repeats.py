@@ -31,7 +31,7 @@ class _Seen:
     repeated: int = 0  # since then
 
 
-class Repeats:
+class RepeatFilter:
     """The warnings of the last minute."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

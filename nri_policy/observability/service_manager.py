@@ -34,11 +34,11 @@ class ServiceManager:
         self._started = now()
         self._ready = False
         self._status = ""
-        self._said: dict[str, float] = {}  # when each regular message was sent
+        self._sent_at: dict[str, float] = {}  # when each regular message was sent
         self._feed = _watchdog_seconds(environment) / 2
 
     @property
-    def rhythm(self) -> float:
+    def max_interval(self) -> float:
         """The seconds within which the watchdog needs a beat; infinite without one."""
         return self._feed / 2 or math.inf
 
@@ -58,31 +58,31 @@ class ServiceManager:
         if status != self._status:
             self._status = status
             lines.append(f"STATUS={one_line(status)}")
-        self._say(*lines)
+        self._send(*lines)
 
-    def reloading(self) -> None:
+    def notify_reloading(self) -> None:
         """Notify that settings are being read again."""
         if self._ready:
-            self._say("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+            self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    def reloaded(self) -> None:
+    def notify_reloaded(self) -> None:
         """Notify that the reload has ended, with any result."""
         if self._ready:
-            self._say("READY=1")
+            self._send("READY=1")
 
-    def stopping(self) -> None:
+    def notify_stopping(self) -> None:
         """Notify that the daemon ends."""
-        self._say("STOPPING=1")
+        self._send("STOPPING=1")
 
     def _due(self, what: str, every: float) -> bool:
         """Return whether *what* was not sent for *every* seconds, and mark it as sent."""
         now = self._now()
-        if now - self._said.get(what, -every) < every:
+        if now - self._sent_at.get(what, -every) < every:
             return False
-        self._said[what] = now
+        self._sent_at[what] = now
         return True
 
-    def _say(self, *lines: str) -> None:
+    def _send(self, *lines: str) -> None:
         if not self._address or not lines:
             return
         flags = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK

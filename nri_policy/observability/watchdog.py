@@ -20,7 +20,7 @@ from nri_policy.foundation.clock import Clock
 log = logging.getLogger(__name__)
 
 INTERVAL = 5.0  # seconds between two beats, at most: each wakes up an idle process
-STILL = 15.0  # seconds without a beat after which it counts as dead: it hung for at least 10
+MAX_SILENCE = 15.0  # seconds without a beat after which it counts as dead: it hung for at least 10
 STARVED = 0.05  # part of the time waiting for a CPU that means the node has none to spare
 STARVATION = "starved: "  # the prefix of the text of `starvation`
 SHOWN = 60.0  # seconds for which starvation is reported
@@ -56,35 +56,35 @@ class Watchdog:
         self._clock = clock
         self._lagged = lagged
         self._last = clock.now()
-        self._hastened = asyncio.Event()
+        self._beat_requested = asyncio.Event()
         self._waited = waited
         self._counted = (clock.now(), waited())
         self._starved: deque[tuple[float, float, float]] = deque()  # time, wait, measured period
 
-    def hasten(self) -> None:
+    def beat_now(self) -> None:
         """Make the next beat now."""
-        self._hastened.set()
+        self._beat_requested.set()
 
-    async def beat(self, then: Callable[[], None], rhythm: float = math.inf) -> None:
-        """Beat every `INTERVAL`, or every *rhythm* seconds if shorter; call *then* after each."""
-        interval = min(INTERVAL, rhythm)
+    async def beat(self, then: Callable[[], None], max_interval: float = math.inf) -> None:
+        """Beat every `INTERVAL`, at most *max_interval* seconds apart; call *then* after each."""
+        interval = min(INTERVAL, max_interval)
         while True:
             seconds = self._clock.until_tick(interval)
             due = self._clock.now() + seconds
-            if not await self._clock.set_within(seconds, self._hastened):
-                self._note_lag(self._clock.now() - due)
-            self._hastened.clear()
+            if not await self._clock.set_within(seconds, self._beat_requested):
+                self._record_lag(self._clock.now() - due)
+            self._beat_requested.clear()
             async with self._turn:
                 self._last = self._clock.now()
-            self._note_wait(self._last)
+            self._record_wait(self._last)
             then()
 
-    def _note_lag(self, seconds: float) -> None:
+    def _record_lag(self, seconds: float) -> None:
         self._lagged(max(0.0, seconds))
         if seconds > NOTABLE:
             log.warning("loop-late", extra={"seconds": f"{seconds:.3f}"})
 
-    def _note_wait(self, now: float) -> None:
+    def _record_wait(self, now: float) -> None:
         """Measure the time waited for a CPU, at most once in INTERVAL."""
         (since, before), new = self._counted, self._waited()
         if now - since < INTERVAL and before is not None:
@@ -110,4 +110,4 @@ class Watchdog:
     def trouble(self) -> str:
         """Return a text if there was no beat for too long, else ""; for any thread."""
         silence = self._clock.now() - self._last
-        return f"no beat for {silence:.0f} seconds" if silence > STILL else ""
+        return f"no beat for {silence:.0f} seconds" if silence > MAX_SILENCE else ""

@@ -66,7 +66,7 @@ class RecordedReplay:
             self.skipped += 1
         else:
             outcome = handle(self.engine, record.event)
-            self.statistics.note(record.event, outcome, view_of(self.engine))
+            self.statistics.observe(record.event, outcome, view_of(self.engine))
             yield from _compare(record, outcome)
 
     def _rebase(self, record: Record, picture: Synchronized) -> Iterator[Difference]:
@@ -175,7 +175,7 @@ class AlternativeReplay:
     def _handle(self, event: Event) -> None:
         assert self._engine is not None, "there is one before anything is handled"
         outcome = handle(self._engine, event)
-        self.statistics.note(event, outcome, view_of(self._engine))
+        self.statistics.observe(event, outcome, view_of(self._engine))
 
 
 def handle(engine: Engine, event: Event) -> Outcome:

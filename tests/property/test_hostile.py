@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from nri_policy.control.name import UnknownNameError, find
+from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.daemon.build import Daemon, Environment
 from nri_policy.dra.hypothetical import allocator
 from nri_policy.dra.objects import ObjectError, read_claim, read_pod, read_slice
@@ -173,7 +173,7 @@ def test_any_manifests_and_names_are_answered_or_declined(
         for wanted in parse_manifests(yaml.safe_dump_all(manifests), replicas, factory).pods:
             wanted.starts(name)
     with suppress(UnknownNameError):
-        find(name, {"default/one/c0", f"{name}/a/b", name})
+        find_by_name(name, {"default/one/c0", f"{name}/a/b", name})
 
 
 _RESOURCE_OBJECT = st.recursive(

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nri_policy.daemon.build import Daemon
 from nri_policy.observability.endpoint import Endpoint
-from nri_policy.observability.metrics import Elsewhere, Metrics
+from nri_policy.observability.metrics import ExternalCounts, Metrics
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
 from tests.support.patience import HANGS
@@ -21,7 +21,7 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def counted(now: float = 0.0) -> Metrics:
     """Return metrics of which nothing is counted yet but what others count."""
-    others = Elsewhere(
+    others = ExternalCounts(
         generation=1,
         late_answers={"CreateContainer": 3},
         publish_errors=2,
@@ -29,7 +29,7 @@ def counted(now: float = 0.0) -> Metrics:
         volatile=5,
         unwritable=6,
     )
-    return Metrics("1", now, elsewhere=lambda: others)
+    return Metrics("1", now, external=lambda: others)
 
 
 def anywhere(*, export: bool = True) -> Instrumentation:

@@ -18,7 +18,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.watching import repeat, watch_option
-from nri_policy.control.name import UnknownNameError, find
+from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.foundation.wording import natural, some
 from nri_policy.picture.mark import Mark, assign_marks
 from nri_policy.picture.terminal import letter
@@ -68,7 +68,7 @@ def _wanted(every: Containers, name: str | None, namespace: str | None) -> Colle
     if name is None:
         return [each for each in every if namespace in {None, each.partition("/")[0]}]
     try:
-        found = find(name, every)
+        found = find_by_name(name, every)
     except UnknownNameError as error:
         raise Failure(str(error)) from error
     return [found] if isinstance(found, str) else found

@@ -24,7 +24,7 @@ from nri_policy.cli.output import print_document, print_drawing, shown_time
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
-from nri_policy.control.name import DEFAULT, UnknownNameError, find
+from nri_policy.control.container_names import DEFAULT, UnknownNameError, find_by_name
 from nri_policy.daemon.places import STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
@@ -153,7 +153,7 @@ def _prefix(name: str, names: Collection[str]) -> str:
     if any(f"{each}/".startswith(prefix) for each in names):
         return prefix
     try:
-        return f"{find(name, [each for each in names if each.count('/') == 2])}/"
+        return f"{find_by_name(name, [each for each in names if each.count('/') == 2])}/"
     except UnknownNameError as error:
         raise Failure(f"the journal names {error}") from error
 

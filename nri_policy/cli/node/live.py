@@ -25,7 +25,7 @@ from nri_policy.cli.node.live_view import HELP, View
 from nri_policy.cli.node.occupants import occupants
 from nri_policy.cli.node.running import Running, ask_running
 from nri_policy.cli.terminal.keyboard import Moment
-from nri_policy.control.client import Client, DeclinedError, UnreachableError, connected
+from nri_policy.control.client import ControlClient, DeclinedError, UnreachableError, connected
 from nri_policy.foundation.wording import counted, natural
 from nri_policy.picture.occupant import Occupant
 from nri_policy.picture.scene import Scene
@@ -59,7 +59,7 @@ class DaemonWatcher:
         self._socket = socket
         self._now = now
         self._connection = ExitStack()
-        self._client: Client | None = None
+        self._client: ControlClient | None = None
         self._watching: Thread | None = None
         self._running: Running | None = None  # of the latest look
         self._outdated = Event()  # whether machine and pools may differ from it

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from nri_policy.control.client import Client
+from nri_policy.control.client import ControlClient
 from nri_policy.picture.scene import Scene, scene
 from nri_policy.report import Containers, MachineReport, PoolReport
 
@@ -28,7 +28,7 @@ class Running(Struct, frozen=True, kw_only=True):
         return scene(self.machine, self.pools, self.containers, before)
 
 
-def ask_running(client: Client, *, usage: bool = False) -> Running:
+def ask_running(client: ControlClient, *, usage: bool = False) -> Running:
     """Ask the daemon for all of it, with the CPU time that containers have used if wanted."""
     topology, containers = client.machine(), client.containers(usage=usage)
     return Running(machine=topology.machine, pools=topology.pools, containers=containers)

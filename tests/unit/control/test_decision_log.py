@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.control.decision_log import MOST_REFUSALS, MOST_WAITING, DecisionLog, LaggingError
+from nri_policy.control.decision_log import MAX_REFUSALS, MAX_WAITING, DecisionLog, LaggingError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
 from nri_policy.engine.grant import AGAIN
 from nri_policy.engine.shortage import PlacementError
@@ -24,9 +24,9 @@ class LoggedDriver(EngineDriver):
         try:
             outcome = self.handle(event)
         except PlacementError as refusal:
-            self.decision_log.note(event, refusal, view_of(self.engine))
+            self.decision_log.observe(event, refusal, view_of(self.engine))
         else:
-            self.decision_log.note(event, outcome, view_of(self.engine))
+            self.decision_log.observe(event, outcome, view_of(self.engine))
 
 
 def created(container: Container) -> Created:
@@ -35,12 +35,12 @@ def created(container: Container) -> Created:
 
 def test_the_oldest_refusals_are_forgotten() -> None:
     driver = LoggedDriver("package:1 core:2")
-    refused = [nodes.container(9000) for _ in range(MOST_REFUSALS + 1)]
+    refused = [nodes.container(9000) for _ in range(MAX_REFUSALS + 1)]
     for container in refused:
         driver.note(created(container))
     driver.note(created(refused[1]))
     names = list(driver.decision_log.refusals)
-    assert len(names) == MOST_REFUSALS
+    assert len(names) == MAX_REFUSALS
     assert refused[0].full_name not in names
     assert names[-1] == refused[1].full_name, "refused again, it is the latest"
 
@@ -120,7 +120,7 @@ async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
     driver = LoggedDriver()
     stop = Stopped(container_id="none")
     with driver.decision_log.watching() as watcher:
-        for _ in range(MOST_WAITING):
+        for _ in range(MAX_WAITING):
             driver.note(stop)
         assert (await watcher.next()).event == "stopped"
         driver.note(stop)

@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from nri_policy.control.client import UnreachableError, connected
-from nri_policy.control.endpoint import MOST_CALLS
-from nri_policy.control.listener import FILES, MOST_CONNECTIONS
+from nri_policy.control.endpoint import MAX_CALLS
+from nri_policy.control.listener import FILES, MAX_CONNECTIONS
 from nri_policy.daemon.control import SERVICE
 from nri_policy.proto import control_pb2 as pb
 from tests.support.patience import HANGS
@@ -108,17 +108,17 @@ async def test_a_path_that_cannot_be_a_socket_is_an_os_error(tmp_path: Path) -> 
 
 async def test_a_crowd_of_silent_callers_costs_no_more_than_so_many_files(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
-    crowd = 2 * MOST_CONNECTIONS
+    crowd = 2 * MAX_CONNECTIONS
     async with listening(path, [offering("shared")]):
         await ask(path, "shared")  # the server has files of its own, from its start on
         before = open_files()
         callers = [await asyncio.open_unix_connection(path) for _ in range(crowd)]
         turned_away = {asyncio.ensure_future(reader.read()) for reader, _ in callers}
         gone: set[asyncio.Task[bytes]] = set()
-        while len(gone) < crowd - MOST_CONNECTIONS:
+        while len(gone) < crowd - MAX_CONNECTIONS:
             done, turned_away = await asyncio.wait(turned_away, return_when=asyncio.FIRST_COMPLETED)
             gone |= done
-        assert open_files() <= before + crowd + FILES * MOST_CONNECTIONS
+        assert open_files() <= before + crowd + FILES * MAX_CONNECTIONS
         for task in gone:
             task.exception()
         for _, writer in callers:
@@ -145,7 +145,7 @@ async def test_only_so_many_calls_wait_at_a_time(tmp_path: Path) -> None:
         grpc.aio.insecure_channel(f"unix:{path}") as channel,
     ):
         call: Any = channel.unary_unary("/slow/Ask")
-        calls = [call(b"") for _ in range(MOST_CALLS + 6)]
+        calls = [call(b"") for _ in range(MAX_CALLS + 6)]
         waits = {asyncio.ensure_future(each.code()) for each in calls}
         refused: set[asyncio.Task[grpc.StatusCode]] = set()
         while len(refused) < 6:
@@ -167,7 +167,7 @@ async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
             client.pools()
 
     async with listening(path, [offering_pools()]):
-        callers = [await asyncio.open_unix_connection(path) for _ in range(2 * MOST_CONNECTIONS)]
+        callers = [await asyncio.open_unix_connection(path) for _ in range(2 * MAX_CONNECTIONS)]
         await asyncio.to_thread(ask_for_pools)
         for _, writer in callers:
             writer.close()

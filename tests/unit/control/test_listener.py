@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.control import declining
+from nri_policy.control import refused_calls
 from nri_policy.control.listener import listening
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.on_demand import LINGER
@@ -105,7 +105,7 @@ async def test_much_is_forwarded_whole_in_both_directions(tmp_path: Path) -> Non
 async def test_a_server_that_cannot_start_is_tried_again_for_the_next_caller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declining, "MAX_TIME", 0.0)  # these callers do not speak HTTP/2
+    monkeypatch.setattr(refused_calls, "MAX_TIME", 0.0)  # these callers do not speak HTTP/2
     path, echo = tmp_path / "control.sock", Echo(OSError("no room"), ImportError("another version"))
     async with listening(path, echo.serve, Clock(), group=NO_GROUP):
         assert await ask(path, b"first") == b""

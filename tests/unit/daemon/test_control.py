@@ -14,8 +14,8 @@ import grpc
 import pytest
 from prometheus_client import Metric
 
-from nri_policy.control.decision_log import MOST_WAITING
-from nri_policy.control.intake import Intake
+from nri_policy.control.decision_log import MAX_WAITING
+from nri_policy.control.request_limits import RequestLimiter
 from nri_policy.daemon.control import Control
 from nri_policy.delivery.machine import MAX_TRIES
 from nri_policy.engine.event import Created, Event, Resized, Started
@@ -432,17 +432,17 @@ async def test_questions_are_answered_one_after_the_other(
     """Each has a copy of all there is, and a thread."""
     begun, at_once, seen = 0, list[int](), list[str]()
     arrived, all_here = 0, asyncio.Event()
-    intercepting, reading = Intake.intercept_service, Intake._read
+    intercepting, reading = RequestLimiter.intercept_service, RequestLimiter._read
     parsing = Control._parse_question
 
-    async def intercept(self: Intake, continuation: Any, details: Any) -> Any:
+    async def intercept(self: RequestLimiter, continuation: Any, details: Any) -> Any:
         nonlocal arrived
         arrived += details.method.endswith("/WhatIf")
         if arrived == 3:
             all_here.set()
         return await intercepting(self, continuation, details)
 
-    def read(self: Intake, *args: Any, **options: Any) -> Any:
+    def read(self: RequestLimiter, *args: Any, **options: Any) -> Any:
         seen.append("read")
         return reading(self, *args, **options)
 
@@ -457,8 +457,8 @@ async def test_questions_are_answered_one_after_the_other(
         begun -= 1
         return await parsing(self, request)
 
-    monkeypatch.setattr(Intake, "intercept_service", intercept)
-    monkeypatch.setattr(Intake, "_read", read)
+    monkeypatch.setattr(RequestLimiter, "intercept_service", intercept)
+    monkeypatch.setattr(RequestLimiter, "_read", read)
     monkeypatch.setattr(Control, "_parse_question", parse)
     async with asked(tmp_path) as (_, stub):
         request = pb.WhatIfRequest(manifests=json.dumps(pod("new", "1")))
@@ -526,8 +526,8 @@ async def test_who_reads_too_slowly_is_told_so(tmp_path: Path) -> None:
         watch = stub.Watch(pb.WatchRequest())
         await watch.initial_metadata()
         event = Started(container_id="none", now=0)
-        for _ in range(MOST_WAITING + 2):
-            node.daemon._decision_log.note(event, Decision(), node.daemon.node.view)
+        for _ in range(MAX_WAITING + 2):
+            node.daemon._decision_log.observe(event, Decision(), node.daemon.node.view)
 
         async def read_all() -> None:
             async for _ in watch:

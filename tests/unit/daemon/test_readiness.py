@@ -123,11 +123,11 @@ async def test_it_rests_until_the_settings_ask_for_something(tmp_path: Path) -> 
         here.daemon = here.start(sleep)
         following = asyncio.create_task(here.daemon.run())
         await asyncio.sleep(0)
-        here.daemon.note(Stopped(container_id="any"), Decision(), VIEW)
+        here.daemon.observe(Stopped(container_id="any"), Decision(), VIEW)
         await asyncio.sleep(0)
         assert (slept.is_set(), here.api.requests) == (False, [])
         here.wanted = Wanted(taint=True)
-        here.daemon.note(Reconfigured(settings=nodes.settings()), Decision(), VIEW)
+        here.daemon.observe(Reconfigured(settings=nodes.settings()), Decision(), VIEW)
         await asyncio.wait_for(slept.wait(), HANGS)
         assert here.taints == [OTHER]
         following.cancel()

@@ -17,7 +17,7 @@ from nri_policy.engine.event import Created, Started
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import list_company, view_of
-from nri_policy.observability.inventory import metrics_of, picture_of
+from nri_policy.observability.inventory import make_gauges, take_snapshot
 from nri_policy.report import answer_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.workload.pod import Container
@@ -55,7 +55,7 @@ def test_who_is_not_pinned_may_run_on_the_exclusive_cpus_of_all() -> None:
     evil = [*driver.engine.state.placed.values()][-1].container
     said = f"{evil.full_name} is not pinned"
     assert beside(driver) == {own.pod.name: said, other.pod.name: said}
-    found = {each.name: each for each in metrics_of(picture_of(view_of(driver.engine)))}
+    found = {each.name: each for each in make_gauges(take_snapshot(view_of(driver.engine)))}
     (sample,) = found["nri_policy_accompanied_exclusive_cpus"].samples
     assert sample.value == 4
 

@@ -25,7 +25,7 @@ class Counted:
             outcome = self.driver.engine.handle(event)
         except PlacementError as error:
             outcome = error
-        self.statistics.note(event, outcome, view_of(self.driver.engine))
+        self.statistics.observe(event, outcome, view_of(self.driver.engine))
 
     def create(self, container: Container) -> Container:
         self.handle(Created(container=container))

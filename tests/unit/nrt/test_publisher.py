@@ -118,7 +118,7 @@ class Node:
     def _handle(self, event: Event) -> None:
         self.engine.handle(event)
         self.node.view = nri_policy.node.view_of(self.engine)
-        self.feed.note()
+        self.feed.observe()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

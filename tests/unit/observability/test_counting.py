@@ -6,7 +6,7 @@ from nri_policy.observability.counting import Counter, Durations
 
 
 def samples(metric: Counter | Durations) -> dict[tuple[str, ...], float]:
-    return {(s.name, *s.labels.values()): s.value for s in metric.taken()().samples}
+    return {(s.name, *s.labels.values()): s.value for s in metric.copy()().samples}
 
 
 def test_a_counter_with_few_series_begins_at_nothing_so_that_no_first_rise_is_lost() -> None:

@@ -93,7 +93,7 @@ async def test_a_refusal_is_said_in_its_own_words(tmp_path: Path) -> None:
     said: list[ClusterEvent] = []
     async with served(tmp_path, events="all") as node:
         events = DecisionEvents(said.append)
-        events.note(
+        events.observe(
             Created(container=member("shop/web/main")),
             AmountsError("no such amount"),
             node.daemon.node.view,

@@ -14,7 +14,7 @@ from prometheus_client import ProcessCollector
 from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
 from nri_policy.node import view_of
-from nri_policy.observability.inventory import metrics_of, picture_of
+from nri_policy.observability.inventory import make_gauges, take_snapshot
 from nri_policy.settings import Endpoint, load
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -94,12 +94,12 @@ def metrics() -> dict[str, set[str]]:
         container_id=driver.decision.container_id, explanation=driver.decision.explanation
     )
     metrics.time_decision(Elapsed(now=0.0), 0.0)
-    metrics.note(Elapsed(now=0.0), decision, view_of(driver.engine))
+    metrics.observe(Elapsed(now=0.0), decision, view_of(driver.engine))
     process = ProcessCollector(registry=None)
     found: dict[str, set[str]] = {}
     families_ = (
         *(make() for make in metrics.collect()),
-        *metrics_of(picture_of(view_of(driver.engine))),
+        *make_gauges(take_snapshot(view_of(driver.engine))),
     )
     for family in (*families_, *process.collect()):
         for sample in family.samples:

@@ -19,7 +19,7 @@ from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, Wr
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
-from nri_policy.observability.http_server import Pace
+from nri_policy.observability.http_server import ConnectionRate
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Endpoint as Address
 from nri_policy.settings import Instrumentation
@@ -182,19 +182,19 @@ async def test_a_text_is_made_once_a_second_in_each_format_whatever_is_asked(
 
 
 def test_connections_are_accepted_at_an_even_pace_after_a_burst() -> None:
-    pace, now, taken = Pace(), 5.0, 0
+    pace, now, taken = ConnectionRate(), 5.0, 0
     while now < 15.0:  # more come at any time than are accepted
         now += pace.delay(now)
         taken += 1
-    assert taken == pytest.approx(module.MOST_CONNECTIONS + 10 * module.MOST_A_SECOND, abs=1)
-    assert [pace.delay(100.0) for _ in range(module.MOST_CONNECTIONS)] == [0.0] * 16
-    assert pace.delay(100.0) == pytest.approx(1 / module.MOST_A_SECOND)
+    assert taken == pytest.approx(module.MAX_CONNECTIONS + 10 * module.MAX_PER_SECOND, abs=1)
+    assert [pace.delay(100.0) for _ in range(module.MAX_CONNECTIONS)] == [0.0] * 16
+    assert pace.delay(100.0) == pytest.approx(1 / module.MAX_PER_SECOND)
 
 
 async def test_scrapes_that_wait_leave_the_probes_listener_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST", 1000)
+    monkeypatch.setattr(module, "MAX_SECONDS", 1000)
     async with served(tmp_path, listening=False) as node:
         endpoint, probes = node.daemon.endpoint(), free_port()
         await listening(endpoint, anywhere())
@@ -321,7 +321,7 @@ async def test_a_loop_that_hangs_fails_probes_and_scrapes_instead_of_holding_the
 async def test_of_too_many_connections_the_oldest_makes_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST", 1000)
+    monkeypatch.setattr(module, "MAX_SECONDS", 1000)
     async with scraped(tmp_path) as (_, port):
         held = [socket.create_connection((ADDRESS, port), timeout=HANGS) for _ in range(40)]
         try:
@@ -335,7 +335,7 @@ async def test_of_too_many_connections_the_oldest_makes_way(
 async def test_a_connection_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LONGEST", 0.1)
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.1)
     async with scraped(tmp_path) as (_, port):
         with socket.create_connection((ADDRESS, port)) as slow:
             slow.settimeout(HANGS)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from nri_policy.classes import Equipment
 from nri_policy.engine.event import Created
 from nri_policy.node import misfit, view_of
-from nri_policy.observability.inventory import Shortcoming, metrics_of, picture_of
+from nri_policy.observability.inventory import Shortcoming, make_gauges, take_snapshot
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -17,7 +17,7 @@ DOMAIN = "resource-policy.nri.io"
 def gauges(driver: EngineDriver) -> dict[tuple[str, ...], float]:
     return {
         (sample.name.removeprefix("nri_policy_"), *sample.labels.values()): sample.value
-        for family in metrics_of(picture_of(view_of(driver.engine)))
+        for family in make_gauges(take_snapshot(view_of(driver.engine)))
         for sample in family.samples
     }
 

@@ -21,9 +21,9 @@ from nri_policy.observability.logs import (
     Text,
     Warnings,
     set_up,
-    tell_repeats,
+    write_repeats,
 )
-from nri_policy.observability.repeats import MOST, Repeats
+from nri_policy.observability.repeats import MOST, RepeatFilter
 from tests.support.log_calls import log_calls
 
 HOSTILE = "default/web\nlevel=info event=placed\x1b[2J\u2028\x85x=1"
@@ -173,7 +173,7 @@ class Lines:
     def __init__(self) -> None:
         self.now = 0.0
         self._stream = io.StringIO()
-        self.handler = Handler(self._stream, Repeats(lambda: self.now))
+        self.handler = Handler(self._stream, RepeatFilter(lambda: self.now))
         self.handler.setFormatter(logging.Formatter("%(message)s"))
         self.log = logging.getLogger("nri_policy.test")
         self.log.handlers[:] = [self.handler]
@@ -196,18 +196,18 @@ def test_a_repeated_warning_is_told_at_once_and_then_once_a_minute_with_its_numb
     prefix = "<4>level=warning logger=nri_policy.test event=not-connected path"
     assert lines.written() == [f"{prefix}=/a", f"{prefix}=/b"]
     lines.now = 59
-    lines.handler.tell_repeats()
+    lines.handler.write_repeats()
     assert lines.written() == []
     lines.now = 60
-    lines.handler.tell_repeats()
+    lines.handler.write_repeats()
     assert lines.written() == [f"{prefix}=/a repeated=999", f"{prefix}=/b repeated=999"]
     lines.log.warning("not-connected", extra={"path": "/a"})
     assert lines.written() == []
     lines.now = 120
-    lines.handler.tell_repeats()
+    lines.handler.write_repeats()
     assert lines.written() == [f"{prefix}=/a repeated=1"]
     lines.now = 180
-    lines.handler.tell_repeats()
+    lines.handler.write_repeats()
     lines.log.warning("not-connected", extra={"path": "/a"})
     assert lines.written() == [f"{prefix}=/a"], "it was over: this one is the first of its kind"
 
@@ -241,7 +241,7 @@ def test_the_root_tells_repeats(root: logging.Logger) -> None:
     for _ in range(2):
         root.warning("x")
     lines.now = 60
-    tell_repeats()
+    write_repeats()
     assert lines.written() == ["x", "x"]
 
 
@@ -252,10 +252,10 @@ def test_loggers_are_switched_on_and_off_again(root: logging.Logger) -> None:
         logging.getLogger("nri_policy.one"),
         logging.getLogger("nri_policy.other"),
     )
-    debug.follow(["nri_policy.one"])
+    debug.switch(["nri_policy.one"])
     assert (one.isEnabledFor(logging.DEBUG), other.isEnabledFor(logging.DEBUG)) == (True, False)
-    debug.follow(["*", "nri_policy.one"])
+    debug.switch(["*", "nri_policy.one"])
     assert (one.isEnabledFor(logging.DEBUG), other.isEnabledFor(logging.DEBUG)) == (True, True)
-    debug.follow([])
+    debug.switch([])
     assert (one.isEnabledFor(logging.DEBUG), other.isEnabledFor(logging.DEBUG)) == (False, False)
     assert (root.level, one.level) == (logging.INFO, logging.NOTSET)

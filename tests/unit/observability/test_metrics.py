@@ -12,7 +12,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.nri.service import RequestResult
-from nri_policy.observability.inventory import metrics_of, picture_of
+from nri_policy.observability.inventory import make_gauges, take_snapshot
 from nri_policy.workload.pod import Resources
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -33,14 +33,14 @@ class Counted(EngineDriver):
         try:
             decision = self.engine.handle(event)
         except Refused as error:
-            self.metrics.note(event, error, view_of(self.engine))
+            self.metrics.observe(event, error, view_of(self.engine))
         else:
-            self.metrics.note(event, decision, view_of(self.engine))
+            self.metrics.observe(event, decision, view_of(self.engine))
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
         for family in (
             *(make() for make in self.metrics.collect()),
-            *metrics_of(picture_of(view_of(self.engine))),
+            *make_gauges(take_snapshot(view_of(self.engine))),
         ):
             for sample in family.samples:
                 yield sample.name, sample.labels, sample.value

@@ -73,30 +73,30 @@ def test_the_watchdog_is_fed_at_half_its_time(receiver: Receiver) -> None:
         fed += [receiver.now - 1000 for line in receiver.heard() if line == "WATCHDOG=1"]
         receiver.now += 1
     assert fed == [0, 15, 30, 45]
-    assert manager.rhythm == 7.5
+    assert manager.max_interval == 7.5
 
 
 def test_a_watchdog_that_waits_for_another_process_is_not_fed(receiver: Receiver) -> None:
     manager = receiver.manager(WATCHDOG_USEC="30000000", WATCHDOG_PID="1")
     manager.beat(ready=True, status="")
     assert "WATCHDOG=1" not in receiver.heard()
-    assert manager.rhythm == float("inf")
+    assert manager.max_interval == float("inf")
 
 
 def test_a_reload_is_told_with_the_time_and_ends_ready(receiver: Receiver) -> None:
     manager = receiver.manager()
-    manager.reloading()
-    manager.reloaded()
+    manager.notify_reloading()
+    manager.notify_reloaded()
     assert receiver.heard() == [], "it is not ready, and must not say so"
     manager.beat(ready=True, status="")
     receiver.heard()
     before = time.monotonic_ns() // 1000
-    manager.reloading()
+    manager.notify_reloading()
     word, stamp = receiver.heard()
     assert word == "RELOADING=1"
     assert before <= int(stamp.removeprefix("MONOTONIC_USEC=")) <= time.monotonic_ns() // 1000
-    manager.reloaded()
-    manager.stopping()
+    manager.notify_reloaded()
+    manager.notify_stopping()
     assert receiver.heard() == ["READY=1", "STOPPING=1"]
 
 
@@ -108,8 +108,8 @@ def test_a_name_with_a_line_end_cannot_say_anything(receiver: Receiver) -> None:
 def test_without_a_service_manager_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
     manager = ServiceManager({}, lambda: 0.0)
     manager.beat(ready=True, status="x")
-    manager.reloading()
-    manager.stopping()
+    manager.notify_reloading()
+    manager.notify_stopping()
     assert not caplog.records
 
 

@@ -24,9 +24,9 @@ class Stage:
         self.watchdog = Watchdog(self.turn, self.time.clock, self.lags.append, lambda: self.waited)
 
     @asynccontextmanager
-    async def beating(self, rhythm: float = math.inf) -> AsyncIterator[None]:
+    async def beating(self, max_interval: float = math.inf) -> AsyncIterator[None]:
         task = asyncio.create_task(
-            self.watchdog.beat(lambda: self.beats.put_nowait(self.time.reading), rhythm)
+            self.watchdog.beat(lambda: self.beats.put_nowait(self.time.reading), max_interval)
         )
         yield
         task.cancel()
@@ -51,7 +51,7 @@ async def test_it_beats_at_multiples_of_five_seconds_so_that_one_wake_up_serves_
 
 async def test_a_rhythm_that_is_faster_is_followed() -> None:
     stage = Stage()
-    async with stage.beating(rhythm=0.25):
+    async with stage.beating(max_interval=0.25):
         await stage.pass_(0.25)
         assert await stage.beats.get() == 100.25
 
@@ -61,7 +61,7 @@ async def test_a_beat_that_is_hastened_comes_at_once_and_the_next_in_its_time() 
     async with stage.beating():
         await stage.time.asleep.wait()
         stage.time.asleep.clear()
-        stage.watchdog.hasten()
+        stage.watchdog.beat_now()
         assert await stage.beats.get() == 100.0
         await stage.pass_(5.0)
         assert await stage.beats.get() == 105.0
@@ -112,7 +112,7 @@ async def test_who_waits_for_a_cpu_says_so_for_a_minute() -> None:
 
 async def test_beats_that_come_soon_after_each_other_are_counted_together() -> None:
     stage = Stage()
-    async with stage.beating(rhythm=1.0):
+    async with stage.beating(max_interval=1.0):
         for _ in range(5):
             assert stage.waited is not None
             stage.waited += 0.16

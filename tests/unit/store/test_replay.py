@@ -276,13 +276,13 @@ def test_who_was_refused_is_not_tried_again_for_running_in_truth(tmp_path: Path)
     stores.commit(store, engine, Synchronized(containers=(listed,)))
     replay = AlternativeReplay(None, nodes.machine("package:1 core:4"))
     decided: list[str] = []
-    note = replay.statistics.note
+    note = replay.statistics.observe
 
     def noted(event: Event, *more: object) -> None:
         decided.append(kind(event))
         note(event, *more)  # type: ignore[arg-type]
 
-    replay.statistics.note = noted  # type: ignore[method-assign, assignment]
+    replay.statistics.observe = noted  # type: ignore[method-assign, assignment]
     for record in stores.records(store.path):
         replay.step(record)
     assert replay.statistics.score().refused == 1

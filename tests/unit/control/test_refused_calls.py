@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.control.client import Client, DeclinedError, connected
-from nri_policy.control.declining import decline
+from nri_policy.control.client import ControlClient, DeclinedError, connected
 from nri_policy.control.listener import ProgramReplacedError, listening
+from nri_policy.control.refused_calls import refuse_calls
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.program import REPLACED, Program
 
@@ -37,7 +37,7 @@ def _refused(path: Path) -> list[str]:
     """Return what the calls of a client of gRPC end with, one after the other on a connection."""
     said = []
     with connected(path) as client:
-        calls = (Client.status, Client.containers, Client.settings)
+        calls = (ControlClient.status, ControlClient.containers, ControlClient.settings)
         for call in calls:
             with pytest.raises(DeclinedError) as declined:
                 call(client)
@@ -68,7 +68,7 @@ async def test_a_reason_of_any_length_arrives(length: int, tmp_path: Path) -> No
     answering: list[asyncio.Task[None]] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await decline(reader, writer, reason)
+        await refuse_calls(reader, writer, reason)
         writer.close()
         await writer.wait_closed()
 
@@ -90,7 +90,7 @@ async def test_who_speaks_something_else_is_turned_away(sent: bytes, tmp_path: P
     ended = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await decline(reader, writer, "no")
+        await refuse_calls(reader, writer, "no")
         writer.close()
         ended.set()
 

@@ -11,9 +11,9 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.control import intake
-from nri_policy.control.endpoint import MOST_BYTES
-from nri_policy.control.intake import LARGEST, MOST_READ, Intake
+from nri_policy.control import request_limits
+from nri_policy.control.endpoint import MAX_BYTES
+from nri_policy.control.request_limits import MAX_READ, MAX_REQUEST, RequestLimiter
 from tests.unit.control.serving import listening
 
 Ask = Callable[[bytes], Any]
@@ -60,8 +60,8 @@ async def refused(call: Any) -> grpc.StatusCode:
 async def test_a_request_that_no_method_needs_is_refused_before_it_is_read(tmp_path: Path) -> None:
     held = Held()
     async with serving(tmp_path, held) as ask:
-        assert await ask(bytes(LARGEST)) == str(LARGEST).encode()
-        for size in (LARGEST + 1, MOST_BYTES, MOST_BYTES + 1, 4 << 20):
+        assert await ask(bytes(MAX_REQUEST)) == str(MAX_REQUEST).encode()
+        for size in (MAX_REQUEST + 1, MAX_BYTES, MAX_BYTES + 1, 4 << 20):
             assert await refused(ask(bytes(size))) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert held.most == 1
 
@@ -71,9 +71,9 @@ async def test_methods_that_may_be_asked_at_length_answer_one_after_the_other(
 ) -> None:
     held = Held()
     async with serving(tmp_path, held, large=["/length/Of"]) as ask:
-        calls = [ask(bytes(MOST_BYTES)) for _ in range(6)]
-        assert [await each for each in calls] == [str(MOST_BYTES).encode()] * 6
-        assert await refused(ask(bytes(MOST_BYTES + 1))) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        calls = [ask(bytes(MAX_BYTES)) for _ in range(6)]
+        assert [await each for each in calls] == [str(MAX_BYTES).encode()] * 6
+        assert await refused(ask(bytes(MAX_BYTES + 1))) is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert held.most == 1
 
 
@@ -99,7 +99,7 @@ class Context:
 async def test_few_are_read_at_a_time_and_none_is_waited_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(intake, "ARRIVAL", 0.01)
+    monkeypatch.setattr(request_limits, "ARRIVAL", 0.01)
     held = Held()
 
     async def never() -> AsyncIterator[bytes]:
@@ -117,13 +117,13 @@ async def test_few_are_read_at_a_time_and_none_is_waited_for_long(
         return grpc.unary_unary_rpc_method_handler(length)
 
     details: Any = type("Details", (), {"method": "/length/Of"})
-    handler = await Intake([]).intercept_service(found, details)
-    contexts = [Context() for _ in range(3 * MOST_READ)]
+    handler = await RequestLimiter([]).intercept_service(found, details)
+    contexts = [Context() for _ in range(3 * MAX_READ)]
 
     async def call(context: Context) -> None:
         with pytest.raises(grpc.aio.AbortError):
             await anext(handler.stream_stream(never(), context))
 
     await asyncio.gather(*map(call, contexts))
-    assert held.most == MOST_READ
+    assert held.most == MAX_READ
     assert {each.status for each in contexts} == {grpc.StatusCode.DEADLINE_EXCEEDED}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.control.name import UnknownNameError, find
+from nri_policy.control.container_names import UnknownNameError, find_by_name
 
 KNOWN = ("default/web/main", "default/web/proxy", "prod/web/main", "prod/db/main", "web/main/c")
 
@@ -17,7 +17,7 @@ KNOWN = ("default/web/main", "default/web/proxy", "prod/web/main", "prod/db/main
     ],
 )
 def test_what_can_be_left_out_is_left_out(name: str, meaning: str | list[str]) -> None:
-    assert find(name, KNOWN) == meaning
+    assert find_by_name(name, KNOWN) == meaning
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_a_name_that_means_nothing_or_two_things_says_what_there_is(
     name: str, message: str
 ) -> None:
     with pytest.raises(UnknownNameError) as error:
-        find(name, KNOWN)
+        find_by_name(name, KNOWN)
     assert str(error.value) == message
 
 
 def test_a_name_of_a_node_without_containers_is_unknown() -> None:
     with pytest.raises(UnknownNameError) as error:
-        find("big", ())
+        find_by_name("big", ())
     assert str(error.value) == "no pod or container 'big'"

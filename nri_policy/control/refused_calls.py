@@ -19,7 +19,7 @@ _LARGEST = 1 << 14  # bytes of a frame, the default limit
 _FAILED_PRECONDITION = 9
 
 
-async def decline(reader: StreamReader, writer: StreamWriter, reason: str) -> None:
+async def refuse_calls(reader: StreamReader, writer: StreamWriter, reason: str) -> None:
     """End every call on a connection with *reason*, until the caller closes it."""
     with suppress(OSError, EOFError, TimeoutError):
         async with asyncio.timeout(MAX_TIME):

@@ -16,7 +16,7 @@ class UnknownNameError(Exception):
     """A name that matches nothing, or two things; the text lists what exists."""
 
 
-def find(name: str, known: Collection[str]) -> str | list[str]:
+def find_by_name(name: str, known: Collection[str]) -> str | list[str]:
     """Return the container that *name* means, or the list of all containers of the pod.
 
     *known* are all containers, as `namespace/pod/container`. Raises UnknownNameError.

@@ -1,7 +1,7 @@
 """Limits how much of the callers' requests is in memory at a time.
 
 gRPC hands a method its whole request, and makes several copies of it. So only a few requests are
-read at once, and one that is larger than LARGEST is refused before it is parsed. Methods that
+read at once, and one that is larger than MAX_REQUEST is refused before it is parsed. Methods that
 accept large requests serve them one after the other.
 """
 
@@ -14,19 +14,19 @@ from typing import Any
 
 import grpc
 
-MOST_READ = 4  # requests at a time
-LARGEST = 64 << 10  # bytes of a request
+MAX_READ = 4  # requests at a time
+MAX_REQUEST = 64 << 10  # bytes of a request
 ARRIVAL = 2.0  # seconds; clients are on this host
 
 _Requests = AsyncIterator[bytes]
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Intake(grpc.aio.ServerInterceptor):
+class RequestLimiter(grpc.aio.ServerInterceptor):
     """Reads the requests to a server's methods; *large* are methods that accept large ones."""
 
     def __init__(self, large: Collection[str]) -> None:
-        self._reading = asyncio.Semaphore(MOST_READ)
+        self._reading = asyncio.Semaphore(MAX_READ)
         self._large = {method: asyncio.Lock() for method in large}
 
     async def intercept_service(
@@ -71,9 +71,9 @@ class Intake(grpc.aio.ServerInterceptor):
                     await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
                 if request is None:
                     return
-                if (size := len(request)) > LARGEST and not large:
+                if (size := len(request)) > MAX_REQUEST and not large:
                     del request  # else the error would keep it in memory
-                    text = f"a request of {size} bytes is too large; at most {LARGEST}"
+                    text = f"a request of {size} bytes is too large; at most {MAX_REQUEST}"
                     await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
                 parsed = parse(request) if parse else request
             yield parsed
