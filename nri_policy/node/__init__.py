@@ -1,4 +1,8 @@
-"""Node: the engine with its one turn, and the read side: what anyone can know of the node."""
+"""Node: the engine behind its one lock, and views of its state for all readers.
+
+Owns the order of events, their observers, and what can be derived from the engine's state. It must
+not know protocols, files or how results are shown.
+"""
 
 from __future__ import annotations
 

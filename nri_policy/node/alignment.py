@@ -1,4 +1,4 @@
-"""Alignment: whether a container lies well: its CPUs in one NUMA node, its memory beside them."""
+"""Alignment: whether a container has its CPUs in one NUMA node, and its memory near them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from nri_policy.workload.request import Sort
 
 
 def spans(view: NodeView, placed: Placed) -> bool:
-    """Whether the CPUs of a container lie in more than one NUMA node."""
+    """Return whether the CPUs of a container are in more than one NUMA node."""
     cpus = view.cpus(placed)
     nodes = (node.cpus for node in view.layout.machine.nodes if node.cpus)
     return bool(cpus) and not any(cpus <= node for node in nodes)
 
 
 def spills(view: NodeView, placed: Placed) -> bool:
-    """Whether the memory of a container reaches beyond what belongs to its pool."""
+    """Return whether a container has memory beyond that of its pool."""
     pool = view.layout.tree.pools[placed.grant.pool]
     own = CPUSet.union(pool.memory.values())
     return placed.grant.sort is Sort.NORMAL and not placed.grant.mems <= own
 
 
 def is_remote(layout: Layout, grant: Grant, free: CPUSet) -> bool:
-    """Whether a container that shares some of the *free* CPUs has no memory beside any of them.
+    """Return whether a container that shares some of the *free* CPUs has no memory near them.
 
-    One that was moved up keeps its memory, and others may own the CPUs beside it.
+    A container that was moved up keeps its memory, and the CPUs near it may be exclusive to others.
     """
     if grant.sort is not Sort.NORMAL or not (grant.shares and grant.mems):
         return False
@@ -37,9 +37,9 @@ def is_remote(layout: Layout, grant: Grant, free: CPUSet) -> bool:
 
 
 def misfit(view: NodeView, placed: Placed) -> str | None:
-    """Return why a container is split over nodes, None where it is not, or asked for that.
+    """Return why a container is split over nodes; None if it is not, or if it asked for that.
 
-    Containers that are not Guaranteed are meant to have a wide part of the machine to burst into.
+    Containers that are not Guaranteed may use a wide part of the machine for bursts on purpose.
     """
     aligns = placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed)
     if aligns and spans(view, placed) and not _is_spread_by_hints(view.layout, placed):
@@ -54,7 +54,7 @@ def misfit(view: NodeView, placed: Placed) -> str | None:
 
 
 def _is_spread_by_hints(layout: Layout, placed: Placed) -> bool:
-    """Whether a container's exclusive CPUs are beside each of its devices, as it asked (§6)."""
+    """Return whether a container has CPUs near each of its devices, as it asked (§6)."""
     steering, own = placed.request.steering, placed.grant.exclusive
     if not steering.pick_by_hints or placed.request.shares:
         return False
@@ -63,5 +63,5 @@ def _is_spread_by_hints(layout: Layout, placed: Placed) -> bool:
 
 
 def asks_for_cpu(placed: Placed) -> bool:
-    """Whether it is the policy's to align: containers without a CPU request share what there is."""
+    """Return whether a container has a CPU request: without one it is not aligned."""
     return placed.grant.sort is Sort.NORMAL and placed.asked.milli > 0

@@ -1,7 +1,7 @@
-"""Company: who may run on exclusive CPUs beside their owner, by what was decided.
+"""Company: containers that may run on the exclusive CPUs of another, by the decisions.
 
-A container that is pinned is kept off them. One that is left alone runs on what it came with: the
-kubelet's cpuset, or all online CPUs.
+A pinned container is kept off them. One that is not pinned runs on the kubelet's cpuset, or on all
+online CPUs.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _MOST_NAMED = 3
 
 
 class Companion(Struct, frozen=True, kw_only=True):
-    """What may run on exclusive CPUs of another."""
+    """A container, or all, that may run on exclusive CPUs of another."""
 
     name: str  # namespace/pod/container; empty for all containers
-    cpus: CPUSet  # those of the owner that it may use
+    cpus: CPUSet  # the exclusive CPUs that it may use
 
     def __str__(self) -> str:
         return f"{self.name} is not pinned" if self.name else "all containers: pinCPU is false"
 
 
 class Company(Struct, frozen=True, kw_only=True):
-    """The exclusive CPUs of a running container, and who else may run there."""
+    """The exclusive CPUs of a running container, and the others that may run there."""
 
     container_id: str
     name: str  # namespace/pod/container
@@ -40,14 +40,14 @@ class Company(Struct, frozen=True, kw_only=True):
 
     @property
     def beside(self) -> str:
-        """Who else may run there, in words."""
+        """The others that may run there, in words."""
         named = [str(each) for each in self.others[:_MOST_NAMED]]
         more = len(self.others) - len(named)
         return ", ".join([*named, *([f"and {more} more"] if more else [])])
 
 
 def list_company(view: NodeView) -> Iterator[Company]:
-    """Yield each running container with exclusive CPUs, and who else may run there."""
+    """Yield each running container with exclusive CPUs, and the others that may run there."""
     unpinned = [] if not view.layout.settings.pin_cpu else [*_list_unpinned(view)]
     for container_id, placed in view.placed.items():
         own = placed.grant.own
@@ -69,7 +69,7 @@ def _beside(
 
 
 def _list_unpinned(view: NodeView) -> Iterator[tuple[str, CPUSet]]:
-    """Yield the running containers that the runtime is told no CPUs of, and where they may run."""
+    """Yield the running containers without a cpuset from us, and the CPUs that they may use."""
     for container_id, placed in view.placed.items():
         if placed.container.state is ContainerState.RUNNING and not view.sent[container_id][0]:
             yield placed.container.full_name, _came_with(view, placed)

@@ -1,13 +1,12 @@
-"""Node: the engine, its turn, and whoever follows what it decides.
+"""Node: the engine with its lock, and the observers of its decisions.
 
-Owns the only lock around the engine. What must not be interrupted, a request of the runtime from
-its event to its answer, happens in a turn: `async with node.turn`. Turns come in the order in
-which they were asked for. Reading needs none: `view` is replaced after each event and each change
-of the pods, as a whole.
+Owns the only lock around the engine. A request of the runtime, from its event to its answer, must
+not be interrupted, so it takes a turn: `async with node.turn`. Turns are first in, first out.
+Readers need no turn: `view` is replaced as a whole after each event and each change of the pods.
 
-An answer waits for the engine and for `commit`, and for nothing else: observers are called in one
-pass for all that was decided, once the task that handles a request gives way, which is when its
-answer is on the wire. Who reads what an observer has noted lets that pass run first: `catch_up`.
+An answer waits only for the engine and for `commit`. Observers are called later, in one pass for
+all pending decisions, when the task that handles a request yields, which is after it has sent its
+answer. A reader of data that an observer collects calls `catch_up` first.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Observer = Callable[[Event, Outcome, NodeView], None]  # the view is the one aft
 
 
 class Node:
-    """The containers of one node, and what decides about them; `view` is how it is now."""
+    """The engine of one node; `view` is the present state."""
 
     def __init__(
         self,
@@ -43,9 +42,9 @@ class Node:
         commit: Observer = lambda *_: None,
         took: Callable[[Event, float], None] = lambda *_: None,
     ) -> None:
-        """Take the engine, what must be done with each event before its answer, and observers.
+        """Take the engine, the function that must run before each answer, and a timer.
 
-        *took* hears of each event how many seconds the engine took for it.
+        *took* is called with each event and the seconds that the engine took for it.
         """
         self._engine = engine
         self._commit = commit
@@ -57,32 +56,32 @@ class Node:
 
     @property
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """What to enter for events to be handled, alone until it is left; again and again."""
+        """The lock to hold while events are handled."""
         return self._turn
 
     def observe(self, *observers: Observer) -> None:
-        """Have *observers* called with each new event and what came of it, soon after `handle`.
+        """Have *observers* called with each new event and its outcome, soon after `handle`.
 
-        In the order of the events, and for each in the order in which they were given here.
+        In the order of the events, and for each event in the order given here.
         """
         self.catch_up()
         self._observers += observers
 
     def catch_up(self) -> None:
-        """Have observers hear now of all that was decided; what one of them fails in is logged."""
+        """Call observers for pending decisions now; log their exceptions."""
         while self._pending:
             event, outcome, view, seconds = self._pending.popleft()
             self._took(event, seconds)
             for observer in self._observers:
                 try:
                     observer(event, outcome, view)
-                except Exception:  # a bug there is no reason for others not to hear
+                except Exception:  # a bug of one observer must not keep the others from the event
                     log.exception("observer-failed", extra={"kind": kind(event)})
 
     def handle(self, event: Event) -> Decision:
-        """Decide on *event*; to be called in a turn.
+        """Decide on *event*; must be called in a turn.
 
-        Refused as the engine raises it: nothing changed.
+        Raises the engine's Refused; then nothing has changed.
         """
         assert self._turn.locked(), "events are handled in a turn"
         began = time.perf_counter()
@@ -94,22 +93,22 @@ class Node:
         seconds = time.perf_counter() - began
         self._commit(event, outcome, self.view)
         self._pending.append((event, outcome, self.view, seconds))
-        asyncio.get_running_loop().call_soon(self.catch_up)  # the first one finds all of them
+        asyncio.get_running_loop().call_soon(self.catch_up)  # the first call handles all
         if isinstance(outcome, Decision):
             return outcome
         raise outcome
 
     def replace_pods(self, pods: Mapping[str, Sandbox]) -> None:
-        """Have *pods*, by id, be those that exist; to be called in a turn."""
+        """Replace the table of existing pods, by id; must be called in a turn."""
         assert self._turn.locked(), "pods change in a turn"
         self.view = replace(self.view, pods=pods)
 
     def of_pod(self, pod_id: str) -> Sequence[str]:
-        """Return the ids of a pod's containers in `view`, without looking at all others."""
+        """Return the ids of a pod's containers in `view`, without a search over all."""
         return [*self._engine.state.of_pod(pod_id)]
 
     def interim_placement(self, container: Container) -> Placement:
-        """Return where a container can wait that is admitted before it is decided on."""
+        """Return the place of a container that is admitted before its decision."""
         return self._engine.interim_placement(container)
 
     def fork(self) -> Engine:

@@ -1,7 +1,7 @@
-"""Statistics: what became of each container over many events, and how well that was.
+"""Statistics: the outcome for each container over many events, and a score of all.
 
-Owns the counting, by the decisions of one engine. A container is counted once by its name: as it
-was last, before it stopped.
+Owns the counting of one engine's decisions. A container counts once, by name, with its last state
+before it stopped.
 """
 
 from __future__ import annotations
@@ -17,47 +17,45 @@ from nri_policy.node.view import NodeView
 
 
 class Fate(Struct, frozen=True, kw_only=True):
-    """What became of one container."""
+    """The latest outcome for one container."""
 
     pool: str | None  # None: it was refused
     exclusive: CPUSet
     cpus: CPUSet
     mems: CPUSet
-    aligned: bool | None  # None where it asks for no CPU
-    spilled: int  # bytes asked for by one whose memory is not all beside its CPUs
+    aligned: bool | None  # None if it has no CPU request
+    spilled: int  # bytes requested, if some of its memory is not near its CPUs
     refusal: str | None
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """How well all containers fared."""
+    """Counts over all containers."""
 
     placed: int
     refused: int  # containers that never got a place
     refused_resizes: int
-    asking: int  # placed ones that ask for CPU
+    asking: int  # placed containers with a CPU request
     aligned: int  # of these, those inside one NUMA node
-    spilled: int  # containers whose memory is not all beside their CPUs
-    spilled_memory: int  # bytes that they ask for
-    moves: (
-        int  # of running containers, for others: to another pool, other CPUs of their own or memory
-    )
-    updates: int  # of running containers, for others; most only share a CPU more or less
+    spilled: int  # containers with memory that is not near their CPUs
+    spilled_memory: int  # bytes that they request
+    moves: int  # of running containers, for others: to another pool, exclusive CPUs or memory
+    updates: int  # of running containers, for others; most only change their shared CPUs a little
 
 
 class Statistics:
-    """Follows the decisions of one engine."""
+    """Records the decisions of one engine."""
 
     def __init__(self) -> None:
         self.fates: dict[str, Fate] = {}  # by namespace/pod/name, in order of appearance
         self._resizes = self._moves = self._updates = 0
 
     def take(self, view: NodeView) -> None:
-        """Take everybody there is as they are."""
+        """Record all present containers as they are."""
         for placed in view.placed.values():
             self.fates[placed.container.full_name] = _fate(view, placed)
 
     def observe(self, event: Event, outcome: Decision | Exception, view: NodeView) -> None:
-        """Take note of what came of *event*; *view* is the one after it."""
+        """Record the outcome of *event*; *view* is the one after it."""
         if isinstance(outcome, Exception):
             self._count_refusal(event, str(outcome))
             return
@@ -91,7 +89,7 @@ class Statistics:
                 )
 
     def score(self) -> Score:
-        """Return how well all fared so far."""
+        """Return the counts so far."""
         placed = [fate for fate in self.fates.values() if fate.refusal is None]
         return Score(
             placed=len(placed),

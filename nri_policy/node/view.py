@@ -1,9 +1,8 @@
-"""NodeView: one picture of the node, as every reader reads it.
+"""NodeView: the state of the node at one moment, for all readers.
 
-Owns what can be known of the node between two events: the tables are the engine's own, shared until
-the next event, and that of the pods until one comes, goes or changes; what follows from them is
-worked out when somebody asks. A view never changes, so it can be kept, compared and read on any
-thread.
+Owns what can be known of the node between two events. The tables are the engine's own, shared until
+the next event, and the table of pods until a pod changes. Everything else is derived on request. A
+view never changes, so it can be kept, compared and read on any thread.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Sort
 
 _NO_PODS: Mapping[str, Sandbox] = {}
-# A shell would read these in a device's name as commands, or as the end of the name.
+# A shell could read these characters in a device's name as commands, or as its end.
 _UNSAFE = re.compile(r'["$`\\|\x00-\x1f\x7f]')
 
 
 class Holding(Struct, frozen=True, kw_only=True):
-    """What one container holds."""
+    """The grant of one container with its details."""
 
     placed: Placed
     pool: str  # name
-    cpus: CPUSet  # where it may run; empty where the policy leaves that alone
+    cpus: CPUSet  # CPUs that it may run on; empty if it is not pinned
     classes: Classes | None = None
-    home: str | None = None  # the name of the pool that it was moved up from, where it goes back to
-    unthrottled: bool = False  # it has no CFS quota, for its CPUs are its own
-    room: CPUSet | None = None  # the CPUs of its pod's room, of which it has a part
-    decided_only: tuple[str, ...] = ()  # what of it is not set, by the settings: cpus, mems
+    home: str | None = None  # the pool that it was moved up from and will return to
+    unthrottled: bool = False  # without a CFS quota, because its CPUs are exclusive
+    room: CPUSet | None = None  # the CPUs of its pod's room, if it is in one
+    decided_only: tuple[str, ...] = ()  # decided but not set, by the settings: cpus, mems
 
 
 class Sandbox(Struct, frozen=True, kw_only=True):
@@ -53,38 +52,38 @@ class Sandbox(Struct, frozen=True, kw_only=True):
     namespace: str
     name: str  # of the pod
     folder: str  # its containers' parent cgroup
-    asked: Resources  # what its containers ask for in all, those to come too
-    whole: Container | None  # the same as one container, of a Guaranteed pod
-    overhead: int  # CFS quota beyond its containers', µs a period
-    counted: bool = False  # schedulers take it to hold resources of its own (nrt.md §1.5)
+    asked: Resources  # the sum of its containers' requests, with later containers
+    whole: Container | None  # a Guaranteed pod as one container
+    overhead: int  # CFS quota beyond its containers', µs per period
+    counted: bool = False  # schedulers count it as having exclusive resources (nrt.md §1.5)
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """The node after one event; its tables are for reading only."""
+    """The node after one event; its tables are read-only."""
 
     layout: Layout
     placed: Mapping[str, Placed]  # by container id, in the order of placement
-    rooms: Mapping[str, Placed]  # by pod id: pods that have their CPUs as one
-    claims: Mapping[str, Placed]  # by id: parts of resource claims, which hold CPUs of their own
-    pods: Mapping[str, Sandbox]  # by pod id, in the order in which they came; none in a trial
+    rooms: Mapping[str, Placed]  # by pod id: pods that have their CPUs as a whole
+    claims: Mapping[str, Placed]  # by id: parts of resource claims, which have exclusive CPUs
+    pods: Mapping[str, Sandbox]  # by pod id, in the order of their creation; empty in a fork
     sent: Mapping[str, tuple[CPUSet, CPUSet]]  # CPUs and memory nodes that the runtime has
-    quotas: Mapping[str, int]  # CFS quotas that it was told of, µs a period, NO_QUOTA for none
-    resizing: Mapping[str, Resizing]  # resizes whose end has not been heard, by container id
+    quotas: Mapping[str, int]  # CFS quotas sent to the runtime, µs per period, NO_QUOTA for none
+    resizing: Mapping[str, Resizing]  # unfinished resizes, by container id
     # containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
     cold: Mapping[str, float | None]
-    classes: Mapping[str, Classes]  # of the containers that are in any, by id
+    classes: Mapping[str, Classes]  # by id of the container; without those in no class
     equipment: Equipment
-    free: CPUSet  # sharable CPUs that are nobody's own
+    free: CPUSet  # sharable CPUs that are not exclusive
     free_isolated: CPUSet
-    latest: int  # `Container.created` of the youngest of all so far
-    pools: bytes  # what `Supply.restore` takes
+    latest: int  # `Container.created` of the latest container so far
+    pools: bytes  # for `Supply.restore`
     memory_books: Books
     touched: Touched
 
     def changed_since(self, mark: object) -> Collection[str] | None:
-        """Return whose `placed` came, went or changed since the view with that mark, by id.
+        """Return the ids of holders that changed since the view with this mark.
 
-        That is this one, or the one before it; since any other it is not known: None.
+        None if *mark* is neither of this view nor of the one before it.
         """
         touched = self.touched
         if mark is touched.mark:
@@ -93,18 +92,18 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     @property
     def taken(self) -> CPUSet:
-        """The CPUs that are somebody's own, be it only until the end of a resize."""
+        """The exclusive CPUs, with those held only until the end of a resize."""
         capacity = self.layout.capacity
         return (capacity.sharable | capacity.isolated) - (self.free | self.free_isolated)
 
     @property
     def exclusive(self) -> CPUSet:
-        """The CPUs that containers, rooms and claims hold for themselves."""
+        """The exclusive CPUs of containers, rooms and claims."""
         return CPUSet.union(self.held_by(each).grant.exclusive for each in self.holders)
 
     @property
     def holders(self) -> Iterator[str]:
-        """The ids of all that hold a grant: rooms and claims before the containers in them."""
+        """The ids of all holders of a grant: rooms and claims before the containers in them."""
         yield from self.rooms
         yield from self.claims
         yield from self.placed
@@ -116,11 +115,11 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
     @property
     def next_deadline(self) -> float | None:
-        """When `Elapsed` has something to do next, in seconds since the epoch; None for never."""
+        """When `Elapsed` is due next, in seconds since the epoch; None: never."""
         return min((at for at in self.cold.values() if at is not None), default=None)
 
     def held_by(self, holder_id: str) -> Placed:
-        """Return what the container, room or part of a claim of that id holds; KeyError."""
+        """Return the container, room or part of a claim with this id; raises KeyError."""
         for table in (self.placed, self.rooms):
             if holder_id in table:
                 return table[holder_id]
@@ -131,26 +130,26 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {placed.container.full_name: placed for placed in self.placed.values()}
 
     def supply(self) -> Supply:
-        """Return what every pool has left, as the caller's own copy."""
+        """Return the free capacity of every pool, as the caller's own copy."""
         capacity = self.layout.capacity
         supply = supply_of(self.layout.tree, capacity.sharable, capacity.isolated)
         supply.restore(self.pools)
         return supply
 
     def memory(self) -> MemorySupply:
-        """Return what is booked on the memory nodes, as the caller's own copy."""
+        """Return the bookings of memory, as the caller's own copy."""
         memory = MemorySupply(self.layout.memory)
         memory.restore(self.memory_books)
         return memory
 
     def cpus(self, placed: Placed, *, hide_hyperthreads: bool = False) -> CPUSet:
-        """Return the CPUs that a container may run on; empty where they are left alone."""
+        """Return the CPUs that a container may run on; empty if it is not pinned."""
         if placed.grant.sort is Sort.PRESERVE:
             return self.layout.unowned(placed.grant, self.taken)
         return self.layout.cpus_of(placed.grant, self.free, hide_hyperthreads)
 
     def holding(self, placed: Placed) -> Holding:
-        """Return what a container holds."""
+        """Return the grant of a container with its details."""
         pools, grant = self.layout.tree.pools, placed.grant
         return Holding(
             placed=placed,
@@ -164,18 +163,18 @@ class NodeView(Struct, frozen=True, kw_only=True):
         )
 
     def decided_only(self, placed: Placed) -> tuple[str, ...]:
-        """Return what of a container is decided and not set, by the settings: cpus, mems."""
+        """Return what is decided for a container but not set, by the settings: cpus, mems."""
         settings = self.layout.settings
         cpus = not settings.pin_cpu and placed.grant.sort is not Sort.PRESERVE
         mems = not settings.pin_memory and not placed.request.memory_preserve
         return ("cpus",) * cpus + ("mems",) * mems
 
     def holdings(self) -> Iterator[Holding]:
-        """Yield what every container holds."""
+        """Yield the grants of all containers with their details."""
         return map(self.holding, self.placed.values())
 
     def placement(self, container_id: str) -> Placement | None:
-        """Return what a container was last told, or is to be told; None if it holds no grant."""
+        """Return the latest placement of a container, sent or due; None if it has no grant."""
         if container_id not in self.placed:
             return None
         cpus, mems = self.sent[container_id]
@@ -189,7 +188,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         )
 
     def placements(self, container_ids: Iterable[str]) -> dict[str, Placement]:
-        """Return the same of those of the containers that hold a grant, by container id."""
+        """Return the placements of the containers that have a grant, by container id."""
         return {
             each: placement
             for each in container_ids
@@ -197,12 +196,12 @@ class NodeView(Struct, frozen=True, kw_only=True):
         }
 
     def granted_quota(self, container_id: str) -> int | None:
-        """Return the CFS quota of one from which we took it, µs a period; None of all others."""
+        """Return the CFS quota of a container whose quota we removed, µs per period; else None."""
         quota = self.placed[container_id].container.resources.cpu_quota
         return quota if container_id in self.quotas and quota > 0 else None
 
     def exposed(self, container_id: str) -> dict[str, str]:
-        """Return what a container may know of its own resources (§9): shell names and values."""
+        """Return the shell variables with the container's own resources (§9): name and value."""
         placed = self.placed[container_id]
         grant, resources = placed.grant, dict[str, CPUSet]()
         if grant.shares or grant.rest or grant.sort is Sort.RESERVED:
@@ -216,9 +215,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {name: str(ids) for name, ids in resources.items()} | self._exposed_devices(placed)
 
     def _exposed_devices(self, placed: Placed) -> dict[str, str]:
-        """Return where each device of a container is, and which of its CPUs are beside it (§9).
+        """Return the place of each device of a container, and its CPUs near the device (§9).
 
-        What the annotations let count as a hint is no matter: a device is where it is.
+        Annotations that exclude devices from the hints do not matter here.
         """
         topology = self.layout.topology_hints
         own = self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads)
@@ -230,7 +229,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {f"DEVICE_{n}": device for n, device in enumerate(devices)}
 
     def to_store(self, container_id: str) -> StoredGrant:
-        """Return what has to be remembered of a holder for it to get its grant back."""
+        """Return what must be stored of a holder, so that it gets its grant back."""
         placed, pools = self.held_by(container_id), self.layout.tree.pools
         home = placed.grant.home
         return StoredGrant(
@@ -253,7 +252,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
 
 
 def view_of(engine: Engine, pods: Mapping[str, Sandbox] = _NO_PODS) -> NodeView:
-    """Return what *engine* holds after its latest event, while there are these *pods*."""
+    """Return the state of *engine* after its latest event, with these *pods*."""
     state, tables = engine.state, engine.tables
     return NodeView(
         layout=state.layout,

@@ -1,8 +1,8 @@
-"""What-if: what would be if settings changed, or pods came; on a copy that nobody else sees.
+"""What-if: the result of new settings or new pods, on a fork of the engine.
 
-Owns the order in which a pod's containers come, as the kubelet has it: init containers one after
-the other, each gone before the next unless it is a sidecar; one that is refused ends its pod, any
-other leaves the rest of its pod to go on.
+Owns the order in which a pod's containers start, which is the kubelet's: init containers one after
+the other, each ending before the next unless it is a sidecar. If an init container is refused, its
+pod ends; if another container is, the rest of its pod continues.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ CPUsAndMems = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
 
 class Start(Struct, frozen=True, kw_only=True):
-    """One container of a pod that might come."""
+    """One container of a hypothetical pod."""
 
     container: Container
-    init: bool  # without it, the rest of the pod does not come
-    to_end: bool  # it is gone before the next one comes
+    init: bool  # if it is refused, the rest of the pod does not start
+    to_end: bool  # it ends before the next one starts
 
 
 class ClaimedParts(Struct, frozen=True, kw_only=True):
-    """What the resource claims of a pod would be allocated of our devices."""
+    """The devices of ours that the claims of a hypothetical pod would get."""
 
     prepared: tuple[tuple[ClaimPart, ...], ...] = ()  # the parts of each claim
     uses: Mapping[str, tuple[str, ...]] = {}  # the ids of a container's parts, by its name
-    warnings: tuple[str, ...] = ()  # what of the claims was left out
+    warnings: tuple[str, ...] = ()  # about parts of the claims that were left out
 
 
 def _nothing(_name: str, _view: NodeView) -> ClaimedParts:
@@ -58,27 +58,27 @@ def _nothing(_name: str, _view: NodeView) -> ClaimedParts:
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """A pod that might come, and how many of it, or at most so many."""
+    """A hypothetical pod, and its number of replicas or the maximum."""
 
     namespace: str
     name: str
     replicas: int
-    ordinal: int | None = None  # of the first: a StatefulSet's pods are called by numbers from it
+    ordinal: int | None = None  # number of a StatefulSet's first pod; others have none
     starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
-    devices: Mapping[str, int] = {}  # how many of each resource of device plugins one pod takes
-    # for the pod of that name; or Refused
+    devices: Mapping[str, int] = {}  # devices of each plugin's resource that one pod takes
+    # claims of the pod of that name; may raise Refused
     claim: Callable[[str, NodeView], ClaimedParts] = _nothing
 
 
 class NewSettings(Struct, frozen=True, kw_only=True):
-    """What became of settings."""
+    """The result of new settings."""
 
-    layout: Layout  # that is in force then
-    refusal: str  # why they would be refused; empty if they would not
+    layout: Layout  # in force afterwards
+    refusal: str  # why they would be refused; empty if accepted
 
 
 class Misfit(Struct, frozen=True, kw_only=True):
-    """A replica that fits, but not well."""
+    """A replica that fits but is split over nodes."""
 
     pod: str  # name
     replica: int  # the first is 1
@@ -86,53 +86,53 @@ class Misfit(Struct, frozen=True, kw_only=True):
 
 
 class Fit(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many of a pod fit."""
+    """How many replicas of a pod fit."""
 
     pod: str  # namespace/name
-    replicas: int | None  # None: as many as fit were wanted
+    replicas: int | None  # None: as many as fit
     fit: int
-    more: bool  # none was refused: even more might fit
+    more: bool  # all replicas fit; perhaps more would
     misfits: tuple[Misfit, ...]
-    starts_unplaced: bool = False  # the one that does not fit starts: nothing is pinned
+    starts_unplaced: bool = False  # the first that does not fit starts anyway: nothing is pinned
 
 
 class Newcomer(Struct, frozen=True, kw_only=True):
-    """What became of a container that came."""
+    """The result of starting a container."""
 
     holding: Holding | None  # None: it was refused
     explanation: Explanation | None = None
     refusal: str | None = None
     misfit: str | None = None
-    ended: bool = False  # before the next one came
+    ended: bool = False  # before the next one started
 
 
 class HeldResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a container holds, where it runs, and how its I/O is limited."""
+    """What a container has, where it runs, and its I/O limits."""
 
-    pool: str  # around its CPUs where those that were decided are not set; empty if not known
+    pool: str  # if CPUs are not pinned, the one around its CPUs; empty if unknown
     exclusive: CPUSet
     shared_milli: int
     isolated: CPUSet
     cpus: CPUSet
     mems: CPUSet
     blockio: str | None = None  # the class of its I/O
-    limits: Mapping[str, str] = {}  # cgroup file -> contents, by that class
+    limits: Mapping[str, str] = {}  # cgroup file -> content, by that class
 
 
 class WhatIfResult(Struct, frozen=True, kw_only=True):
-    """What came of a trial; containers are by namespace/pod/name."""
+    """The result of a what-if; containers are by namespace/pod/name."""
 
     fits: bool
     settings: NewSettings | None
     fits_by_pod: tuple[Fit, ...]
     newcomers: dict[str, Newcomer]
-    changes: dict[str, tuple[HeldResources, HeldResources]]  # of everybody else: before and after
+    changes: dict[str, tuple[HeldResources, HeldResources]]  # of other containers: before, after
     warnings: tuple[str, ...]
-    notes: tuple[str, ...]  # what newcomers asked for, and got
+    notes: tuple[str, ...]  # about new containers
 
 
 class WhatIf:
-    """Settings, then pods one after the other, and what becomes of them and of everybody else."""
+    """Tries settings, then pods one after the other; collects the results for all containers."""
 
     def __init__(
         self,
@@ -143,11 +143,10 @@ class WhatIf:
         devices: Mapping[str, int] | None = None,
         notes: Sequence[str] = (),
     ) -> None:
-        """Try on *engine*, a copy of the node's; *most*: as many as fit, there is no number.
+        """Try on *engine*, a fork of the node's; *most*: as many as fit, without a number.
 
-        *found* is where containers run now, by id, of which the policy leaves something alone;
-        *devices* how many of each resource nobody uses, None where that is not known; *notes* are
-        the first of the result.
+        *found* has where unpinned containers run now, by id; *devices* the free devices of each
+        resource, None if unknown; *notes* come first in the result.
         """
         self._devices = None if devices is None else dict(devices)
         self._engine = engine
@@ -161,7 +160,7 @@ class WhatIf:
         self._notes = [*notes]
 
     def reconfigure(self, event: Reconfigured) -> bool:
-        """Let settings come into force; return whether they would be taken."""
+        """Apply settings; return whether they would be accepted."""
         reason = ""
         try:
             self._warnings += self._engine.handle(event).warnings
@@ -171,9 +170,9 @@ class WhatIf:
         return not reason
 
     def run(self, wanted: Wanted) -> Iterator[None]:
-        """Let the replicas of *wanted* come, until one does not fit.
+        """Start the replicas of *wanted*, until one does not fit.
 
-        Yields after each container, for whoever must not be kept waiting.
+        Yields after each container, so that the caller can let other tasks run.
         """
         fit, misfits, odd = 0, list[Misfit](), dict[str, list[str]]()
         starts_unplaced = False
@@ -181,7 +180,7 @@ class WhatIf:
             self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
-            if not fit:  # it is the same of each replica
+            if not fit:  # equal for all replicas
                 odd = _remarks(starts)
                 self._warnings += _name_once(odd, len(starts))
             try:
@@ -209,17 +208,17 @@ class WhatIf:
         )
 
     def result(self) -> WhatIfResult:
-        """Return what became of everybody so far."""
+        """Return the results so far."""
         view, newcomers = view_of(self._engine), {}
         placed, settings = view.by_name(), view.layout.settings
         unset = describe_unset(pin_cpu=settings.pin_cpu, pin_memory=settings.pin_memory)
         for name, each in self._newcomers.items():
-            # others that came later may have changed it
+            # later containers may have changed it
             now = view.holding(placed[name]) if name in placed else each.holding
             newcomers[name] = replace(each, holding=now)
         after = _holdings(view, _known_cpusets(view, self._cpusets))
         return WhatIfResult(
-            # the first has to fit even where there is no number
+            # with *most*, at least one replica must fit
             fits=all(pod.fit != 0 if self._most else pod.more for pod in self._fits)
             and (self._settings is None or not self._settings.refusal),
             settings=self._settings,
@@ -235,7 +234,7 @@ class WhatIf:
         )
 
     def _prepare(self, wanted: Wanted, name: str, starts: tuple[Start, ...]) -> tuple[Start, ...]:
-        """Take the devices and hold the claims of one pod; raises Refused."""
+        """Take the devices and claims of one pod; raises Refused."""
         if short := self._take_devices(wanted.devices):
             raise Refused(short)
         claimed = wanted.claim(name, view_of(self._engine))
@@ -250,7 +249,7 @@ class WhatIf:
         )
 
     def _take_devices(self, devices: Mapping[str, int]) -> str:
-        """Take the devices of one pod; return what is short, empty if nothing is."""
+        """Take the devices of one pod; return what is missing, "" if nothing is."""
         if self._devices is None:
             return ""
         left = self._devices
@@ -261,9 +260,9 @@ class WhatIf:
         return ""
 
     def _names(self, wanted: Wanted) -> Iterator[str]:
-        """Yield names for replicas that no pod has.
+        """Yield unused names for replicas.
 
-        That of a pod alone; else, and of a StatefulSet, with a number.
+        The pod's own name for a single one; else, and for a StatefulSet, names with numbers.
         """
         pods = (placed.container.pod for placed in view_of(self._engine).placed.values())
         taken = {pod.name for pod in pods if pod.namespace == wanted.namespace}
@@ -280,9 +279,9 @@ class WhatIf:
     def _start(
         self, starts: tuple[Start, ...], said: Collection[str]
     ) -> Generator[None, None, bool]:
-        """Let one pod come; return whether all of its containers got a place.
+        """Start one pod; return whether all of its containers got a place.
 
-        What was *said* of it is not warned of again.
+        Warnings in *said* are not repeated.
         """
         whole = True
         for start in starts:
@@ -298,7 +297,7 @@ class WhatIf:
         return whole
 
     def _create(self, container: Container, said: Collection[str]) -> bool:
-        """Let one container come; return whether it got a place."""
+        """Start one container; return whether it got a place."""
         try:
             decision = self._engine.handle(Created(container=container))
         except Refused as error:
@@ -322,7 +321,7 @@ class WhatIf:
 
 
 def _remarks(starts: tuple[Start, ...]) -> dict[str, list[str]]:
-    """Return what of the annotations of a pod's containers does nothing, and of which."""
+    """Return the remarks on annotations without effect, each with its containers."""
     containers = [start.container for start in starts]
     names = [each.name for each in containers]
     about: dict[str, list[str]] = {}
@@ -333,7 +332,7 @@ def _remarks(starts: tuple[Start, ...]) -> dict[str, list[str]]:
 
 
 def _name_once(about: Mapping[str, Sequence[str]], containers: int) -> Iterator[str]:
-    """Yield remarks with the containers that they are about, or the pod of all its *containers*."""
+    """Yield remarks with their containers, or the pod if they concern all of its *containers*."""
     for remark, whose in about.items():
         if len(whose) == containers > 1:
             yield f"{whose[0].rpartition('/')[0]}: {remark}"
@@ -342,7 +341,7 @@ def _name_once(about: Mapping[str, Sequence[str]], containers: int) -> Iterator[
 
 
 def _known_cpusets(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict[str, CPUsAndMems]:
-    """Return where containers run by what the runtime was told; *otherwise* where left alone."""
+    """Return the cpusets of containers: as sent to the runtime; *otherwise* if unpinned."""
     cpusets = {}
     for container_id in view.placed:
         cpus, mems = view.sent[container_id]
@@ -352,7 +351,7 @@ def _known_cpusets(view: NodeView, otherwise: Mapping[str, CPUsAndMems]) -> dict
 
 
 def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, HeldResources]:
-    """Return what every container holds and where it runs, by name."""
+    """Return what every container has and where it runs, by name."""
     holdings = {}
     for container_id, placed in view.placed.items():
         cpus, mems = cpusets[container_id]
