@@ -140,14 +140,14 @@ class Daemon:
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier),
             commit=self._commit,
-            took=self.metrics.time_decision,
+            time_decision=self.metrics.time_decision,
         )
         self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.count_lag)
         self._decision_log = DecisionLog()
         self._build_runtime_side(host)
         self._build_read_side(host)
         self._unused = host.unused
-        self.node.observe(
+        self.node.add_observers(
             log_decision,
             self._decision_log.observe,
             DecisionEvents(host.record).observe,

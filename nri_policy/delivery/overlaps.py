@@ -69,7 +69,7 @@ class Overlaps:
         self._trouble = ""  # why the kernel does not tell of writes
         self._errno = 0  # of that
         executor.overlaps = self
-        node.observe(lambda *_: self.touch())
+        node.add_observers(lambda *_: self.touch())
 
     def problems(self) -> Iterator[str]:
         """Yield why the kernel does not tell of writes to cpusets, and what helps."""

@@ -22,7 +22,7 @@ from nri_policy.manifests.fields import mistyped_workload
 from nri_policy.manifests.pod import ContainerManifest, PodManifest, PodSpec, read_pod
 from nri_policy.manifests.resources import ManifestError, Resources, read_part
 from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, Workload
-from nri_policy.node import ClaimedParts, NodeView, Start, Wanted
+from nri_policy.node import ClaimedParts, HypotheticalContainer, HypotheticalPod, NodeView
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.workload.amounts import described
 from nri_policy.workload.pod import Container
@@ -50,7 +50,7 @@ class ContainerFactory(Struct, frozen=True, kw_only=True):
 class Manifests(Struct, frozen=True, kw_only=True):
     """The pods in manifests."""
 
-    pods: tuple[Wanted, ...]
+    pods: tuple[HypotheticalPod, ...]
     notes: tuple[str, ...]  # about objects that were left out
 
 
@@ -90,7 +90,7 @@ def parse_manifests(text: str, replicas: int, factory: ContainerFactory) -> Mani
     if total > MAX_CONTAINERS:
         raise ValueError(f"{total} containers are too many to try; at most {MAX_CONTAINERS}")
     wanted = tuple(
-        Wanted(
+        HypotheticalPod(
             namespace=manifest.metadata.namespace,
             name=manifest.metadata.name,
             replicas=count,
@@ -269,7 +269,9 @@ def _field(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
-def _list_starts(manifest: PodManifest, factory: ContainerFactory, name: str) -> tuple[Start, ...]:
+def _list_starts(
+    manifest: PodManifest, factory: ContainerFactory, name: str
+) -> tuple[HypotheticalContainer, ...]:
     """Return the containers of a pod called *name*, as a runtime sends them to a plugin."""
     uid = runtimespec.object_uid("what-if", manifest.metadata.namespace, name)
     metadata = msgspec.structs.replace(manifest.metadata, name=name, uid=uid)
@@ -290,7 +292,7 @@ def _list_starts(manifest: PodManifest, factory: ContainerFactory, name: str) ->
         if factory.exact:
             made = described(made, said)
         starts.append(
-            Start(
+            HypotheticalContainer(
                 container=made,
                 init=init,
                 to_end=init and not container.sidecar,

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
-from nri_policy.node.alignment import is_remote, misfit
+from nri_policy.node.alignment import describe_misfit, is_remote
 from nri_policy.node.company import Companion, Company, list_company
 from nri_policy.node.node import Node, Observer
-from nri_policy.node.statistics import Fate, Score, Statistics
+from nri_policy.node.statistics import ContainerOutcome, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
 from nri_policy.node.what_if import (
     ClaimedParts,
     CPUsAndMems,
     Fit,
     HeldResources,
+    HypotheticalContainer,
+    HypotheticalPod,
     Misfit,
-    Newcomer,
+    NewContainer,
     NewSettings,
-    Start,
-    Wanted,
     WhatIf,
     WhatIfResult,
 )
@@ -32,13 +32,15 @@ __all__ = [
     "ClaimedParts",
     "Companion",
     "Company",
-    "Fate",
+    "ContainerOutcome",
     "Fit",
     "HeldResources",
     "Holding",
+    "HypotheticalContainer",
+    "HypotheticalPod",
     "Misfit",
+    "NewContainer",
     "NewSettings",
-    "Newcomer",
     "Node",
     "NodeView",
     "Observer",
@@ -46,13 +48,11 @@ __all__ = [
     "Placed",
     "Sandbox",
     "Score",
-    "Start",
     "Statistics",
-    "Wanted",
     "WhatIf",
     "WhatIfResult",
+    "describe_misfit",
     "is_remote",
     "list_company",
-    "misfit",
     "view_of",
 ]

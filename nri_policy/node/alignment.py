@@ -11,14 +11,14 @@ from nri_policy.node.view import NodeView
 from nri_policy.workload.request import Sort
 
 
-def spans(view: NodeView, placed: Placed) -> bool:
+def is_split(view: NodeView, placed: Placed) -> bool:
     """Return whether the CPUs of a container are in more than one NUMA node."""
     cpus = view.cpus(placed)
     nodes = (node.cpus for node in view.layout.machine.nodes if node.cpus)
     return bool(cpus) and not any(cpus <= node for node in nodes)
 
 
-def spills(view: NodeView, placed: Placed) -> bool:
+def is_spilled(view: NodeView, placed: Placed) -> bool:
     """Return whether a container has memory beyond that of its pool."""
     pool = view.layout.tree.pools[placed.grant.pool]
     own = CPUSet.union(pool.memory.values())
@@ -36,19 +36,19 @@ def is_remote(layout: Layout, grant: Grant, free: CPUSet) -> bool:
     return grant.mems.isdisjoint(near)
 
 
-def misfit(view: NodeView, placed: Placed) -> str | None:
+def describe_misfit(view: NodeView, placed: Placed) -> str | None:
     """Return why a container is split over nodes; None if it is not, or if it asked for that.
 
     Containers that are not Guaranteed may use a wide part of the machine for bursts on purpose.
     """
-    aligns = placed.request.qos is QoS.GUARANTEED and asks_for_cpu(placed)
-    if aligns and spans(view, placed) and not _is_spread_by_hints(view.layout, placed):
+    aligns = placed.request.qos is QoS.GUARANTEED and has_cpu_request(placed)
+    if aligns and is_split(view, placed) and not _is_spread_by_hints(view.layout, placed):
         return "its CPUs are in more than one NUMA node"
     if is_remote(view.layout, placed.grant, view.free):
         ids = placed.grant.mems
         where = f"node{'s' * (len(ids) > 1)} {ids}"
         return f"its memory is on {where}, none of its CPUs is"
-    if spills(view, placed):
+    if is_spilled(view, placed):
         return "its memory is not all beside its CPUs"
     return None
 
@@ -62,6 +62,6 @@ def _is_spread_by_hints(layout: Layout, placed: Placed) -> bool:
     return own <= CPUSet.union(places) and all(not own.isdisjoint(each) for each in places)
 
 
-def asks_for_cpu(placed: Placed) -> bool:
+def has_cpu_request(placed: Placed) -> bool:
     """Return whether a container has a CPU request: without one it is not aligned."""
     return placed.grant.sort is Sort.NORMAL and placed.asked.milli > 0

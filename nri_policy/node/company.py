@@ -17,7 +17,7 @@ from nri_policy.node.view import NodeView
 from nri_policy.workload.pod import ContainerState
 from nri_policy.workload.request import Sort
 
-_MOST_NAMED = 3
+_MAX_NAMED = 3
 
 
 class Companion(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class Company(Struct, frozen=True, kw_only=True):
     @property
     def beside(self) -> str:
         """The others that may run there, in words."""
-        named = [str(each) for each in self.others[:_MOST_NAMED]]
+        named = [str(each) for each in self.others[:_MAX_NAMED]]
         more = len(self.others) - len(named)
         return ", ".join([*named, *([f"and {more} more"] if more else [])])
 
@@ -72,10 +72,10 @@ def _list_unpinned(view: NodeView) -> Iterator[tuple[str, CPUSet]]:
     """Yield the running containers without a cpuset from us, and the CPUs that they may use."""
     for container_id, placed in view.placed.items():
         if placed.container.state is ContainerState.RUNNING and not view.sent[container_id][0]:
-            yield placed.container.full_name, _came_with(view, placed)
+            yield placed.container.full_name, _cpus_without_pinning(view, placed)
 
 
-def _came_with(view: NodeView, placed: Placed) -> CPUSet:
+def _cpus_without_pinning(view: NodeView, placed: Placed) -> CPUSet:
     had = placed.grant.preserved
     if placed.grant.sort is not Sort.PRESERVE:
         had = parse_cpus(placed.container.resources.cpus)

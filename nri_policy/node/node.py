@@ -40,15 +40,15 @@ class Node:
         engine: Engine,
         *,
         commit: Observer = lambda *_: None,
-        took: Callable[[Event, float], None] = lambda *_: None,
+        time_decision: Callable[[Event, float], None] = lambda *_: None,
     ) -> None:
         """Take the engine, the function that must run before each answer, and a timer.
 
-        *took* is called with each event and the seconds that the engine took for it.
+        *time_decision* is called with each event and the seconds that the engine took for it.
         """
         self._engine = engine
         self._commit = commit
-        self._took = took
+        self._took = time_decision
         self._pending: deque[tuple[Event, Outcome, NodeView, float]] = deque()
         self._turn = asyncio.Lock()
         self._observers: list[Observer] = []
@@ -59,7 +59,7 @@ class Node:
         """The lock to hold while events are handled."""
         return self._turn
 
-    def observe(self, *observers: Observer) -> None:
+    def add_observers(self, *observers: Observer) -> None:
         """Have *observers* called with each new event and its outcome, soon after `handle`.
 
         In the order of the events, and for each event in the order given here.

@@ -12,11 +12,11 @@ from nri_policy.engine.event import Created, Event, Resized
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.node.alignment import asks_for_cpu, spans, spills
+from nri_policy.node.alignment import has_cpu_request, is_spilled, is_split
 from nri_policy.node.view import NodeView
 
 
-class Fate(Struct, frozen=True, kw_only=True):
+class ContainerOutcome(Struct, frozen=True, kw_only=True):
     """The latest outcome for one container."""
 
     pool: str | None  # None: it was refused
@@ -46,13 +46,15 @@ class Statistics:
     """Records the decisions of one engine."""
 
     def __init__(self) -> None:
-        self.fates: dict[str, Fate] = {}  # by namespace/pod/name, in order of appearance
+        self.outcomes: dict[
+            str, ContainerOutcome
+        ] = {}  # by namespace/pod/name, in order of appearance
         self._resizes = self._moves = self._updates = 0
 
-    def take(self, view: NodeView) -> None:
+    def record_all(self, view: NodeView) -> None:
         """Record all present containers as they are."""
         for placed in view.placed.values():
-            self.fates[placed.container.full_name] = _fate(view, placed)
+            self.outcomes[placed.container.full_name] = _outcome(view, placed)
 
     def observe(self, event: Event, outcome: Decision | Exception, view: NodeView) -> None:
         """Record the outcome of *event*; *view* is the one after it."""
@@ -63,22 +65,22 @@ class Statistics:
         for each in outcome.changes:
             self._updates += 1
             placed = view.placed[each]
-            before = self.fates.get(placed.container.full_name)
-            after = _fate(view, placed)
-            self.fates[placed.container.full_name] = after
+            before = self.outcomes.get(placed.container.full_name)
+            after = _outcome(view, placed)
+            self.outcomes[placed.container.full_name] = after
             self._moves += before is not None and _place(before) != _place(after)
         if asked is not None and asked in view.placed and outcome.grant is not None:
             placed = view.placed[asked]
-            self.fates[placed.container.full_name] = _fate(view, placed)
+            self.outcomes[placed.container.full_name] = _outcome(view, placed)
 
     def _count_refusal(self, event: Event, reason: str) -> None:
         if isinstance(event, Resized):
             self._resizes += 1
         elif isinstance(event, Created):
             name, nothing = event.container.full_name, CPUSet()
-            known = self.fates.get(name)
+            known = self.outcomes.get(name)
             if known is None or known.refusal is not None:
-                self.fates[name] = Fate(
+                self.outcomes[name] = ContainerOutcome(
                     pool=None,
                     exclusive=nothing,
                     cpus=nothing,
@@ -90,32 +92,32 @@ class Statistics:
 
     def score(self) -> Score:
         """Return the counts so far."""
-        placed = [fate for fate in self.fates.values() if fate.refusal is None]
+        placed = [each for each in self.outcomes.values() if each.refusal is None]
         return Score(
             placed=len(placed),
-            refused=len(self.fates) - len(placed),
+            refused=len(self.outcomes) - len(placed),
             refused_resizes=self._resizes,
-            asking=sum(fate.aligned is not None for fate in placed),
-            aligned=sum(fate.aligned is True for fate in placed),
-            spilled=sum(fate.spilled > 0 for fate in placed),
-            spilled_memory=sum(fate.spilled for fate in placed),
+            asking=sum(each.aligned is not None for each in placed),
+            aligned=sum(each.aligned is True for each in placed),
+            spilled=sum(each.spilled > 0 for each in placed),
+            spilled_memory=sum(each.spilled for each in placed),
             moves=self._moves,
             updates=self._updates,
         )
 
 
-def _fate(view: NodeView, placed: Placed) -> Fate:
+def _outcome(view: NodeView, placed: Placed) -> ContainerOutcome:
     grant = placed.grant
-    return Fate(
+    return ContainerOutcome(
         pool=view.layout.tree.pools[grant.pool].name,
         exclusive=grant.exclusive,
         cpus=view.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
         mems=grant.mems,
-        aligned=not spans(view, placed) if asks_for_cpu(placed) else None,
-        spilled=placed.request.memory if spills(view, placed) else 0,
+        aligned=not is_split(view, placed) if has_cpu_request(placed) else None,
+        spilled=placed.request.memory if is_spilled(view, placed) else 0,
         refusal=None,
     )
 
 
-def _place(fate: Fate) -> tuple[object, ...]:
-    return fate.pool, fate.exclusive, fate.mems
+def _place(each: ContainerOutcome) -> tuple[object, ...]:
+    return each.pool, each.exclusive, each.mems

@@ -21,7 +21,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
-from nri_policy.node.alignment import misfit
+from nri_policy.node.alignment import describe_misfit
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.settings import describe_unset
 from nri_policy.workload.claim import ClaimPart
@@ -37,7 +37,7 @@ _IGNORED = (
 CPUsAndMems = tuple[CPUSet, CPUSet]  # the CPUs and memory nodes of a container
 
 
-class Start(Struct, frozen=True, kw_only=True):
+class HypotheticalContainer(Struct, frozen=True, kw_only=True):
     """One container of a hypothetical pod."""
 
     container: Container
@@ -57,14 +57,15 @@ def _nothing(_name: str, _view: NodeView) -> ClaimedParts:
     return ClaimedParts()
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class HypotheticalPod(Struct, frozen=True, kw_only=True):
     """A hypothetical pod, and its number of replicas or the maximum."""
 
     namespace: str
     name: str
     replicas: int
     ordinal: int | None = None  # number of a StatefulSet's first pod; others have none
-    starts: Callable[[str], tuple[Start, ...]]  # the containers of the pod of that name, in order
+    # the containers of the pod of that name, in order
+    starts: Callable[[str], tuple[HypotheticalContainer, ...]]
     devices: Mapping[str, int] = {}  # devices of each plugin's resource that one pod takes
     # claims of the pod of that name; may raise Refused
     claim: Callable[[str, NodeView], ClaimedParts] = _nothing
@@ -96,7 +97,7 @@ class Fit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     starts_unplaced: bool = False  # the first that does not fit starts anyway: nothing is pinned
 
 
-class Newcomer(Struct, frozen=True, kw_only=True):
+class NewContainer(Struct, frozen=True, kw_only=True):
     """The result of starting a container."""
 
     holding: Holding | None  # None: it was refused
@@ -125,7 +126,7 @@ class WhatIfResult(Struct, frozen=True, kw_only=True):
     fits: bool
     settings: NewSettings | None
     fits_by_pod: tuple[Fit, ...]
-    newcomers: dict[str, Newcomer]
+    newcomers: dict[str, NewContainer]
     changes: dict[str, tuple[HeldResources, HeldResources]]  # of other containers: before, after
     warnings: tuple[str, ...]
     notes: tuple[str, ...]  # about new containers
@@ -155,7 +156,7 @@ class WhatIf:
         self._before = _holdings(view_of(engine), self._cpusets)
         self._settings: NewSettings | None = None
         self._fits: list[Fit] = []
-        self._newcomers: dict[str, Newcomer] = {}
+        self._newcomers: dict[str, NewContainer] = {}
         self._warnings: list[str] = []
         self._notes = [*notes]
 
@@ -169,7 +170,7 @@ class WhatIf:
         self._settings = NewSettings(layout=self._engine.layout, refusal=reason)
         return not reason
 
-    def run(self, wanted: Wanted) -> Iterator[None]:
+    def run(self, wanted: HypotheticalPod) -> Iterator[None]:
         """Start the replicas of *wanted*, until one does not fit.
 
         Yields after each container, so that the caller can let other tasks run.
@@ -187,7 +188,7 @@ class WhatIf:
                 starts = self._prepare(wanted, name, starts)
             except Refused as error:
                 first = starts[0].container.full_name
-                self._newcomers[first] = Newcomer(holding=None, refusal=str(error))
+                self._newcomers[first] = NewContainer(holding=None, refusal=str(error))
                 break
             if not (yield from self._start(starts, odd)):
                 starts_unplaced = self._engine.layout.settings.pins_nothing
@@ -233,7 +234,9 @@ class WhatIf:
             notes=tuple(dict.fromkeys([*self._notes, *([unset] if unset else [])])),
         )
 
-    def _prepare(self, wanted: Wanted, name: str, starts: tuple[Start, ...]) -> tuple[Start, ...]:
+    def _prepare(
+        self, wanted: HypotheticalPod, name: str, starts: tuple[HypotheticalContainer, ...]
+    ) -> tuple[HypotheticalContainer, ...]:
         """Take the devices and claims of one pod; raises Refused."""
         if short := self._take_devices(wanted.devices):
             raise Refused(short)
@@ -259,7 +262,7 @@ class WhatIf:
         left.update({resource: left[resource] - amount for resource, amount in devices.items()})
         return ""
 
-    def _names(self, wanted: Wanted) -> Iterator[str]:
+    def _names(self, wanted: HypotheticalPod) -> Iterator[str]:
         """Yield unused names for replicas.
 
         The pod's own name for a single one; else, and for a StatefulSet, names with numbers.
@@ -277,7 +280,7 @@ class WhatIf:
         return (name for name in chain(plain, numbered) if name not in taken)
 
     def _start(
-        self, starts: tuple[Start, ...], said: Collection[str]
+        self, starts: tuple[HypotheticalContainer, ...], said: Collection[str]
     ) -> Generator[None, None, bool]:
         """Start one pod; return whether all of its containers got a place.
 
@@ -301,14 +304,14 @@ class WhatIf:
         try:
             decision = self._engine.handle(Created(container=container))
         except Refused as error:
-            self._newcomers[container.full_name] = Newcomer(holding=None, refusal=str(error))
+            self._newcomers[container.full_name] = NewContainer(holding=None, refusal=str(error))
             return False
         view = view_of(self._engine)
         placed = view.placed[container.id]
-        self._newcomers[container.full_name] = Newcomer(
+        self._newcomers[container.full_name] = NewContainer(
             holding=view.holding(placed),
             explanation=decision.explanation,
-            misfit=misfit(view, placed),
+            misfit=describe_misfit(view, placed),
         )
         self._warnings += [
             f"{container.full_name}: {each}" for each in decision.warnings if each not in said
@@ -320,7 +323,7 @@ class WhatIf:
         return True
 
 
-def _remarks(starts: tuple[Start, ...]) -> dict[str, list[str]]:
+def _remarks(starts: tuple[HypotheticalContainer, ...]) -> dict[str, list[str]]:
     """Return the remarks on annotations without effect, each with its containers."""
     containers = [start.container for start in starts]
     names = [each.name for each in containers]

@@ -18,7 +18,7 @@ from nri_policy.engine.topology_hints import per_place
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu, format_pages
 from nri_policy.foundation.wording import counted
-from nri_policy.node import NodeView, Placed, list_company, misfit
+from nri_policy.node import NodeView, Placed, describe_misfit, list_company
 from nri_policy.pools.tree import Pool
 from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
@@ -276,7 +276,7 @@ def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> 
     if placed.container.claims:  # nothing of it is ours to choose
         return
     yield from _nearer(view, placed, devices)
-    if split := misfit(view, placed):
+    if split := describe_misfit(view, placed):
         yield f"{split}{_closer(placed.explanation)}"
 
 

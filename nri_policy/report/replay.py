@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.node import Fate, Score
+from nri_policy.node import ContainerOutcome, Score
 
 
 class DifferenceReport(Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class ReplayReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: dict[str, TwoFates] | None = None  # by namespace/pod/name
 
 
-def fate_report(fate: Fate | None) -> FateReport | None:
+def fate_report(fate: ContainerOutcome | None) -> FateReport | None:
     """Return what is shown of a fate."""
     if fate is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.node import Fit, HeldResources, Newcomer, NewSettings, WhatIfResult
+from nri_policy.node import Fit, HeldResources, NewContainer, NewSettings, WhatIfResult
 from nri_policy.report.container import ContainerReport, container_report, refusal_report
 from nri_policy.report.explanation import explanation_report
 from nri_policy.report.pool import PoolReport, pool_reports
@@ -75,7 +75,7 @@ def _settings(settings: NewSettings) -> NewSettingsReport:
     )
 
 
-def newcomer_report(newcomer: Newcomer) -> TriedReport:
+def newcomer_report(newcomer: NewContainer) -> TriedReport:
     """Return what is shown of a container that came."""
     if newcomer.holding is None or newcomer.explanation is None:
         reason = newcomer.refusal or ""

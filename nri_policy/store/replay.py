@@ -80,7 +80,7 @@ class RecordedReplay:
             self.engine = Engine.resume(record.layout, picture)
         except KeyError as error:
             raise ValueError(f"record {record.seq} misses {error}") from error
-        self.statistics.take(view_of(self.engine))
+        self.statistics.record_all(view_of(self.engine))
 
 
 class AlternativeReplay:
@@ -150,7 +150,7 @@ class AlternativeReplay:
         for parts in claims.values():
             self._handle(Prepared(parts=tuple(parts)))
         for container in containers.values():
-            fate = self.statistics.fates.get(container.full_name)
+            fate = self.statistics.outcomes.get(container.full_name)
             refused = fate is not None and fate.refusal is not None
             if container.id not in view_of(self._engine).placed and not refused:
                 self._create(container)

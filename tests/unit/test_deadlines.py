@@ -41,7 +41,7 @@ async def test_a_cold_start_ends_on_time_and_then_nobody_looks_any_more(tmp_path
         daemon.node.handle(Started(container_id=container.id, now=time))
     on_pmem = daemon.node.view.placed[container.id].grant.mems
     met = asyncio.Event()
-    daemon.node.observe(lambda _event, _outcome, view: None if view.cold else met.set())
+    daemon.node.add_observers(lambda _event, _outcome, view: None if view.cold else met.set())
     await asyncio.wait_for(met.wait(), HANGS)
     assert daemon.node.view.placed[container.id].grant.mems > on_pmem
     assert 59.0 <= time - 1000.0 <= 61.0

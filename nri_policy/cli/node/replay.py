@@ -80,7 +80,7 @@ def command(
         raise Failure(f"{file}: {error}") from error
     except CapacityError as error:
         raise Failure(str(error), Exit.SETTINGS) from error
-    if not course.recorded.statistics.fates and course.recorded.engine is None:
+    if not course.recorded.statistics.outcomes and course.recorded.engine is None:
         raise Failure(f"{file}: the journal has no record that a replay can start from")
     report = _report(file, course)
     if form == "table":
@@ -138,10 +138,10 @@ def _changes(recorded: Statistics, replayed: Statistics) -> dict[str, TwoFates]:
     """Return the containers that end up elsewhere, before and after."""
     pairs = {
         name: TwoFates(
-            recorded=fate_report(recorded.fates.get(name)),
-            replayed=fate_report(replayed.fates.get(name)),
+            recorded=fate_report(recorded.outcomes.get(name)),
+            replayed=fate_report(replayed.outcomes.get(name)),
         )
-        for name in {**recorded.fates, **replayed.fates}
+        for name in {**recorded.outcomes, **replayed.outcomes}
     }
     return {name: each for name, each in pairs.items() if each.recorded != each.replayed}
 

@@ -25,7 +25,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.node import Newcomer, WhatIf
+from nri_policy.node import NewContainer, WhatIf
 from nri_policy.observability.exporter import Exporter
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
@@ -408,7 +408,7 @@ async def test_others_have_their_turn_while_a_large_question_is_answered(
         at_creation.append(turns)
         return created(trial, container, said)
 
-    def report(newcomer: Newcomer) -> TriedReport:
+    def report(newcomer: NewContainer) -> TriedReport:
         at_report.append(turns)
         return newcomer_report(newcomer)
 

@@ -53,7 +53,7 @@ async def test_turns_come_one_by_one_in_the_order_in_which_they_were_asked_for()
 async def test_observers_see_each_event_with_the_node_after_it() -> None:
     node, _ = idle()
     seen: list[tuple[Event, Outcome, NodeView]] = []
-    node.observe(lambda *what: seen.append(what))
+    node.add_observers(lambda *what: seen.append(what))
     fits, too_large = nodes.container(1000), nodes.container(99_000)
     settings = nodes.settings(reservedResources={"cpu": "cpuset:99"})
     impossible = Reconfigured(settings=settings, machine=None)
@@ -73,7 +73,7 @@ async def test_observers_see_each_event_with_the_node_after_it() -> None:
 
 async def test_the_time_that_the_engine_took_is_told_of_what_is_refused_as_well() -> None:
     took: list[Event] = []
-    node = Node(idle()[1], took=lambda event, _: took.append(event))
+    node = Node(idle()[1], time_decision=lambda event, _: took.append(event))
     events = [Created(container=nodes.container(milli)) for milli in (1000, 99_000)]
     async with node.turn:
         node.handle(events[0])
@@ -91,7 +91,7 @@ async def test_only_what_is_to_be_committed_is_done_before_the_answer() -> None:
         return lambda event, _outcome, _view: order.append(f"{where} {kind(event)}")
 
     node, container = Node(engine, commit=note("commit")), nodes.container(1000)
-    node.observe(note("first"), note("second"))
+    node.add_observers(note("first"), note("second"))
     async with node.turn:
         node.handle(Created(container=container))
         node.handle(Stopped(container_id=container.id))
@@ -108,7 +108,7 @@ async def test_an_observer_hears_nothing_that_was_decided_before_it_came() -> No
     seen: list[Event] = []
     async with node.turn:
         node.handle(Created(container=nodes.container(1000)))
-        node.observe(lambda event, *_: seen.append(event))
+        node.add_observers(lambda event, *_: seen.append(event))
         await asyncio.sleep(0)
     assert not seen
 
@@ -122,7 +122,7 @@ async def test_a_bug_in_one_observer_keeps_no_other_from_hearing(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    node.observe(fail, lambda event, *_: seen.append(event))
+    node.add_observers(fail, lambda event, *_: seen.append(event))
     events = [Created(container=nodes.container(1000)) for _ in range(2)]
     async with node.turn:
         for each in events:

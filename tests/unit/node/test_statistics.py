@@ -32,7 +32,7 @@ class Counted:
         return container
 
     def cpus(self, container: Container) -> CPUSet:
-        return self.statistics.fates[container.full_name].cpus
+        return self.statistics.outcomes[container.full_name].cpus
 
 
 def test_others_are_counted_as_they_are_after_a_change() -> None:
@@ -89,6 +89,6 @@ def test_everybody_there_is_can_be_taken_as_they_are() -> None:
     node = Counted()
     own = node.create(nodes.container(2000))
     other = Statistics()
-    other.take(view_of(node.driver.engine))
-    assert other.fates == node.statistics.fates
-    assert other.fates.keys() == {own.full_name}
+    other.record_all(view_of(node.driver.engine))
+    assert other.outcomes == node.statistics.outcomes
+    assert other.outcomes.keys() == {own.full_name}

@@ -10,17 +10,19 @@ from msgspec.structs import replace
 from nri_policy.engine.event import Created, Reconfigured
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.node import ClaimedParts, NodeView, Start, Wanted, WhatIf
+from nri_policy.node import ClaimedParts, HypotheticalContainer, HypotheticalPod, NodeView, WhatIf
 from nri_policy.report import newcomer_report, plain, what_if_report
 from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
 
-def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int = 0) -> Wanted:
+def wanted(
+    name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int = 0
+) -> HypotheticalPod:
     """Return a Guaranteed pod of containers of so many milli-CPU, and init containers before."""
 
-    def starts(pod_name: str) -> tuple[Start, ...]:
+    def starts(pod_name: str) -> tuple[HypotheticalContainer, ...]:
         pod = Pod(
             id=f"id-{pod_name}",
             uid=f"uid-{pod_name}",
@@ -34,21 +36,29 @@ def wanted(name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int
         def one(name: str, milli: int) -> Container:
             return nodes.container(milli, pod=pod, name=name)
 
-        inits = [Start(container=one("init", init), init=True, to_end=True)] if init else []
+        inits = (
+            [HypotheticalContainer(container=one("init", init), init=True, to_end=True)]
+            if init
+            else []
+        )
         if sidecar:
-            inits.append(Start(container=one("side", sidecar), init=True, to_end=False))
+            inits.append(
+                HypotheticalContainer(container=one("side", sidecar), init=True, to_end=False)
+            )
         return (
             *inits,
             *(
-                Start(container=one(f"c{i}", each), init=False, to_end=False)
+                HypotheticalContainer(container=one(f"c{i}", each), init=False, to_end=False)
                 for i, each in enumerate(cpus)
             ),
         )
 
-    return Wanted(namespace="default", name=name, replicas=replicas, starts=starts)
+    return HypotheticalPod(namespace="default", name=name, replicas=replicas, starts=starts)
 
 
-def tried(driver: EngineDriver, *pods: Wanted, devices: dict[str, int] | None = None) -> Any:
+def tried(
+    driver: EngineDriver, *pods: HypotheticalPod, devices: dict[str, int] | None = None
+) -> Any:
     trial = WhatIf(driver.engine.fork(), devices=devices)
     for pod in pods:
         for _ in trial.run(pod):

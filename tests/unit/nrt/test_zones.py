@@ -15,7 +15,7 @@ from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine, MemoryKind
 from nri_policy.node import view_of
-from nri_policy.node.alignment import spans
+from nri_policy.node.alignment import is_split
 from nri_policy.nrt.zones import Devices, measure, zones
 from nri_policy.report import plain
 from tests.support import memory_maps, nodes
@@ -271,7 +271,7 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(
             trial = driver.engine.fork()
             trial.handle(Created(container=nodes.container(amount)))
             *_, placed = trial.state.placed.values()
-            assert not spans(view_of(trial), placed), amount
+            assert not is_split(view_of(trial), placed), amount
         more = nodes.container(whole + 1000, annotations=nothing_shared())
         trial, pools = driver.engine.fork(), pools_of(driver.engine)
         with suppress(PlacementError):

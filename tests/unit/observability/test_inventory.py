@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.event import Created
-from nri_policy.node import misfit, view_of
+from nri_policy.node import describe_misfit, view_of
 from nri_policy.observability.inventory import Shortcoming, make_gauges, take_snapshot
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -141,7 +141,7 @@ def test_a_sharer_that_was_moved_off_the_cpus_beside_its_memory_is_remote() -> N
     assert degraded(driver) == {Shortcoming.REMOTE}
     placed = driver.engine.state.placed[small.id]
     said = "its memory is on node 1, none of its CPUs is"
-    assert misfit(view_of(driver.engine), placed) == said
+    assert describe_misfit(view_of(driver.engine), placed) == said
 
 
 def test_memory_on_more_nodes_than_the_pools_own_is_widened() -> None:

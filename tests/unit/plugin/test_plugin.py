@@ -164,7 +164,7 @@ async def test_a_container_finds_its_resources_when_it_starts(tmp_path: Path) ->
 
 async def test_a_removal_is_an_event_only_where_the_stop_was_missed(tmp_path: Path) -> None:
     stage, events = Stage(tmp_path), list[str]()
-    stage.node.observe(lambda event, _outcome, _view: events.append(kind(event)))
+    stage.node.add_observers(lambda event, _outcome, _view: events.append(kind(event)))
     for missed in (False, True):
         pod, container = made("one", 1000)
         await stage.answer("RunPodSandbox", pb.RunPodSandboxRequest(pod=pod))
@@ -308,7 +308,7 @@ async def test_no_answer_waits_for_the_log(
 ) -> None:
     caplog.set_level(logging.INFO)
     stage = Stage(tmp_path)
-    stage.node.observe(log_decision)
+    stage.node.add_observers(log_decision)
     async with stage.node.turn:
         await stage.plugin.create_container(*made("a", 1000))
     assert "event=placed" not in caplog.text

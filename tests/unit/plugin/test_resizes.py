@@ -51,7 +51,7 @@ async def test_a_pod_of_one_container_keeps_its_size(tmp_path: Path, version: st
             if isinstance(outcome, Exception):
                 refused.append(event)
 
-        node.daemon.node.observe(note)
+        node.daemon.node.add_observers(note)
         await node.start(pod("own", "2"))
         own = node.runtime.container("own/main")
         before = own.message.linux.resources.SerializeToString(deterministic=True)

@@ -142,7 +142,7 @@ def test_after_a_difference_the_next_base_puts_the_replay_right(
     assert "all grants" in [each.what for each in found]
     assert stores.grants(replay.engine) == stores.grants(engine)  # type: ignore[arg-type]
     names = {each.container.full_name for each in engine.state.placed.values()}
-    assert replay.statistics.fates.keys() == names, "who is known from the base only counts, too"
+    assert replay.statistics.outcomes.keys() == names, "who is known from the base only counts, too"
 
 
 def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_the_same_settings_change_nothing(tmp_path: Path) -> None:
     statistics, differences = recorded(store.path)
     assert differences == []
     same = otherwise(store.path, settings=nodes.settings())
-    assert same.fates == statistics.fates
+    assert same.outcomes == statistics.outcomes
     assert same.score() == statistics.score()
     assert statistics.score().placed > 20
     assert statistics.score().refused > 0
@@ -179,7 +179,7 @@ def test_other_settings_place_otherwise_and_the_score_tells(tmp_path: Path) -> N
     other = otherwise(store.path, settings=nodes.settings(unlimitedBurstable="numa"))
     assert (statistics.score().asking, statistics.score().aligned) == (3, 0)
     assert (other.score().asking, other.score().aligned) == (3, 3)
-    assert {fate.pool for fate in other.fates.values()} <= {f"NUMA node #{n}" for n in range(4)}
+    assert {fate.pool for fate in other.outcomes.values()} <= {f"NUMA node #{n}" for n in range(4)}
 
 
 def test_reloads_of_the_journal_do_not_undo_the_settings_that_are_tried(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_reloads_of_the_journal_do_not_undo_the_settings_that_are_tried(tmp_path
     container = nodes.container(2000)
     stores.commit(store, engine, Created(container=container))
     other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
-    assert not other.fates[container.full_name].exclusive
-    assert recorded(store.path)[0].fates[container.full_name].exclusive
+    assert not other.outcomes[container.full_name].exclusive
+    assert recorded(store.path)[0].outcomes[container.full_name].exclusive
 
 
 def test_on_a_smaller_machine_some_are_refused(tmp_path: Path) -> None:
@@ -199,9 +199,9 @@ def test_on_a_smaller_machine_some_are_refused(tmp_path: Path) -> None:
         stores.commit(store, engine, Created(container=container))
     stores.commit(store, engine, Stopped(container_id=containers[3].id))
     other = otherwise(store.path, machine=nodes.machine("package:1 core:4 pu:2"))
-    fates = [other.fates[container.full_name].refusal for container in containers]
-    assert fates[:2] == [None, None]
-    assert "comes closest" in str(fates[2])
+    outcomes = [other.outcomes[container.full_name].refusal for container in containers]
+    assert outcomes[:2] == [None, None]
+    assert "comes closest" in str(outcomes[2])
     assert other.score().refused == 2
 
 
@@ -217,7 +217,7 @@ def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_u
     running = [nodes.running(each, CPUSet(), CPUSet()) for each in (early, late)]
     store, engine = stores.started(tmp_path, running=running)
     other = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
-    assert [*other.fates] == [each.full_name for each in (early, gone, late)]
+    assert [*other.outcomes] == [each.full_name for each in (early, gone, late)]
     replay = AlternativeReplay(nodes.settings(preferSharedCPUs=True), None)
     for record in stores.records(store.path):
         replay.step(record)
@@ -249,10 +249,10 @@ def test_a_cold_start_ends_in_time_under_other_circumstances(tmp_path: Path) -> 
     stores.commit(store, engine, Created(container=nodes.container(100)), now=32.0)
     after = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
     assert (before.score().moves, after.score().moves) == (0, 1)
-    assert before.fates[container.full_name].mems < after.fates[container.full_name].mems
+    assert before.outcomes[container.full_name].mems < after.outcomes[container.full_name].mems
     stores.commit(store, engine, Elapsed(now=32.5), now=32.5)
     again = otherwise(store.path, settings=nodes.settings(preferSharedCPUs=True))
-    assert again.fates == after.fates
+    assert again.outcomes == after.outcomes
     assert recorded(store.path)[1] == []
 
 
@@ -303,7 +303,7 @@ def test_who_was_placed_because_nothing_was_pinned_is_refused_where_cpus_are_pin
     pinned = otherwise(store.path, settings=nodes.settings())
     assert (as_it_was.score().placed, as_it_was.score().refused) == (3, 0)
     assert (pinned.score().placed, pinned.score().refused) == (2, 1)
-    refusal = pinned.fates[second.full_name].refusal
+    refusal = pinned.outcomes[second.full_name].refusal
     assert refusal is not None
     assert refusal.startswith("no pool has room for 2 exclusive CPUs")
 
@@ -364,10 +364,10 @@ def test_what_was_near_to_a_container_is_not_on_another_machine(tmp_path: Path) 
     container = replace(nodes.container(1000), hints=(near,))
     stores.commit(store, engine, Created(container=container))
     name = container.full_name
-    assert recorded(store.path)[0].fates[name].pool == "NUMA node #3"
-    assert otherwise(store.path, nodes.settings()).fates[name].pool == "NUMA node #3"
+    assert recorded(store.path)[0].outcomes[name].pool == "NUMA node #3"
+    assert otherwise(store.path, nodes.settings()).outcomes[name].pool == "NUMA node #3"
     there = otherwise(store.path, machine=nodes.machine("package:2 numa:2 core:8 pu:2"))
-    assert there.fates[name].pool == "NUMA node #1"
+    assert there.outcomes[name].pool == "NUMA node #1"
 
 
 def test_sharing_a_cpu_less_is_an_update_and_no_move(tmp_path: Path) -> None:
