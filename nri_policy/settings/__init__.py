@@ -1,4 +1,7 @@
-"""The typed configuration: loading, validation, defaults."""
+"""The typed settings: their fields, defaults, loading and checks.
+
+Owns what a document may say. It must not know how a setting takes effect.
+"""
 
 from __future__ import annotations
 

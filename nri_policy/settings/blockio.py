@@ -1,6 +1,6 @@
-"""Block I/O classes: limits and weights of disks, by a name.
+"""Block I/O classes: limits and weights of disks, by name.
 
-In the form of the file that containerd and CRI-O have for them, so that it can be pasted.
+In the form of containerd's and CRI-O's file for them, so that it can be pasted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rate = Annotated[int | None, values.rate]
 
 
 class DeviceLimits(Section, frozen=True, kw_only=True):
-    """What one class sets for the disks that globs name; without globs it is a weight for all."""
+    """The limits of a class for the disks that globs select; without globs, a weight for all."""
 
     devices: Annotated[tuple[Glob, ...], values.globs] = field(name="Devices", default=())
     read_bps: Rate = field(name="ThrottleReadBps", default=None)
@@ -30,7 +30,7 @@ class DeviceLimits(Section, frozen=True, kw_only=True):
 
     @property
     def rates(self) -> dict[str, int]:
-        """The limits as `io.max` has them."""
+        """The limits, by their names in `io.max`."""
         rates = {
             "rbps": self.read_bps,
             "wbps": self.write_bps,
@@ -40,7 +40,7 @@ class DeviceLimits(Section, frozen=True, kw_only=True):
         return {key: value for key, value in rates.items() if value is not None}
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what would have no effect, or be refused."""
+        """Yield what would have no effect, or the kernel would refuse."""
         if self.weight is not None and self.weight not in WEIGHTS:
             yield "Weight", f"{self.weight} is not from {WEIGHTS[0]} to {WEIGHTS[-1]}"
         if self.rates and not self.devices:
@@ -51,7 +51,7 @@ class DeviceLimits(Section, frozen=True, kw_only=True):
 
 
 class BlockIO(Section, frozen=True, kw_only=True):
-    """Classes of block I/O: those here, and what else the runtime may know."""
+    """Classes of block I/O; the runtime may know more."""
 
     enable: Annotated[bool, values.flag] = False
     qos_is_default: Annotated[bool, values.flag] = field(
@@ -60,5 +60,5 @@ class BlockIO(Section, frozen=True, kw_only=True):
     classes: Mapping[str, tuple[DeviceLimits, ...]] = field(default_factory=dict)
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield names that classes cannot have."""
+        """Yield names that are not allowed."""
         return values.wrong_names("classes", self.classes)

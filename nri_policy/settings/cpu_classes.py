@@ -1,4 +1,4 @@
-"""CPU classes: frequency, governor and idle states of CPUs, by a name. They have no effect yet."""
+"""CPU classes: frequency, governor and idle states of CPUs, by name. They have no effect yet."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CPUClass(Section, frozen=True, kw_only=True):
     )
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what does not go together."""
+        """Yield contradictions."""
         managed, associated = self.pct_priority is not None, self.sst_clos is not None
         if managed and associated:
             yield "sstClosID", "it cannot be set beside pctPriority"
@@ -60,7 +60,7 @@ class CPUClass(Section, frozen=True, kw_only=True):
 
 
 class ControlledCPUClass(Section, frozen=True, kw_only=True):
-    """A class as other policies of nri-plugins have it."""
+    """A class in the form of other policies of nri-plugins."""
 
     min_freq: KiloHertz = field(name="minFreq", default=None)
     max_freq: KiloHertz = field(name="maxFreq", default=None)
@@ -74,13 +74,13 @@ class ControlledCPUClass(Section, frozen=True, kw_only=True):
 
 
 class ControlCPU(Section, frozen=True, kw_only=True):
-    """What of nri-plugins the topology-aware policy never used: `cpuClasses` are for it."""
+    """A part of nri-plugins' settings that its topology-aware policy ignores; use `cpuClasses`."""
 
     classes: Mapping[str, ControlledCPUClass] = field(default_factory=dict)
 
 
 def together(classes: tuple[CPUClass, ...]) -> Iterator[tuple[str, str]]:
-    """Yield what of several classes does not go together."""
+    """Yield contradictions between classes."""
     managed = [each for each in classes if each.pct_priority is not None]
     for number, each in enumerate(classes):
         if each.sst_clos is not None and managed:

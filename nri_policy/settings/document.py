@@ -1,11 +1,11 @@
-"""From a YAML document, or the `spec` of one, to Settings: all errors at once, each with its path.
+"""Reads Settings from a YAML document or its `spec`; reports all errors, each with its path.
 
-| case | what happens |
+| case | result |
 |---|---|
 | unknown key | error, with the nearest known one |
-| `null` | as if not given |
-| key that has no effect yet | its content is checked, a notice |
-| `metadata`, `status` | whatever the API server puts there |
+| `null` | as if the key were missing |
+| key without effect yet | its content is checked; a notice |
+| `metadata`, `status` | ignored, because the API server fills them |
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from nri_policy.settings.wrapped import find_mistake, hint_at
 API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"
 _TOP = ("apiVersion", "kind", "metadata", "spec", "status")
-_SHOWN = 20  # problems of one section: enough to work on
+_SHOWN = 20  # problems of one section in a message
 
 _Settings = TypeVar("_Settings")
 _Section = TypeVar("_Section", bound=Section)
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong: the path of the field, empty for the whole document, and what."""
+    """An error: the path of the field, empty for the whole document, and the text."""
 
     path: str
     text: str
-    mark: Mark | None = None  # where in the text, if they come from one
+    mark: Mark | None = None  # the place in the text, if the settings come from one
 
     def __str__(self) -> str:
         mark = "" if self.mark is None else f"{self.mark}: "
@@ -50,7 +50,7 @@ class Problem(Struct, frozen=True):
 
 
 class SettingsError(ValueError):
-    """Settings were refused; `problems` has everything that is wrong with them."""
+    """Settings were refused; `problems` has all errors."""
 
     def __init__(self, origin: str, problems: tuple[Problem, ...]) -> None:
         super().__init__(origin, problems)
@@ -67,7 +67,7 @@ class SettingsError(ValueError):
 def load(text: str | bytes, origin: str, above: int = 0) -> Settings:
     """Return the settings in a TopologyAwarePolicy document; *origin* names it in messages.
 
-    There are so many lines *above* it. Raises SettingsError.
+    *above* is the number of lines before it in its file. Raises SettingsError.
     """
 
     def read_spec(spec: Any, problems: list[Problem]) -> Settings:
@@ -83,10 +83,10 @@ def load_kind(
     read_spec: Callable[[Any, list[Problem]], _Settings],
     above: int = 0,
 ) -> _Settings:
-    """Return what *read_spec* makes of the `spec` in a document of that *kind*.
+    """Return the result of *read_spec* for the `spec` in a document of that *kind*.
 
-    It is given what is wrong around the `spec`. Raises SettingsError, as it does; each problem then
-    has its place in the text.
+    *read_spec* gets the problems outside of the `spec`. Raises SettingsError, as it does; each
+    problem then has its place in the text.
     """
     marks: Marks = {}
     document = _read_document(text, origin, marks, above)
@@ -123,7 +123,7 @@ def load_values(text: str | bytes, origin: str, above: int = 0) -> Settings:
 
 
 def _half_on(values: Mapping[str, Any], settings: Settings) -> Iterator[str]:
-    """Yield what is missing where only one of the chart's switches for claims is on."""
+    """Yield what is missing if only one of the chart's switches for claims is on."""
     dra = values.get("dra")
     chart = isinstance(dra, dict) and dra.get("enabled") is True
     if chart and not settings.dra.enabled:
@@ -152,25 +152,25 @@ def _read_document(text: str | bytes, origin: str, marks: Marks, above: int) -> 
 
 @contextmanager
 def _locate_problems(origin: str, marks: Marks) -> Iterator[None]:
-    """Give the problems of a SettingsError within the context their places in the text."""
+    """Add to the problems of a SettingsError within the context their places in the text."""
     try:
         yield
     except SettingsError as error:
         places = _places(marks)
         located = [replace(each, mark=_nearest(each.path, places)) for each in error.problems]
-        located.sort(key=lambda each: each.mark or (0, 0))  # as one reads the text
+        located.sort(key=lambda each: each.mark or (0, 0))  # in the order of the text
         raise SettingsError(origin, (*located,)) from None
 
 
 def place_of(path: str, text: str | bytes, above: int = 0) -> Mark | None:
-    """Return where a field is in a document that can be read: itself, or what it would be in."""
+    """Return the place of a field in a readable document, or of the nearest field above it."""
     marks: Marks = {}
     read(text, marks=marks, above=above)
     return _nearest(path, _places(marks))
 
 
 def _places(marks: Marks) -> dict[str, Mark]:
-    """Return the marks by paths as messages have them; a number may be a key, or an entry's."""
+    """Return the marks by paths as in messages; a number may be a key, or an entry's index."""
     places = {reduce(_entry, path, ""): mark for path, mark in marks.items()}
     return places | {reduce(_join, path, ""): mark for path, mark in marks.items()}
 
@@ -182,18 +182,18 @@ def _nearest(path: str, places: Mapping[str, Mark]) -> Mark | None:
 
 
 def from_spec(spec: Any, origin: str, marks: Marks | None = None) -> Settings:
-    """Return the settings in a bare `spec`, as scenario files have it.
+    """Return the settings in a bare `spec`, as in scenario files.
 
-    Raises SettingsError; *marks* say where its parts are in a text.
+    Raises SettingsError; *marks* are the places of its parts in a text.
     """
     with _locate_problems(origin, marks or {}):
         return _settings(spec, "", origin, [])
 
 
 def read_section(kind: type[_Section], given: Any, path: str, problems: list[Problem]) -> _Section:
-    """Return a section and those in it; None is read as one without fields.
+    """Return a section with the sections in it; None is read as a section without fields.
 
-    What is wrong goes to *problems*. The section is of no use if there are any.
+    Errors go to *problems*. If there are any, the section must not be used.
     """
     reading = _Reading(problems, [], set(), path)
     found = reading.section(kind, {} if given is None else given, path)
@@ -210,9 +210,9 @@ def _settings(spec: Any, path: str, origin: str, problems: list[Problem]) -> Set
 
 
 def to_spec(section: Section) -> dict[str, Any]:
-    """Return the `spec` that `from_spec` reads these settings from.
+    """Return the `spec` from which `from_spec` reads these settings.
 
-    All defaults are in it, but for what is not supported yet: that would be worth a notice.
+    It has all defaults, except of settings without effect: these would cause a notice.
     """
     spec: dict[str, Any] = {}
     for name, known in _fields(type(section)).items():
@@ -223,7 +223,7 @@ def to_spec(section: Section) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    """Return a value as it is written in YAML, with the sections in it."""
+    """Return a value, with the sections in it, in plain YAML types."""
     match value:
         case Section():
             return to_spec(value)
@@ -240,8 +240,8 @@ class EffectiveSetting(Struct, frozen=True, kw_only=True):
 
     field: str  # its path in `spec`
     value: Any  # as in YAML
-    origin: str  # who set it: a file, an object, or `default`
-    is_default: bool  # the value is the default, whoever set it
+    origin: str  # the file or object that sets it, or `default`
+    is_default: bool  # whether the value equals the default, also if it was set
 
 
 def effective(settings: Settings) -> tuple[EffectiveSetting, ...]:
@@ -268,7 +268,7 @@ def _effective(
 
 
 class _Known(NamedTuple):
-    """A field, and what it holds: a value that *reader* reads, or what *sections* is a form of."""
+    """A field: its *reader* for a value, or *sections* for the form of its sections."""
 
     field: FieldInfo
     reader: Callable[[Any], Any] | None
@@ -276,19 +276,19 @@ class _Known(NamedTuple):
 
     @property
     def default(self) -> Any:
-        """What the field is where it is not given."""
+        """The value of a field that is not given."""
         factory = self.field.default_factory
         return self.field.default if factory is NODEFAULT else factory()
 
     def written(self, value: object) -> Any:
-        """Return its value as it is written in YAML."""
+        """Return its value in plain YAML types."""
         if self.reader is values.memory and isinstance(value, int):
             return format_quantity(value)
         return _plain(value)
 
 
 class _Reading(NamedTuple):
-    """What is gathered while a document is read."""
+    """The results of reading a document."""
 
     problems: list[Problem]
     notices: list[str]
@@ -296,9 +296,9 @@ class _Reading(NamedTuple):
     top: str  # the path of the spec
 
     def section(self, kind: type[_Section], given: Any, path: str, **about: Any) -> _Section | None:
-        """Return a section with what is *given*, and fields *about* the document.
+        """Return a section with the *given* values, and fields *about* the document.
 
-        What is wrong goes to the problems. It is None where that is a value, its own or below.
+        Errors go to the problems. Return None if a value, here or below, is wrong.
         """
         if not isinstance(given, dict):
             self.problems.append(Problem(path, f"{quoted(given)} is not a map"))
@@ -314,7 +314,7 @@ class _Reading(NamedTuple):
         for name, each in known.items():
             value, place = given.get(name), _join(path, name)
             if value is None and isinstance(each.sections, type) and each.field.required:
-                value = {}  # what is missing in it is told
+                value = {}  # so that its missing fields are reported
             if value is not None or each.field.required:
                 before = len(self.problems)
                 read[each.field.name] = self._value(each, value, place)
@@ -343,7 +343,7 @@ class _Reading(NamedTuple):
             self.problems.append(Problem(place, str(error)))
 
     def _sections(self, form: Any, value: Any, place: str) -> Any:
-        """Return one section, or several of them; None where something is wrong with a value."""
+        """Return one section, or several in their container; None if a value is wrong."""
         if isinstance(form, type):
             return self.section(form, value, place)
         kind, inner = _several(form)
@@ -377,20 +377,20 @@ def _fields(kind: type[Section]) -> dict[str, _Known]:
 
 
 def of_sections(form: Any) -> bool:
-    """Return whether a field of this type holds a section, or several."""
+    """Return whether a field of this type has a section, or several."""
     if isinstance(form, type):
         return issubclass(form, Section)
     return get_origin(form) in (list, tuple, Mapping) and of_sections(_several(form)[1])
 
 
 def _several(form: Any) -> tuple[Any, Any]:
-    """Return what holds several, and the form of each of them."""
+    """Return the container of several sections, and the form of each."""
     kind = get_origin(form)
     return kind, get_args(form)[1 if kind is Mapping else 0]
 
 
 def _unknown(given: dict[Any, Any], path: str, known: Iterable[str]) -> list[Problem]:
-    """Return a problem for each key that is not *known*, up to a bound."""
+    """Return a problem for each key that is not *known*, up to a limit."""
     unknown = [key for key in given if key not in known]
     problems = []
     for key in unknown[:_SHOWN]:

@@ -1,4 +1,4 @@
-"""Settings as somebody has them at hand: a document, or one wrapped as `wrapped` knows."""
+"""Finds settings in a text: a document, or one wrapped in a form that `wrapped` knows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMMENTS = re.compile(r"(?:[ \t\r]*(?:#.*)?\n)*[ \t\r]*(?:#.*)?")
 
 
 class GivenSettings(Struct, frozen=True, kw_only=True):
-    """A text with settings in it."""
+    """A text with settings in it, and the place of the settings."""
 
     text: str | bytes
     origin: str  # names it in messages
@@ -31,7 +31,7 @@ class GivenSettings(Struct, frozen=True, kw_only=True):
         return reader(self.text, self.origin, self.above)
 
     def problem(self, path: str, text: str) -> Problem:
-        """Return what is wrong with a field, named by its path in the settings."""
+        """Return a problem of a field, which is named by its path in the settings."""
         whole = f"{self.at}.{path}"
         return Problem(whole, text, place_of(whole, self.text, self.above))
 
@@ -41,20 +41,20 @@ class Document(Struct, frozen=True, kw_only=True):
 
     text: str | bytes
     origin: str  # names it in messages
-    name: str = ""  # its `metadata.name`, where the file has several
+    name: str = ""  # its `metadata.name`, if the file has several documents
     above: int = 0  # lines of the file above it
-    other: str = ""  # its kind, if it is an object that has nothing to do with settings
+    other: str = ""  # its kind, if it is an object unrelated to settings
 
 
 def documents_of(text: bytes, origin: str) -> list[Document]:
-    """Return the documents in *text* by their names; one without a name is named by its line."""
+    """Return the documents in *text* with their names, or else their lines."""
     try:
         parts = [
             each for each in split(text.decode("utf-8-sig")) if not _COMMENTS.fullmatch(each[0])
         ]
     except UnicodeDecodeError:
-        parts = []  # to read the settings says where
-    if len(parts) < 2 or len(text) > MAX_SIZE:  # of which the end may be missing
+        parts = []  # reading the settings reports the place
+    if len(parts) < 2 or len(text) > MAX_SIZE:  # a text of this size may be incomplete
         return [Document(text=text, origin=origin, other=_other_kind(_read(text)))]
     return [_name_document(part, origin, above) for part, above in parts]
 
@@ -70,12 +70,12 @@ def _name_document(text: str, origin: str, above: int) -> Document:
 
 
 def _other_kind(found: Any) -> str:
-    """Return the kind of an object that has nothing to do with settings; of anything else none."""
+    """Return the kind of an object that is unrelated to settings; "" for anything else."""
     return found["kind"] if isinstance(found, dict) and is_other_object(found) else ""
 
 
 def _read(text: str | bytes, marks: Marks | None = None) -> Any:
-    """Return what is in *text*, None where it cannot be read: to read the settings says why."""
+    """Return the content of *text*; None if unreadable: reading the settings reports why."""
     try:
         return read(text, marks=marks)
     except YAMLTextError:
@@ -83,7 +83,7 @@ def _read(text: str | bytes, marks: Marks | None = None) -> Any:
 
 
 def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettings:
-    """Return where the settings are in *text*. Raises SettingsError where that is not certain."""
+    """Return where the settings are in *text*. Raises SettingsError if that is ambiguous."""
     marks: Marks = {}
     document = _read(text, marks)
     if not isinstance(document, dict):
@@ -105,9 +105,9 @@ def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettin
 
 
 def _block(text: str | bytes, inner: str, above: int) -> str:
-    """Return the *inner* text as it stands in *text* below so many lines, indented.
+    """Return the *inner* text as it is in *text* after *above* lines, with its indentation.
 
-    Empty where it is written otherwise, such as in quotes, or makes sense only without indentation.
+    Empty if it is written in another way, such as in quotes, or is only valid without indentation.
     """
     whole = text.decode("utf-8-sig") if isinstance(text, bytes) else text
     wanted = inner.splitlines()

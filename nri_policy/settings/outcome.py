@@ -1,4 +1,4 @@
-"""What became of new settings."""
+"""The result of a reload of the settings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 
 
 class Reload(Struct, frozen=True, kw_only=True):
-    """The outcome of reading the settings again."""
+    """The result of reading the settings again."""
 
-    accepted: bool  # as a whole; else the ones before stay in force, as a whole
-    origin: str  # the file or object that they came from
-    reason: str  # why they were refused; empty if they were not
+    accepted: bool  # as a whole; otherwise the old settings stay in force
+    origin: str  # the file or object of the new settings
+    reason: str  # why they were refused; empty if accepted
     time: float  # seconds since the epoch

@@ -1,10 +1,10 @@
-"""What is decided but not set, because settings do not pin it."""
+"""Describes what is decided but not set, because the settings do not pin it."""
 
 from __future__ import annotations
 
 
 def describe_unset(*, pin_cpu: bool, pin_memory: bool) -> str:
-    """Return a sentence on what containers are not given; empty if they are given all."""
+    """Return a sentence about what is decided but not set; empty if everything is set."""
     unset = {} if pin_cpu else {"pinCPU": "CPUs"}
     unset |= {} if pin_memory else {"pinMemory": "memory nodes"}
     if not unset:

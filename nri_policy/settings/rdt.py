@@ -1,4 +1,4 @@
-"""RDT: shares of caches and memory bandwidth, by partition and class. They have no effect yet."""
+"""RDT: shares of caches and memory bandwidth, by partition and class; without effect yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BITS = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _BANDWIDTH = re.compile(r"[0-9]{1,9}(?:%|MBps)")
 _IDS = re.compile(r"all|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
-_ANY = -1  # a cache that no list names: it has the share of `all`
+_ANY = -1  # a cache without a list of ids: the share of `all` counts
 _SHARE = "a share of a cache, such as 50%, 0-5 or 0xff0"
 
 
@@ -62,7 +62,7 @@ Bandwidth = Annotated[Mapping[str, tuple[str, ...]], bandwidth]
 
 
 def _bits(value: str) -> int:
-    """Return the mask of a share that names its bits; 0 for percents."""
+    """Return the mask of a share in bits; 0 for percents."""
     if found := _BITS.fullmatch(value):
         first, last = int(found[1]), int(found[2] or found[1])
         return (1 << last + 1) - (1 << first)
@@ -70,7 +70,7 @@ def _bits(value: str) -> int:
 
 
 def _ranges(ids: str) -> list[range]:
-    """Return the ranges in a list of cache ids; none for `all`, and for what is no list."""
+    """Return the ranges in a list of cache ids; none for `all` and malformed lists."""
     if ids == "all" or not _IDS.fullmatch(ids):
         return []
     parts = [part.partition("-") for part in ids.split(",")]
@@ -100,14 +100,14 @@ class Allocation(Section, frozen=True, kw_only=True):
     mb: Bandwidth = field(name="mbAllocation", default_factory=dict)
 
     def share(self, level: str, id_: int, kind: str) -> str | None:
-        """Return the share of a cache (`l2`, `l3`) for one kind of contents, None if not given."""
+        """Return the share of a cache (`l2`, `l3`) for one kind of content; None if not given."""
         shares: Mapping[str, CacheShare] = getattr(self, level)
         given = [each for ids, each in shares.items() if any(id_ in r for r in _ranges(ids))]
         found = given[-1] if given else shares.get("all")
         return None if found is None else getattr(found, kind) or found.unified
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield ids that are none."""
+        """Yield malformed ids."""
         for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
             for ids in shares:
                 if not _IDS.fullmatch(ids):
@@ -115,12 +115,12 @@ class Allocation(Section, frozen=True, kw_only=True):
 
 
 class Partition(Allocation, frozen=True, kw_only=True):
-    """A part of the caches, which its classes share."""
+    """A part of the caches, shared by its classes."""
 
     classes: Mapping[str, Allocation] = field(default_factory=dict)
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield ranges of percents: partitions have parts of their own, side by side."""
+        """Yield ranges of percents: only classes may have these, partitions are side by side."""
         yield from super().faults()
         for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
             for ids, each in shares.items():
@@ -131,13 +131,13 @@ class Partition(Allocation, frozen=True, kw_only=True):
 
 
 class Optional(Section, frozen=True, kw_only=True):
-    """Whether a machine without this resource is fine."""
+    """Whether a machine may lack this resource."""
 
     optional: Annotated[bool, values.flag] = False
 
 
 class Options(Section, frozen=True, kw_only=True):
-    """What may be missing."""
+    """The resources that may be missing."""
 
     l2: Optional = Optional()
     l3: Optional = Optional()
@@ -156,7 +156,7 @@ class RDT(Section, frozen=True, kw_only=True):
     force: Annotated[bool, values.flag] = False
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield names that cannot be those of resctrl groups, or are there twice."""
+        """Yield names that resctrl groups cannot have, and duplicates."""
         seen: set[str] = set()
         for partition, each in self.partitions.items():
             for name in each.classes:
@@ -170,11 +170,11 @@ class RDT(Section, frozen=True, kw_only=True):
             yield from self._faults_together(level)
 
     def _faults_together(self, level: str) -> Iterator[tuple[str, str]]:
-        """Yield why the partitions cannot have their shares of one level side by side."""
+        """Yield why the partitions' shares of one level contradict each other."""
         partitions = self.partitions.values()
         lists = [ids for each in partitions for ids in getattr(each, level)]
         ranges = [each for ids in lists for each in _ranges(ids)]
-        # caches that no range begins or ends at have the shares of one that is looked at
+        # a cache between two boundaries of ranges has the shares of the boundary before it
         for id_ in sorted(
             {_ANY, *(each.start for each in ranges), *(each.stop for each in ranges)}
         ):
@@ -187,7 +187,7 @@ class RDT(Section, frozen=True, kw_only=True):
 
 
 def _contradiction(shares: Sequence[str]) -> str:
-    """Return why partitions cannot all have their share of one cache, empty if they can."""
+    """Return why the shares of one cache contradict each other; empty if they do not."""
     masks = [_bits(each) for each in shares]
     percents = [int(found[1]) for each in shares if (found := _PERCENT.fullmatch(each))]
     if percents and any(masks):

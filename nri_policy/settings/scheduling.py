@@ -1,7 +1,7 @@
-"""Scheduling classes: Linux scheduling policy, nice and I/O priority, by a name.
+"""Scheduling classes: Linux scheduling policy, nice and I/O priority, by name.
 
-Owns what the kernel and runc accept of them. A combination that a container would die of at its
-start is an error of the settings.
+Owns which values the kernel and runc accept. A combination with which a container could not start
+is an error of the settings.
 
 | policy | takes | else |
 |---|---|---|
@@ -10,7 +10,7 @@ start is an error of the settings.
 | fifo, rr | priority 1 to 99 | EINVAL |
 | deadline | runtime <= deadline <= period in nanoseconds, reset-on-fork | EINVAL, EAGAIN at fork |
 
-A nice has no effect with the last three.
+A nice value has no effect with the last three.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ PRIORITIES = range(1, 100)
 NICES = range(-20, 20)
 LEVELS = range(8)  # of an I/O class
 PERIODS = range(100_000, (1 << 22) * 1000 + 1)  # ns; sched_deadline_period_{min,max}_us
-LEAST_RUNTIME = 1024  # ns; the kernel reckons in these
+LEAST_RUNTIME = 1024  # ns; the kernel's unit
 _CLAMPS = {SchedulingFlag.UTIL_CLAMP_MIN, SchedulingFlag.UTIL_CLAMP_MAX}
 
 Nanoseconds = Annotated[int, values.nanoseconds]
 
 
 class SchedulingClass(Section, frozen=True, kw_only=True):
-    """One class; without a policy it is `other` where there is a nice or a flag, else left alone.
+    """A class. Without a policy it is `other` if there is a nice or a flag, else unchanged.
 
-    A policy of `none` is none.
+    The policy `none` means no policy.
     """
 
     name: Annotated[str, values.class_name]
@@ -96,7 +96,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
     )
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """Yield what the kernel or runc would refuse."""
+        """Yield values that the kernel or runc would refuse."""
         if self.policy is SchedulingPolicy.ISO:
             yield "policy", "'iso' is not implemented by Linux: the kernel refuses it"
         if self.nice is not None and self.nice not in NICES:
@@ -112,7 +112,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
         yield from self._io()
 
     def remarks(self) -> Iterator[str]:
-        """Yield what the kernel accepts and ignores (classes.md §1)."""
+        """Yield values that the kernel accepts and ignores (classes.md §1)."""
         if self.nice is not None and self.policy in _NOT_NICE:
             yield f"nice has no effect with policy {self.policy}"
         if self.io_priority is not None and self.io_class is IOClass.IDLE:
@@ -161,7 +161,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
 
 
 def unique(path: str, names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield a problem for each name of a list of classes that stands there twice."""
+    """Yield a problem for each duplicate name in a list of classes."""
     for number, name in enumerate(names):
         if name in names[:number]:
             yield f"{path}[{number}].name", f"{quoted(name)} is given twice"

@@ -1,7 +1,7 @@
-"""The settings: their fields, defaults, and names in YAML. The only place that has them.
+"""The settings: their fields, defaults, and names in YAML. No other place has them.
 
-A field's annotation holds its reader (`values`); fields without one are about the document, not in
-it. `LATER` names what is accepted but not supported yet.
+A field's annotation has its reader (`values`); fields without one describe the document.
+`LATER` names settings that are accepted but have no effect yet.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ Bytes = Annotated[int, values.memory]
 
 
 class Available(Section, frozen=True, kw_only=True):
-    """What of the node may be handed out; None is all of it."""
+    """The resources of the node that containers may get; None: all of them."""
 
     cpu: Annotated[Listed | None, values.available_cpus] = None
     memory: Annotated[int | None, values.memory] = None  # bytes
 
 
 class Reserved(Section, frozen=True, kw_only=True):
-    """What is kept for the system's own containers."""
+    """The resources for the system's own containers."""
 
     cpu: Annotated[CPUAmount, values.reserved_cpus]
     memory: Bytes = 0
 
 
 class Agent(Section, frozen=True, kw_only=True):
-    """What is asked of, and told to, the cluster."""
+    """What the daemon asks the kubelet and the cluster, and publishes."""
 
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
@@ -74,26 +74,26 @@ class Agent(Section, frozen=True, kw_only=True):
 
 
 class Readiness(Section, frozen=True, kw_only=True):
-    """What the Node says of the daemon."""
+    """How the Node shows that the daemon is ready."""
 
-    taint: Flag = False  # taken away when the daemon is ready
+    taint: Flag = False  # removed when the daemon is ready
     condition: Flag = False
-    while_away: Flag = field(name="whileAway", default=False)  # both written for a dead daemon
+    while_away: Flag = field(name="whileAway", default=False)  # mark the Node of a dead daemon
 
     def faults(self) -> Iterator[Fault]:
-        """Yield that there is nothing to write."""
+        """Yield a problem if there is nothing to write."""
         if self.while_away and not (self.taint or self.condition):
             yield "whileAway", "it needs taint or condition: there is nothing to write without them"
 
 
 class MakeWay(Section, frozen=True, kw_only=True):
-    """Who moves to a wider pool so that exclusive CPUs lie closer together."""
+    """Containers that share CPUs may move to a wider pool to keep exclusive CPUs together."""
 
-    movers: Annotated[int, values.natural] = 4  # at most so many for one container; 0: nobody
+    movers: Annotated[int, values.natural] = 4  # maximum for one container; 0: no moves
 
 
 class MetricGroups(Section, frozen=True, kw_only=True):
-    """Which groups of metrics are exported."""
+    """The groups of metrics that are exported."""
 
     enabled: Annotated[tuple[Glob, ...], values.globs] = ()
     polled: Annotated[tuple[Glob, ...], values.globs] = ()
@@ -134,13 +134,13 @@ class Instrumentation(Section, frozen=True, kw_only=True):
     )
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what contradicts itself."""
+        """Yield contradictions."""
         if self.prometheus_export and self.metrics_exporter not in {None, "prometheus"}:
             yield "metricsExporter", f"{quoted(self.metrics_exporter)} contradicts prometheusExport"
 
 
 class Log(Section, frozen=True, kw_only=True):
-    """What is logged."""
+    """The content of the log."""
 
     LATER = frozenset({"klog", "source"})
 
@@ -150,7 +150,7 @@ class Log(Section, frozen=True, kw_only=True):
 
 
 class Control(Section, frozen=True, kw_only=True):
-    """What is controlled beside CPUs and memory."""
+    """Resources other than CPUs and memory."""
 
     LATER = frozenset({"cpu", "rdt"})
 
@@ -160,7 +160,7 @@ class Control(Section, frozen=True, kw_only=True):
 
 
 class Journal(Section, frozen=True, kw_only=True):
-    """How what was decided is stored."""
+    """How decisions are stored."""
 
     sync: Annotated[JournalSync, values.choice(JournalSync)] = JournalSync.BACKGROUND
 
@@ -188,9 +188,9 @@ class Settings(Section, frozen=True, kw_only=True):
         }
     )
 
-    origin: str  # the file or object that they come from
-    notices: tuple[str, ...] = ()  # what was accepted but has no effect yet
-    given: frozenset[str] = frozenset()  # the fields that it sets, by their paths in `spec`
+    origin: str  # the file or object of the settings
+    notices: tuple[str, ...] = ()  # about settings without effect
+    given: frozenset[str] = frozenset()  # the fields that are set, by their paths in `spec`
 
     pin_cpu: Flag = field(name="pinCPU", default=True)
     pin_memory: Flag = field(name="pinMemory", default=True)
@@ -266,7 +266,7 @@ class Settings(Section, frozen=True, kw_only=True):
     log: Log = Log()
 
     def checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
-        """Yield the checks of classes, and of what is reserved."""
+        """Yield the checks of classes and of reserved resources."""
         scheduling = ("scheduling_classes", "class_of_namespace", "class_of_qos")
         cpu = ("shared_cpu_class", "reserved_cpu_class", "exclusive_cpu_class")
         yield scheduling, self._scheduling_faults()
@@ -274,7 +274,7 @@ class Settings(Section, frozen=True, kw_only=True):
         yield ("available", "reserved"), self._reserved_faults()
 
     def _reserved_faults(self) -> Iterator[Fault]:
-        """Yield what is reserved beyond what is available, on whatever machine."""
+        """Yield reserved resources that are not available on any machine."""
         reserved, available = self.reserved.cpu, self.available.cpu
         if isinstance(reserved, Listed) and available is not None and not reserved.excluded:
             both = reserved.cpus & available.cpus
@@ -294,7 +294,7 @@ class Settings(Section, frozen=True, kw_only=True):
             yield "reservedResources.memory", text
 
     def _scheduling_faults(self) -> Iterator[Fault]:
-        """Yield classes that are there twice, and references to such as are not there."""
+        """Yield duplicate classes, and references to missing ones."""
         scheduling = [each.name for each in self.scheduling_classes]
         yield from unique("schedulingClasses", scheduling)
         for path, by_key in (
@@ -319,7 +319,7 @@ class Settings(Section, frozen=True, kw_only=True):
             yield "sharedPoolCPUClass", "it is required with cpuClasses"
 
     def remarks(self) -> Iterator[str]:
-        """Yield what may not be meant so."""
+        """Yield remarks on settings that may not be intended."""
         for each in self.scheduling_classes:
             for remark in each.remarks():
                 yield f"scheduling class {each.name}: {remark}"
@@ -336,7 +336,7 @@ class Settings(Section, frozen=True, kw_only=True):
         yield from self._ineffective()
 
     def _ineffective(self) -> Iterator[str]:
-        """Yield what has no effect because of another setting."""
+        """Yield settings without effect because of another setting."""
         exports = self.instrumentation.prometheus_export
         for found, remark in (
             (
@@ -365,7 +365,7 @@ class Settings(Section, frozen=True, kw_only=True):
 
     @property
     def reserves_all(self) -> bool:
-        """Whether no CPU of a list of available ones is left for pods, on whatever machine."""
+        """Whether the available CPUs are a list and all of them are reserved, on any machine."""
         reserved, available = self.reserved.cpu, self.available.cpu
         if available is None or available.excluded:
             return False
@@ -378,18 +378,18 @@ class Settings(Section, frozen=True, kw_only=True):
 
     @property
     def pins_nothing(self) -> bool:
-        """Whether decisions are only recorded, and no container is refused."""
+        """Whether decisions are only recorded, and containers are never refused."""
         return not (self.pin_cpu or self.pin_memory)
 
     @property
     def gives_classes(self) -> bool:
-        """Whether containers that ask for no class are put into one."""
+        """Whether containers without an annotation can be in a class."""
         blockio = self.control.blockio
         by_default = self.class_of_namespace or self.class_of_qos
         return bool(by_default) or (blockio.enable and blockio.qos_is_default)
 
     def unreferenced(self) -> Iterator[str]:
-        """Yield the classes that a container is in only if it is annotated with them."""
+        """Yield the classes that containers are in only by annotation."""
         given = {*self.class_of_namespace.values(), *self.class_of_qos.values()}
         scheduling = [each.name for each in self.scheduling_classes if each.name not in given]
         default = values.QOS if self.control.blockio.qos_is_default else ()
@@ -400,7 +400,7 @@ class Settings(Section, frozen=True, kw_only=True):
 
 
 def _absent(path: str, name: str, known: list[str], where: str) -> Iterator[Fault]:
-    """Yield the problem that a class is not among those *known*, if it is not."""
+    """Yield a problem if a class is not among those *known*."""
     if name not in known:
         hint = did_you_mean(name, known)
         yield path, f"{quoted(name)} is not one of {where} ({', '.join(known) or 'none'}){hint}"

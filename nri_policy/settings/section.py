@@ -1,4 +1,4 @@
-"""Section: a map of the settings with known keys."""
+"""Section: a map in the settings with known keys."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Fault = tuple[str, str]  # the path of the field below its section, and what is 
 class Section(Struct, frozen=True, kw_only=True):
     """A map of the document with known keys.
 
-    A field holds a value, whose reader is in its annotation; a section; or several sections: a
-    tuple of them, or a mapping by name. `LATER` names what is accepted but has no effect yet.
+    A field has a value, with its reader in the annotation; a section; or several sections, in a
+    tuple or a mapping by name. `LATER` names settings that are accepted but have no effect yet.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset()
 
     def checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
-        """Yield the checks that stand alone: which attributes each reads, and what it finds.
+        """Yield independent checks: the attributes that each needs, and the faults that it finds.
 
-        Those whose attributes could all be read are made, whatever is wrong with others.
+        A check runs if all of its attributes could be read, even if others are wrong.
         """
         yield self.__struct_fields__, self.faults()
 
     def faults(self) -> Iterator[Fault]:
-        """Yield what does not go together, where one check is enough."""
+        """Yield contradictions, for a section with only one check."""
         return iter(())

@@ -1,7 +1,7 @@
-"""The values that settings hold, and how each is read from plain YAML values and written as such.
+"""The values of settings: their types, and readers from plain YAML values.
 
-A reader takes what YAML gave and returns the typed value, or raises ValueError with a text that
-quotes it and says what is accepted. Readers know neither names nor paths of fields.
+A reader takes a YAML value and returns the typed value, or raises ValueError with a text that
+quotes the value and says what is accepted. Readers know no names or paths of fields.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Level(StrEnum):
     L3CACHE = "l3cache"
 
 
-# a pool of a package is called a socket
+# a pool of a package is named socket
 LEVEL_NAMES = {**{str(level): level for level in Level}, "socket": Level.PACKAGE}
 
 
 class Priority(StrEnum):
-    """Which class of CPUs an exclusive grant prefers; NONE ignores classes."""
+    """The class of CPUs that an exclusive grant prefers; NONE ignores classes."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -65,28 +65,28 @@ class Alignment(StrEnum):
 
 
 class PodSpecs(StrEnum):
-    """Whether the objects of pods are read, where that is allowed."""
+    """Whether the objects of pods are read, if the daemon has the right."""
 
     OFF = "off"
     AUTO = "auto"
 
 
 class Preserve(StrEnum):
-    """Which CPUs a container with `cpu.preserve` may run on."""
+    """The CPUs that a container with `cpu.preserve` may run on."""
 
-    ALL = "all"  # the policy leaves them alone
-    UNOWNED = "unowned"  # those that it had, but for others' exclusive CPUs
+    ALL = "all"  # the policy does not change them
+    UNOWNED = "unowned"  # the CPUs that it had, without others' exclusive ones
 
 
 class Packing(StrEnum):
-    """Which of equal pools exclusive CPUs are taken from: that with most left, or with fewest."""
+    """Which of equal pools gives exclusive CPUs: the one with most free CPUs, or with fewest."""
 
     SPREAD = "spread"
     TIGHT = "tight"
 
 
 class FullCores(StrEnum):
-    """Whether the exclusive CPUs of two containers may lie on one core."""
+    """Whether the exclusive CPUs of two containers may share a core."""
 
     OFF = "off"
     PREFER = "prefer"
@@ -94,29 +94,29 @@ class FullCores(StrEnum):
 
 
 class ExclusiveQuota(StrEnum):
-    """The CFS quota of a container that has nothing but CPUs of its own."""
+    """The CFS quota of a container that has only exclusive CPUs."""
 
     NONE = "none"  # its cpuset is its limit
     KEEP = "keep"  # as the kubelet set it
 
 
 class PodRooms(StrEnum):
-    """Which pods have their CPUs as one, unless annotated otherwise; spec placement.md §3.3."""
+    """Which pods have their CPUs as a whole, unless annotated otherwise; spec placement.md §3.3."""
 
     OFF = "off"
     GUARANTEED = "guaranteed"
 
 
 class MakeRoom(StrEnum):
-    """Who makes room for a resource claim that the scheduler has allocated; spec dra.md §2.3."""
+    """Which containers move for a resource claim that the scheduler has allocated; dra.md §2.3."""
 
-    NONE = "none"  # only containers that request no CPU
-    SHARED = "shared"  # and those that share CPUs: they go to wider pools
-    EXCLUSIVE = "exclusive"  # and those with CPUs of their own: they go to other pools
+    NONE = "none"  # only containers without a CPU request
+    SHARED = "shared"  # also containers that share CPUs: they move to wider pools
+    EXCLUSIVE = "exclusive"  # also containers with exclusive CPUs: they move to other pools
 
 
 class Audit(StrEnum):
-    """What is done about a running container whose cgroup is not as decided."""
+    """The action for a running container whose cgroup differs from its decision."""
 
     OFF = "off"
     REPORT = "report"
@@ -132,41 +132,41 @@ class PodEvents(StrEnum):
 
 
 class Unsupported(StrEnum):
-    """What a container gets that is annotated with what this node cannot do."""
+    """What happens to a container with an annotation that this node does not support."""
 
-    WARN = "warn"  # it starts without
+    WARN = "warn"  # it starts without its effect
     REFUSE = "refuse"
 
 
 class OnExit(StrEnum):
-    """What running containers are left with when the daemon is stopped for good."""
+    """The cpusets of running containers after the daemon is stopped for good."""
 
     KEEP = "keep"
     WIDEN = "widen"
 
 
 class JournalSync(StrEnum):
-    """When the journal is forced to the disk, which only a power cut can tell."""
+    """When the journal is synced to the disk; it only matters at a power cut."""
 
     BACKGROUND = "background"
     COMMIT = "commit"
 
 
 class Listed(Struct, frozen=True):
-    """The CPUs of a list (`cpuset:LIST`), or all but these (`exclude-cpuset:LIST`)."""
+    """The CPUs of a list (`cpuset:LIST`), or all others (`exclude-cpuset:LIST`)."""
 
     cpus: CPUSet
     excluded: bool = False
 
 
 class Quantity(Struct, frozen=True):
-    """An amount of CPU; which CPUs is up to the policy."""
+    """An amount of CPU; the policy chooses the CPUs."""
 
     milli_cpu: int
 
     @property
     def whole(self) -> int:
-        """How many CPUs it takes."""
+        """The number of CPUs that it takes."""
         return -(-self.milli_cpu // 1000)
 
 
@@ -174,7 +174,7 @@ CPUAmount = Listed | Quantity
 
 
 class Endpoint(Struct, frozen=True):
-    """Where a server listens; an empty host is every address."""
+    """The address of a server; an empty host means all addresses."""
 
     host: str
     port: int
@@ -186,7 +186,7 @@ _LISTED = "a list of CPUs, such as cpuset:0-3,8 or exclude-cpuset:4-63"
 _ENDPOINT = re.compile(r"(?P<host>[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
 _NODE_ID = re.compile(r"[0-9]{1,4}")
 _MAX_NODE_ID = 1023  # the kernel's MAX_NUMNODES is 1 << 10 at most
-_SHORTEST_PERIOD = 1.0  # seconds; polling more often costs more than it tells
+_SHORTEST_PERIOD = 1.0  # seconds; more frequent polling costs too much
 MAX_ENTRIES = 1000  # of a list or map
 CLASS_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FREQUENCY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(kHz|k|MHz|M|GHz|G)?")
@@ -226,7 +226,7 @@ def choice(options: Iterable[_Option]) -> Callable[[object], _Option]:
     by_name = {str(option): option for option in options}
 
     def read(value: object) -> _Option:
-        # YAML 1.1 takes a bare `off` for false, and so do kubectl and the API server.
+        # YAML 1.1 reads a bare `off` as false, and so do kubectl and the API server.
         name = "off" if value is False else value
         if isinstance(name, str) and name in by_name:
             return by_name[name]
@@ -247,7 +247,7 @@ def level(value: object) -> Level:
 
 
 def alignment(value: object) -> Alignment:
-    """Read an alignment; the kubelet's word for it gets a hint."""
+    """Read an alignment; the kubelet's name for it gets a hint."""
     try:
         return _alignment(value)
     except ValueError as error:
@@ -300,7 +300,7 @@ def natural(value: object) -> int:
 
 
 def integer_text(value: object) -> int:
-    """Read a whole number, which may be a text, as in the file of the runtimes."""
+    """Read a whole number, which may be a string, as in the runtimes' file."""
     digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
     return integer(int(value)) if digits else integer(value)  # type: ignore[call-overload]
 
@@ -321,7 +321,7 @@ def nanoseconds(value: object) -> int:
 
 
 def frequency(value: object) -> str | int:
-    """Read a frequency in kHz, or `min`, `base`, `turbo`: what a CPU says of itself."""
+    """Read a frequency in kHz, or `min`, `base`, `turbo`: values of the CPU itself."""
     if value in _FREQUENCIES:
         return str(value)
     found = _FREQUENCY.fullmatch(value) if isinstance(value, str) else None
@@ -342,7 +342,7 @@ def class_name(value: object) -> str:
 
 
 def wrong_names(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield a problem for each of *names* that no class can have."""
+    """Yield a problem for each of *names* that is not allowed for a class."""
     for name in names:
         try:
             class_name(name)
@@ -384,7 +384,7 @@ def available_cpus(value: object) -> Listed:
 
 
 def reserved_cpus(value: object) -> CPUAmount:
-    """Read a list of CPUs or an amount, either of at least something."""
+    """Read a list of CPUs or an amount; neither may be empty."""
     if value is None:
         raise ValueError(f"it is required: an amount, such as 750m or 2, or {_LISTED}")
     listed = _parse_listed(value)
@@ -454,7 +454,7 @@ def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
 
 
 def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
-    """Return what the readers read *value* from, as plain values for YAML or JSON."""
+    """Return *value* in plain YAML or JSON types, as its reader accepts it."""
     match value:
         case Listed():
             return f"{'exclude-' * value.excluded}cpuset:{value.cpus}"
@@ -485,7 +485,7 @@ def _node_id(key: object) -> int:
 
 
 def _parse_listed(value: object) -> Listed | None:
-    """Return the CPUs that *value* lists, None if it has not that form."""
+    """Return the CPUs that *value* lists; None if it has another form."""
     kind, separator, text = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not separator or kind not in {"cpuset", "exclude-cpuset"}:
         return None
@@ -496,7 +496,7 @@ def _parse_listed(value: object) -> Listed | None:
 
 
 def klog(value: object) -> Mapping[str, object]:
-    """Read the options of klog, which this program has no use for."""
+    """Read the options of klog, which this program ignores."""
     if not isinstance(value, dict):
         raise ValueError(f"{quoted(value)} is not a map")
     for name, given in value.items():

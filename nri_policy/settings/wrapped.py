@@ -1,6 +1,6 @@
-"""Settings inside of something else: a ConfigMap that holds the document, values of the Helm chart.
+"""Settings inside of something else: a ConfigMap with the document, values of the Helm chart.
 
-The daemon takes the document alone, and says what else it was given; commands read all three.
+The daemon accepts only the document, and names what it was given instead; commands read all three.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor",
 
 
 def find_mistake(document: Mapping[str, Any]) -> str | None:
-    """Return what *document* is instead of settings, and what to do; None where it is unknown."""
+    """Return a text about what *document* is instead of settings; None if unknown."""
     if is_old(document):
         return _OLD
     if is_config_map(document):
@@ -55,14 +55,14 @@ def find_mistake(document: Mapping[str, Any]) -> str | None:
 
 
 def hint_at(field: str) -> str | None:
-    """Return what an unknown field is of; None where that is unknown, too."""
+    """Return a hint about an unknown field; None if there is none."""
     if field in _BALLOONS:
         return f"it is of nri-plugins' balloons policy, and {_NO_BALLOONS}; {_REPLACED}"
     return None
 
 
 def is_other_object(document: Mapping[str, Any]) -> bool:
-    """Return whether *document* is an object that has nothing to do with settings."""
+    """Return whether *document* is an object unrelated to settings."""
     kind, version = document.get("kind"), document.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(version, str):
         return False
@@ -82,7 +82,7 @@ def is_old(document: Mapping[str, Any]) -> bool:
 
 
 def texts_of(config_map: Mapping[str, Any]) -> dict[str, str]:
-    """Return the texts that a ConfigMap holds, by key."""
+    """Return the texts in a ConfigMap, by key."""
     data = config_map.get("data")
     entries = data.items() if isinstance(data, Mapping) else ()
     return {key: text for key, text in entries if isinstance(text, str)}

@@ -1,4 +1,6 @@
-"""Where settings come from while the daemon runs.
+"""The sources of settings while the daemon runs: a file, and objects of the cluster.
+
+Owns when settings are read again. It must not know what a setting means.
 
 Others import from these modules:
 

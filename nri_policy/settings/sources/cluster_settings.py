@@ -1,9 +1,9 @@
-"""Settings from the cluster: its TopologyAwarePolicy objects, followed as long as the daemon runs.
+"""Settings from the cluster: its TopologyAwarePolicy objects, watched while the daemon runs.
 
-Owns when the cluster is asked again, what is done while it does not answer, and what is written to
-the objects' status. Rule 1: nobody waits for the cluster but start and end, and they only so long.
-Rule 2: an outage changes nothing, not even across a restart: what counted is kept in a file.
-Rule 3: until the cluster answers for the first time nothing is pinned: its settings may forbid it.
+Owns retries, what happens while the cluster does not answer, and the status of the objects. Rule 1:
+only the start and the end of the daemon wait for the cluster, and only briefly. Rule 2: an outage
+changes nothing, even across a restart: the settings in force are saved in a file. Rule 3: until the
+cluster answers for the first time nothing is pinned, because its settings may forbid that.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 2.0  # seconds that anybody waits for the cluster
-GROUP_PERIOD = 60.0  # seconds between two looks at the node's label
-_BACKOFF = partial(backoff, least=1.0, most=60.0)  # before the cluster is asked again
+PATIENCE = 2.0  # seconds that the start and the end wait for the cluster
+GROUP_PERIOD = 60.0  # seconds between two queries for the node's label
+_BACKOFF = partial(backoff, least=1.0, most=60.0)  # before the next query
 
 
 class ClusterError(Exception):
-    """The cluster does not answer, or not with what was asked for; the text says why."""
+    """The cluster does not answer, or with something else; the text has the reason."""
 
 
 class NoKindError(ClusterError):
-    """The cluster does not have the kind of the objects, so it has none of them."""
+    """The cluster lacks the kind of the objects, so it has no object."""
 
 
 class API(Protocol):
-    """What is asked of the cluster; `kubernetes.Kubernetes`. Methods raise ClusterError."""
+    """Requests to the cluster, as in `kubernetes.Kubernetes`. Methods raise ClusterError."""
 
     async def group(self, node: str) -> str:
-        """Return the group that a node's label names, empty for none."""
+        """Return the group in a node's label, empty for none."""
         ...
 
     async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
-        """Say what the object of that name is, and whatever becomes of it, until that fails."""
+        """Call *say* with the object of that name, now and after each change, until an error."""
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
-        """Write what a node says of an object, None for nothing any more."""
+        """Write a node's status of an object; None removes it."""
 
 
 class ClusterSettings:
-    """The settings that the cluster has for one node, or those of the file where it has none."""
+    """The settings of the cluster for one node, or those of the file if there are none."""
 
     def __init__(  # noqa: PLR0913 - keywords: where settings come from, and the clock
         self,
@@ -67,9 +67,9 @@ class ClusterSettings:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
-        """Take where to keep what counts, and whom to call when it changes.
+        """Take the file to save the object in force, and a callback for its changes.
 
-        *otherwise* gives the settings of a node for which the cluster has none.
+        *otherwise* returns the settings of a node for which the cluster has none.
         """
         self._api = api
         self._node = node
@@ -80,18 +80,16 @@ class ClusterSettings:
         self._delay = delay
         self._known = _read(kept)
         self._loaded: PolicyObject | None = None
-        self._asked: set[Scope] = set()  # with an answer, or in vain
+        self._asked: set[Scope] = set()  # queried, with or without an answer
         self._all_asked = asyncio.Event()
-        self._reported: tuple[str, dict[str, Any]] | None = (
-            None  # an object, and what we said of it
-        )
+        self._reported: tuple[str, dict[str, Any]] | None = None  # an object, and its status by us
         self._statuses: dict[str, dict[str, Any] | None] = {}  # to be written, by object
         self._unwritten, self._all_written = asyncio.Event(), asyncio.Event()
         self._all_written.set()
-        self._troubles: dict[Scope, str] = {}  # of those that cannot be asked now
+        self._troubles: dict[Scope, str] = {}  # of scopes that cannot be read now
 
     def load(self) -> Settings:
-        """Return the settings that count now. Raises SettingsError."""
+        """Return the settings in force now. Raises SettingsError."""
         self._loaded = self._known.counting
         if self._loaded is not None:
             return from_spec(self._loaded.spec, f"TopologyAwarePolicy {self._loaded.name}")
@@ -109,7 +107,7 @@ class ClusterSettings:
         return f"the cluster has not said which settings apply: {trouble}"
 
     def report(self, outcome: Reload) -> None:
-        """Have it said in the cluster what became of the settings that were loaded last."""
+        """Write the result of the settings that were loaded last to their object's status."""
         if self._loaded is None:
             return
         self._reported = (
@@ -126,11 +124,11 @@ class ClusterSettings:
         self._have_written(*self._reported)
 
     async def heard(self) -> None:
-        """Wait until the cluster has said what counts, or cannot be asked; not for long."""
+        """Wait until the cluster has answered for all scopes, or failed; at most PATIENCE."""
         await self._soon(self._all_asked)
 
     async def written(self) -> None:
-        """Wait until everything is said in the cluster; not for long."""
+        """Wait until all statuses are written; at most PATIENCE."""
         await self._soon(self._all_written)
 
     async def _soon(self, event: asyncio.Event) -> None:
@@ -143,7 +141,7 @@ class ClusterSettings:
             timer.cancel()
 
     async def run(self) -> None:
-        """Follow the cluster until cancelled."""
+        """Watch the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
             for level, of in ((Scope.NODE, self._node), (Scope.DEFAULT, "")):
                 group.create_task(self._follow(level, name_of(level, of)))
@@ -170,7 +168,7 @@ class ClusterSettings:
             await self._sleep(self._delay(failures))
 
     async def _follow_group(self, tasks: asyncio.TaskGroup) -> None:
-        """Follow the object of whatever group the node is in."""
+        """Watch the object of the group that the node is in, which may change."""
         current: str | None = None
         following: asyncio.Task[None] | None = None
         failures = 0
@@ -203,13 +201,13 @@ class ClusterSettings:
             self._keep()
         self._attempted(level)
         for other in self._known.others():
-            if self._node in other.nodes:  # what we said of it before is true no more
+            if self._node in other.nodes:  # our status there is no longer true
                 self._have_written(other.name, None)
         if counts:
             self._changed()
         elif self._reported is not None and policy is not None:
             name, status = self._reported
-            if name == policy.name and self._node not in policy.nodes:  # it was made anew
+            if name == policy.name and self._node not in policy.nodes:  # the object is a new one
                 self._have_written(name, status)
 
     def _failed(self, level: Scope, error: ClusterError) -> None:
@@ -232,7 +230,7 @@ class ClusterSettings:
         self._all_written.clear()
 
     async def _write(self) -> None:
-        """Write what is to be said, the latest of each object, until it is written."""
+        """Write pending statuses, only the latest of each object, until each succeeds."""
         failures = 0
         while True:
             await self._unwritten.wait()
@@ -244,17 +242,17 @@ class ClusterSettings:
                 if failures == 1:
                     log.warning("status-not-written", extra={"object": name, "reason": str(error)})
                 await self._sleep(self._delay(failures))
-                self._statuses[name] = self._statuses.pop(name)  # the others come first now
+                self._statuses[name] = self._statuses.pop(name)  # try the others first
                 continue
             failures = 0
-            if self._statuses[name] is status:  # nothing newer has come meanwhile
+            if self._statuses[name] is status:  # there is no newer one
                 del self._statuses[name]
             if not self._statuses:
                 self._unwritten.clear()
                 self._all_written.set()
 
     def _keep(self) -> None:
-        """Keep what counts for a start without the cluster."""
+        """Save the object in force, for a start without the cluster."""
         policy = self._known.counting
         new = self._kept.with_suffix(".new")
         try:
@@ -273,7 +271,7 @@ class ClusterSettings:
 
 
 def _without_pinning(settings: Settings) -> Settings:
-    """Return the file's settings for as long as it is not known if the cluster has others."""
+    """Return the file's settings while it is unknown whether the cluster has others."""
     note = (
         "nothing is pinned until the cluster says which settings apply; with --config-namespace="
         " only the file counts"
@@ -288,7 +286,7 @@ def _without_pinning(settings: Settings) -> Settings:
 
 
 def _read(kept: Path) -> Known:
-    """Return what was kept; nothing is known where that is missing, or makes no sense."""
+    """Return what was saved; nothing if that is missing or malformed."""
     try:
         form = json.loads(kept.read_text())
         if form is None:

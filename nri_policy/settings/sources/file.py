@@ -1,8 +1,8 @@
 """A file of settings that may be replaced at any time.
 
-Owns how a change is noticed: by the file's own data, through whatever links lead to it, after the
-kernel has told of a change in their folders. Kubernetes replaces a mounted ConfigMap by turning a
-link to a folder, an editor a file by renaming another; no watch of the file itself would tell.
+Owns how a change is noticed. The kernel reports changes in the folders of the file and of all links
+to it; then the file's own data decides. Kubernetes replaces a mounted ConfigMap by changing a link
+to a folder, and an editor renames another file, so a watch of the file itself would miss both.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from nri_policy.foundation.inotify import ENTRIES, Inotify, is_local
 from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.settings import Problem, Settings, SettingsError, load
 
-PERIOD = 5.0  # seconds between two looks where the kernel does not tell of changes
-RARELY = 60.0  # and where it does: a folder further up may have been replaced
-SETTLE = 1.0  # seconds from a change to the look: it may still be written
+PERIOD = 5.0  # seconds between two checks if the kernel does not report changes
+RARELY = 60.0  # and if it does: a folder further up may have been replaced
+SETTLE = 1.0  # seconds from a change to the check: the file may still be written
 
 _Version = tuple[str, int, int, int, int] | None  # None: there is no file
 
 
 class WatchedFile:
-    """A file that may be replaced; *sample* says where one of settings is."""
+    """A file that may be replaced; *sample* names a sample of such a file for messages."""
 
     def __init__(self, path: Path, sample: str = "") -> None:
         self.path = path
         self._sample = sample
         self._known = self._seen = self._version()
-        self.rests = True  # whether the last two looks saw the same
+        self.rests = True  # whether the last two checks found the same
 
     def read(self) -> bytes:
-        """Return what is in the file now, so much of it that it is seen to be too much.
+        """Return the content of the file, at most one byte more than is allowed.
 
-        SettingsError where there is none, or it cannot be read.
+        Raises SettingsError if the file is missing or unreadable.
         """
         self._known = self._version()
         try:
@@ -48,9 +48,9 @@ class WatchedFile:
             raise SettingsError(str(self.path), (Problem("", problem),)) from error
 
     def changed(self) -> bool:
-        """Return whether there is another file than what was loaded or told of last.
+        """Return whether the file differs from the one that was read or reported last.
 
-        One that is still being written is left for the next look.
+        A file that is still being written is left for the next check.
         """
         version = self._version()
         self.rests, self._seen = version == self._seen, version
@@ -60,7 +60,7 @@ class WatchedFile:
         return True
 
     def folders(self) -> set[str]:
-        """Return the folders with the file and with the links to it, as they are now; OSError."""
+        """Return the present folders of the file and of all links to it; raises OSError."""
         found, paths = set(), [self.path]
         try:
             for path in paths:
@@ -69,14 +69,14 @@ class WatchedFile:
                         found.add(str(each.parent.resolve()))
                         paths.append(target)
             return {*found, str(self.path.resolve().parent)}
-        except RuntimeError as error:  # links that go round
+        except RuntimeError as error:  # a loop of links
             raise OSError(str(error)) from error
 
     def _version(self) -> _Version:
         try:
             real = self.path.resolve()
             status = real.stat()
-        except (OSError, RuntimeError):  # links that go round are the latter
+        except (OSError, RuntimeError):  # the latter is a loop of links
             return None
         return str(real), status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
@@ -88,19 +88,19 @@ class SettingsFile(WatchedFile):
         super().__init__(path, "`nri-policy config sample` prints a sample")
 
     def load(self) -> Settings:
-        """Return the settings that are in the file now; SettingsError, also where there is none."""
+        """Return the settings in the file now; raises SettingsError, also without a file."""
         return load(self.read(), str(self.path))
 
 
 async def watch(file: WatchedFile, changed: Callable[[], None], clock: Clock) -> NoReturn:
-    """Call *changed* whenever *file* has changed."""
+    """Call *changed* after each change of *file*."""
     news = asyncio.Event()
     with ExitStack() as stack:
         inotify = None
-        with suppress(OSError):  # there can be no more of them
+        with suppress(OSError):  # the limit of inotify instances is reached
             inotify = stack.enter_context(Inotify(news.set, ENTRIES))
         while True:
-            watched = await asyncio.to_thread(_watch_folders, inotify, file)  # nothing is missed
+            watched = await asyncio.to_thread(_watch_folders, inotify, file)  # before the check
             if await asyncio.to_thread(file.changed):
                 changed()
             if not file.rests:
@@ -111,7 +111,7 @@ async def watch(file: WatchedFile, changed: Callable[[], None], clock: Clock) ->
 
 
 def _watch_folders(inotify: Inotify | None, file: WatchedFile) -> bool:
-    """Return whether the kernel will tell of the next change of what leads to a file."""
+    """Return whether the kernel will report the next change of a file or of links to it."""
     if inotify is None:
         return False
     try:

@@ -1,7 +1,7 @@
-"""The API server's side of settings from the cluster.
+"""Reads and patches settings in the API server.
 
-Owns how TopologyAwarePolicy objects are followed and patched, and what a Node's label says. Each
-object is followed by its name, so that the objects for other nodes cost this one nothing.
+Owns how TopologyAwarePolicy objects are watched and patched, and the label of a Node. Each object
+is watched by its name, so the objects of other nodes cost this one nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings.sources.cluster_settings import ClusterError, NoKindError
 from nri_policy.settings.sources.objects import PolicyObject
 
-LABEL = "config.nri/group"  # of a Node, that names its group
-# Its names in older versions of nri-plugins, which still reads them where the first is missing.
+LABEL = "config.nri/group"  # of a Node, names its group
+# The label in older versions of nri-plugins, which still read these if the first is missing.
 _OLD_LABELS = ("group.config.nri", "resource-policy.nri.io/group")
 _GROUP, _, _VERSION = API_VERSION.partition("/")
 POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
@@ -26,23 +26,23 @@ _NO_KIND = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml def
 
 
 class Kubernetes:
-    """The objects in one namespace."""
+    """The TopologyAwarePolicy objects in one namespace."""
 
     def __init__(self, client: Client, namespace: str, label: str = LABEL) -> None:
-        """Take the *label* of a Node that names its group."""
+        """Take the *label* that names a Node's group."""
         self._client = client
         self._namespace = namespace
         self._labels = (label, *_OLD_LABELS)
 
     async def group(self, node: str) -> str:
-        """Return the group that a node's label names, empty for none; older labels come later."""
+        """Return the group in a node's label, empty for none; older labels count last."""
         with _translate_errors(f"Node {node}"):
             metadata = _metadata(await self._client.get(NODES, node), node)
             labels = metadata.get("labels") or {}
             return next((str(labels[each]) for each in self._labels if labels.get(each)), "")
 
     async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
-        """Say what an object is, and whatever becomes of it, until that cannot be known."""
+        """Call *say* with an object, now and after each change, until an error."""
         with _translate_errors(f"{KIND} {name}"):
             selected = f"metadata.name={name}"
             events = list_and_watch(
@@ -64,7 +64,7 @@ class Kubernetes:
                 raise NoKindError(_NO_KIND) from error
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
-        """Write what a node says of an object, None for nothing; one that is gone needs nothing."""
+        """Write a node's status of an object; None removes it. A deleted object is no error."""
         patch = {"status": {"nodes": {node: status}}}
         with _translate_errors(f"{KIND} {name}"):
             try:
@@ -78,7 +78,7 @@ class Kubernetes:
 
 @contextmanager
 def _translate_errors(what: str) -> Iterator[None]:
-    """Turn what goes wrong with a request into a ClusterError."""
+    """Turn errors of requests into a ClusterError."""
     try:
         yield
     except APIError as error:
@@ -86,7 +86,7 @@ def _translate_errors(what: str) -> Iterator[None]:
 
 
 def _metadata(found: Object, name: str) -> Object:
-    """Return the metadata of what is to be the object of that *name*."""
+    """Return the metadata of the object; raises APIError if it has another name."""
     metadata = found.get("metadata")
     if not isinstance(metadata, dict) or metadata.get("name") != name:
         raise APIError("the answer is about something else")

@@ -1,8 +1,8 @@
-"""Which of the cluster's TopologyAwarePolicy objects counts for a node, and what is known of them.
+"""Selects the TopologyAwarePolicy object in force for a node.
 
-One object counts as a whole: that of the node, else that of its group, else the default one. Rule:
-what the cluster has not said is not known. As long as an object that would come first may exist,
-what counted before goes on to count: an outage changes no settings.
+One object applies as a whole: that of the node, else that of its group, else the default one. Rule:
+as long as an object of higher precedence may exist, because the cluster has not answered about it,
+the previous one stays in force. So an outage changes no settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Scope(IntEnum):
-    """Where an object stands, the first one first."""
+    """The precedence of an object, highest first."""
 
     NODE = 0
     GROUP = 1
@@ -28,38 +28,38 @@ class PolicyObject:
     name: str
     generation: int  # of its spec
     spec: Any  # as the API server has it, unchecked
-    nodes: frozenset[str] = field(default=frozenset(), compare=False)  # that have said their status
+    nodes: frozenset[str] = field(default=frozenset(), compare=False)  # nodes with a status in it
 
 
 class Known:
-    """What the cluster has said of the objects for one node."""
+    """The cluster's answers about the objects for one node."""
 
     def __init__(self, counting: PolicyObject | None = None, *, settled: bool = False) -> None:
-        """Take what counted when the cluster was last heard of, if it ever was: *settled*."""
+        """Take the object that was in force last; *settled* if the cluster had ever answered."""
         self.counting = counting
         self.settled = settled
         self._said: dict[Scope, PolicyObject | None] = {}
 
     def say(self, level: Scope, policy: PolicyObject | None) -> bool:
-        """Take what the cluster says of one level, None for no object.
+        """Record the cluster's answer about one scope; None for no object.
 
-        Return whether something else counts now, or it is known for the first time what does.
+        Return whether the object in force changed, or is known for the first time.
         """
         self._said[level] = policy
         return self._settle()
 
     def forget(self, level: Scope) -> None:
-        """Know nothing of a level any more: it is about another object now."""
+        """Forget the answer about a scope, because it is about another object now."""
         self._said.pop(level, None)
 
     def others(self) -> Iterator[PolicyObject]:
-        """Yield the objects that are known and do not count."""
+        """Yield the known objects that are not in force."""
         for policy in self._said.values():
             if policy is not None and (self.counting is None or policy.name != self.counting.name):
                 yield policy
 
     def _settle(self) -> bool:
-        """Find out what counts; return whether that is news."""
+        """Select the object in force; return whether it changed."""
         found: PolicyObject | None = None
         for level in Scope:
             if level not in self._said:
@@ -72,5 +72,5 @@ class Known:
 
 
 def name_of(level: Scope, of: str = "") -> str:
-    """Return the name of a level's object, of a node or a group."""
+    """Return the name of a scope's object, for a node or a group."""
     return "default" if level is Scope.DEFAULT else f"{level.name.lower()}.{of}"
