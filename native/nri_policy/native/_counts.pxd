@@ -16,6 +16,8 @@ cdef class Counts:
     cdef int *host_of            # leaf -> its host's domain there; NULL where leaves are not zones
     cdef int32_t *most           # leaf -> pods that it takes at most, whatever it has; NULL without such a limit
     cdef int32_t *beside         # the same where the leader is
+    cdef int cap_level           # -1 without caps
+    cdef int32_t *cap            # of the domains there: pods that each takes at most, whatever it has
     cdef int64_t epoch           # of the rows when they were last read, -1 before
     cdef int seen                # changes that are in
     cdef int32_t *pods           # by domain

@@ -67,12 +67,13 @@ cdef class Counts:
 
     def __cinit__(self, Rows rows not None, Vector pod not None, Mask mask not None, *, int size=1, int slice_level=-1,
                   dict inner=None, Vector leader=None, Mask leader_mask=None, low=0, high=None, Counts hosts=None,
-                  list host_of=None, list most=None, list beside=None):
+                  list host_of=None, list most=None, list beside=None, int cap_level=-1, list cap=None):
         """Take a pod and where it may go; slices of *size* at *slice_level* (-1: the last), *inner* layers by level.
 
         Only leaves from *low* to before *high* are used. A *leader* is one more pod that comes along. Where leaves are
         zones of hosts, *hosts* counts the same pod on those, *host_of* has the leaf there of every leaf. *most* is how many
-        pods each leaf takes at most, *beside* how many where the leader is.
+        pods each leaf takes at most, *beside* how many where the leader is. *cap* is how many pods
+        each domain of *cap_level*, above the leaves, takes at most.
         """
         cdef Domains domains = rows.domains
         cdef int n = domains.count + 1
@@ -106,6 +107,9 @@ cdef class Counts:
             self.most = _array(most, domains.leaves)
         if beside is not None:
             self.beside = _array(beside, domains.leaves)
+        self.cap_level = -1 if cap is None else cap_level
+        if cap is not None:
+            self.cap = _array(cap, domains.offset[cap_level + 1] - domains.offset[cap_level])
         if hosts is not None:
             self.hosts = hosts
             self.host_level = hosts.domains.levels - 1
@@ -129,6 +133,7 @@ cdef class Counts:
         PyMem_Free(self.host_of)
         PyMem_Free(self.most)
         PyMem_Free(self.beside)
+        PyMem_Free(self.cap)
 
     def start_from(self, Counts other not None):
         """Take over the counts of *other*, of the same pods in the rows that these are a fork of.
@@ -305,18 +310,22 @@ cdef class Counts:
             cap = self.hosts.pods[self.host_of[self._first_leaf(domain)]]
             pods = min(pods, cap)
             slices = min(slices, cap // self.size)
-        self.pods[domain] = <int32_t> min(pods, INT32_MAX)
+        own = own_l = INT32_MAX
+        if level == self.cap_level:
+            own = self.cap[domain - self.domains.offset[level]]
+            own_l = own // self.size
+        self.pods[domain] = <int32_t> min(pods, own)
         if level == self.slice_level:
             slices = self.pods[domain] // self.size
         if self.slices != self.pods:
-            self.slices[domain] = <int32_t> min(slices, INT32_MAX)
+            self.slices[domain] = <int32_t> min(slices, own_l)
         if self.score:
             self.score[domain] = score
         if self.leaders:
             self.leaders[domain] = led
-            pods = min(pods - loss, INT32_MAX) if led else 0
+            pods = min(pods - loss, own) if led else 0
             self.pods_l[domain] = <int32_t> pods
-            slices = min(slices - slice_loss, INT32_MAX) if led else 0
+            slices = min(slices - slice_loss, own_l) if led else 0
             if self.host_of and level == self.host_level:
                 cap = self.hosts.pods_l[self.host_of[self._first_leaf(domain)]]
                 self.pods_l[domain] = <int32_t> min(pods, cap)
@@ -334,7 +343,7 @@ cdef class Counts:
 
 
 cdef int32_t *_array(list numbers, int leaves) except NULL:
-    """Return the numbers of leaves."""
+    """Return numbers of so many leaves, or other domains."""
     cdef int32_t *made = <int32_t *> PyMem_Calloc(leaves + 1, sizeof(int32_t))
     cdef int leaf
     if not made:

@@ -117,8 +117,8 @@ def _draw(pod: Pod, rows: Sequence[NodeFit], *, every: bool) -> Iterator[Table |
         yield _table(pod, shown)
     if len(shown) < len(rows):
         yield Text(f"{counted(len(rows) - len(shown), 'node')} not shown: --all shows them")
-    if pod.constraints:
-        yield Text(f"note: only kube-scheduler can judge {', '.join(pod.constraints)}")
+    if judged := [*pod.constraints, *pod.own.names()]:
+        yield Text(f"note: only kube-scheduler can judge {', '.join(judged)}")
 
 
 def _verdict(rows: Sequence[NodeFit]) -> str:

@@ -70,6 +70,7 @@ from nri_policy.cluster.objects.request import (
     named_levels,
     plan,
     requested,
+    spread_labels,
     together_of,
     units,
 )
@@ -367,13 +368,14 @@ class Engine(ClusterState):
             inside=max(0, len(self._within) - 1),
         )
         held: Mapping[int, int] = {}
-        if wanted.most is not None:
+        if wanted.most is not None or wanted.apart >= 0:
             placed = self.running_of((group.namespace, group.name))
             held = tree.by_leaf(placed + by_node(taken.values(), self.view))
         limits = self._beside(group, unit, taken)._limits  # noqa: SLF001 - another engine
         counts, _ = count(tree, unit, wanted, self.settings, held, limits)
         within = domain_within(tree, self._within)
-        return Room(tree, wanted, counts, within, fresh=bool(limits) or wanted.most is not None)
+        alone = wanted.most is not None or wanted.apart >= 0
+        return Room(tree, wanted, counts, within, fresh=bool(limits) or alone)
 
     def _assign_apart(
         self,
@@ -432,7 +434,11 @@ class Engine(ClusterState):
             within=self._within,
         )
         if not is_spread(unit.workers):
-            return assign(tree, unit, find())
+            packed = assign(tree, unit, find())
+            if request is not None and request.max_skew:  # of pods of slices
+                placed = by_node([packed[unit.workers.name]], self.view)
+                self._check_balance(unit.workers, placed, self._nodes_within(tree))
+            return packed
         chosen = domain_of(tree, find()) if asks(request) else None
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
@@ -448,6 +454,7 @@ class Engine(ClusterState):
                 pods, left = trial._spread(asked, placed, failures, nodes)  # noqa: SLF001 - another engine
                 if left:
                     raise spread_refusal(asked, left)
+                self._check_balance(asked, pods, nodes)
                 out[pod_set.name] = spread_assignment(pod_set.name, pods, self.nodes)
         return out
 
@@ -469,7 +476,11 @@ class Engine(ClusterState):
                 own_nodes = within if nodes is None else nodes.intersection(within)
                 return self._spread(pod_set, own, {}, own_nodes)
 
-            return replace_spread(tree, unit, status, spread, self.view, more=more)
+            new, whole = replace_spread(tree, unit, status, spread, self.view, more=more)
+            for each in unit.pod_sets:
+                if each.name in whole:
+                    self._check_balance(each, by_node([whole[each.name]], self.view), None)
+            return new, whole
         paths = self._paths(tree, status.unhealthy_nodes)
         return replace_failed(
             tree,
@@ -534,11 +545,34 @@ class Engine(ClusterState):
     ) -> tuple[dict[str, int], int]:
         """Return the pods for each node, of those *within*, and how many find no place."""
         request = pod_set.request or PlacementRequest()
-        preferences = read_preferences(request.spread_over, join(path, "spreadOver"))
+        preferences = read_preferences(spread_labels(request), join(path, "spreadOver"))
         tree = self._ledger.spread_tree([each.key for each in preferences])
         tolerations = self._ledger.topology(request.topology).tolerations
+        if request.max_skew:  # kube-scheduler rejects nodes without the label
+            labels = request.max_skew.keys()
+            having = {name for name, node in self.nodes.items() if labels <= node.labels.keys()}
+            if len(having) < len(self.nodes):
+                within = having if within is None else having.intersection(within)
         limits = self._limits.get(pod_set.name, {})
         return tree.spread(pod_set, preferences, tolerations, own, failures, within, limits)
+
+    def _check_balance(
+        self, pod_set: PodSet, pods: Mapping[str, int], within: Collection[str] | None
+    ) -> None:
+        """Raise Unplaceable if *pods* of a pod set that is spread break its own constraints.
+
+        By node, they are all of its pods. Values of a label are compared as far as nodes *within*
+        have them.
+        """
+        request = pod_set.request or PlacementRequest()
+        tolerations = self._ledger.topology(request.topology).tolerations
+        for label, skew in request.max_skew.items():
+            tree = self._ledger.spread_tree([label])
+            if uneven := tree.find_uneven(pod_set, tolerations, pods, skew, within):
+                raise Unplaceable(f"topology spread over {label}, maxSkew {skew}: {uneven}")
+        for label in request.apart_over:
+            if shared := self._ledger.spread_tree([label]).find_shared(pods):
+                raise Unplaceable(f"pods that exclude each other would share {label} {shared}")
 
     def count_by_zones(self, _group: PlacementGroup, status: GroupStatus) -> GroupStatus:
         """Return the *status* of a new group, with what zones leave room for if it is refused."""

@@ -49,6 +49,8 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
             text += f"doesn't allow to fit any of {wanted} {unit}"
         if beside is not None and beside < fits:
             text += f", {beside or 'none'} beside the leader"
+    if plan.apart >= 0:
+        text += f", at most one in each {levels[plan.apart]}"
     return text + limit_text(plan.most) + _exclusion_text(levels[-1], counts, kind)
 
 

@@ -100,6 +100,7 @@ def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is f
         leader=leader.effective() if leader else None,
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
         most=wanted.most,
+        apart=wanted.apart,
         held=held,
         limits=tree.by_leaf(limits.get(unit.workers.name, {})),
         leader_limits=tree.by_leaf(limits.get(unit.leader.name, {})) if unit.leader else {},

@@ -191,7 +191,8 @@ class _Search(Struct, frozen=True):
             size=wanted.size,
             slice_level=wanted.slice_level,
             inner=wanted.inner,
-            most=request.max_per_host,
+            most=wanted.most,
+            apart=wanted.apart,
             held=places,
             limits=self.limits,
         )

@@ -7,7 +7,7 @@ Pods that run count in their branches whether their nodes take new ones or not.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from operator import itemgetter
@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.spread_preferences import Preference
+from nri_policy.foundation.wording import counted
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector
 from nri_policy.native._spreading import spread as fill
@@ -204,6 +205,57 @@ class SpreadTree:
             most=-1 if request.max_per_host is None else request.max_per_host,
         )
         return {self._nodes[leaf].name: pods for leaf, pods in places}, left
+
+    def find_uneven(
+        self,
+        pod_set: PodSet,
+        tolerations: Sequence[Toleration],
+        pods: Mapping[str, int],
+        skew: int,
+        within: Collection[str] | None,
+    ) -> str:
+        """Return which two values of the first label differ by more than *skew*, empty if none do.
+
+        *pods* are those of a pod set by node. Values without nodes that may take one, also of
+        those *within*, are left out.
+        """
+        by_value = self._by_value(pods)
+        fullest = max(by_value, key=lambda each: (by_value[each], -each), default=-1)
+        kind = self._filter(pod_set.template.spec, tolerations)
+        for domain in self.domains.of_level(0) if by_value else ():
+            less = by_value[fullest] - by_value[domain]
+            if less > skew and self._value(domain) and self._takes_any(domain, kind, within):
+                full, other = (
+                    f"{counted(by_value[each], 'pod')} in {self._value(each)}"
+                    for each in (fullest, domain)
+                )
+                return f"{full} would be too many beside {other}"
+        return ""
+
+    def find_shared(self, pods: Mapping[str, int]) -> str:
+        """Return a value of the first label that several of *pods*, by node, have, if any."""
+        by_value = self._by_value(pods)
+        return next((self._value(each) for each, number in by_value.items() if number > 1), "")
+
+    def _by_value(self, pods: Mapping[str, int]) -> Counter[int]:
+        """Return pods by the domain of the first label's value."""
+        found: Counter[int] = Counter()
+        for node, number in pods.items():
+            if node in self._at:
+                found[self.domains.above(self._at[node], 0)] += number
+        return found
+
+    def _value(self, domain: int) -> str:
+        return self.paths[self._first_leaf(domain)][0]
+
+    def _takes_any(self, domain: int, kind: Filter, within: Collection[str] | None) -> bool:
+        nodes = self._nodes
+        return any(
+            _is_open(nodes[leaf])
+            and not kind.mask.get(leaf)
+            and (within is None or nodes[leaf].name in within)
+            for leaf in self.domains.leaves_below(domain)
+        )
 
     def _path(self, node: ClusterNode) -> tuple[str, ...]:
         return (*(node.labels.get(key, "") for key in self._keys), node.name)

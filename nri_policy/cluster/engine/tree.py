@@ -46,6 +46,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     leader_kind: Filter | None = None
     most: int | None = None  # on a host
     held: Mapping[int, int] = {}  # leaf -> pods there that count for that
+    apart: int = -1  # level of which each domain takes one pod
     limits: Mapping[int, int] = {}  # leaf of a host, the first of its zones -> pods, at most
     leader_limits: Mapping[int, int] = {}  # the same for the leader
     beside: Mapping[int, int] = {}  # the same for pods where the leader is
@@ -61,7 +62,8 @@ class Demand(Struct, frozen=True, kw_only=True):
             None if self.leader is None else frozenset(self.leader.items()),
             self.leader_kind,
             self.most,
-            None if self.most is None else frozenset(self.held.items()),
+            self.apart,
+            None if self.most is None and self.apart < 0 else frozenset(self.held.items()),
         )
 
 
@@ -329,7 +331,10 @@ class Tree:
         """Return new counts, only of the leaves *within*."""
         leaves = range(self.shape.domains.leaves) if within is None else within
         hosts, host_of = self._of_hosts(demand)
-        leader = demand.leader
+        leader, caps = demand.leader, self._caps(demand)
+        most = self._limits(demand)
+        if demand.apart == self.shape.domains.levels - 1:
+            most, caps = caps, None
         return Counts(
             self.rows,
             Vector(self.rows, with_place(demand.pod)),
@@ -343,9 +348,19 @@ class Tree:
             high=leaves.stop,
             hosts=hosts,
             host_of=host_of,
-            most=self._limits(demand),
+            most=most,
             beside=self._beside(demand),
+            cap_level=demand.apart,
+            cap=caps,
         )
+
+    def _caps(self, demand: Demand) -> list[int] | None:
+        """Return how many more pods each domain of a level takes that takes one; None without."""
+        if demand.apart < 0:
+            return None
+        domains = self.shape.domains.of_level(demand.apart)
+        taken = {self.shape.domains.above(leaf, demand.apart) for leaf in demand.held}
+        return [0 if each in taken else 1 for each in domains]
 
     def _limits(self, demand: Demand) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""

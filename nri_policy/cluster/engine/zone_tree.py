@@ -204,6 +204,7 @@ class ZoneTree(Tree):
             leader=demand.leader,
             leader_kind=leader_kind and hosts.filter_of(leader_kind.spec, leader_kind.tolerations),
             most=demand.most,
+            apart=demand.apart,
             held=held,
             limits={host_of[leaf]: most for leaf, most in demand.limits.items()},
             leader_limits={host_of[leaf]: most for leaf, most in demand.leader_limits.items()},

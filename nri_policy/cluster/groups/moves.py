@@ -118,7 +118,7 @@ def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
         return "in two PodDisruptionBudgets"
     if any(not each.allowed for each in own):
         return f"PodDisruptionBudget {own[0].name} allows none now"
-    return next(iter(pod.constraints), "")
+    return next(iter((*pod.constraints, *pod.own.names())), "")
 
 
 class _StaysError(Exception):

@@ -352,7 +352,10 @@ class Progress:
 
     def _unjudged(self, key: Key) -> str:
         """Return what of a group's pods only kube-scheduler can judge, which may keep them."""
-        every = [each.pod.constraints for each in self._members.live(key)]
+        levels = self._engine.levels
+        every = [
+            (*each.pod.constraints, *each.pod.own.names(levels)) for each in self._members.live(key)
+        ]
         found = tuple(dict.fromkeys(each for one in every for each in one))
         return describe(found) if found else ""
 

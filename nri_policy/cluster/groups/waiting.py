@@ -32,6 +32,7 @@ from nri_policy.cluster.objects.group import (
 )
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.request import spread_labels
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
@@ -366,7 +367,7 @@ def _is_spread(group: PlacementGroup) -> bool:
     """Whether a group's own running pods, or other groups, count where it is placed."""
     requests = [each.request or PlacementRequest() for each in group.pod_sets]
     return _counts_others(group) or any(
-        each.spread_over or each.max_per_host is not None for each in requests
+        spread_labels(each) or each.apart_over or each.max_per_host is not None for each in requests
     )
 
 

@@ -19,7 +19,7 @@ from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.request import named_levels, requested
+from nri_policy.cluster.objects.request import named_levels, requested, spread_labels
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
@@ -118,8 +118,10 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
         )
     for each in requested(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
-        if each.count and each.template.constraints:
-            yield f"{name}: {describe(each.template.constraints)}"
+        template = each.template
+        judged = [*template.constraints, *template.own.names(engine.levels)]
+        if each.count and judged:
+            yield f"{name}: {describe(judged)}"
         unknown = (*_unknown_labels(engine, each), *_unknown_resources(engine, each))
         for text in unknown if each.count else ():
             yield f"{name}: {text}"
@@ -157,7 +159,7 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
 
 
 def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:
-    over = pod_set.request.spread_over if pod_set.request else []
+    over = spread_labels(pod_set.request)
     nodes = engine.nodes.values()
     for label in (each.key for each in read_preferences(over, "spreadOver")):
         if not any(label in node.labels for node in nodes):

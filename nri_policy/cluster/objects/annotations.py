@@ -132,10 +132,17 @@ def request_of(template: Template | Pod, path: str) -> PlacementRequest | None:
 def with_constraints(
     request: PlacementRequest | None, template: Template | Pod
 ) -> PlacementRequest | None:
-    """Return *request* with one pod on a host at most where pods of a template need that."""
-    if not exclude_each_other(template.constraints):
-        return request
-    return msgspec.structs.replace(request or PlacementRequest(), max_per_host=1)
+    """Return *request* with what pods of a template demand of each other."""
+    own = template.own
+    if exclude_each_other(template.constraints):
+        request = msgspec.structs.replace(request or PlacementRequest(), max_per_host=1)
+    if own.apart_over or own.max_skew:
+        request = msgspec.structs.replace(
+            request or PlacementRequest(),
+            apart_over=[*own.apart_over],
+            max_skew=dict(own.max_skew),
+        )
+    return request
 
 
 def read_size(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> int | None:

@@ -1,12 +1,12 @@
 """What of a pod kube-scheduler judges by what other pods have, or by more than nodes.
 
-Only one part of it is counted when groups are placed: pods of one pod set that exclude each other
-on a host, so that at most one of them goes to each.
+What pods of one pod set demand of each other is kept when groups are placed: at most one of them on
+a host, or in a domain of a level, and how much the values of a label may differ (cluster.md §3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -41,10 +41,10 @@ class _Term(Struct, rename="camel", gc=False):
     mismatch_label_keys: list[str] | None = None
 
     def is_own_kind(self, labels: Mapping[str, str]) -> bool:
-        """Return whether it keeps pods with these labels off each other's hosts, as is plain."""
+        """Return whether it keeps pods with these labels apart, as is plain."""
         elsewhere = self.namespaces or self.mismatch_label_keys
         return (
-            self.topology_key == HOSTNAME
+            bool(self.topology_key)
             and not elsewhere
             and self.namespace_selector is None
             and self.label_selector is not None
@@ -67,6 +67,36 @@ class PodAffinities(Struct, rename="camel", gc=False):
 
 class _SpreadConstraint(Struct, rename="camel", gc=False):
     when_unsatisfiable: str = ""
+    topology_key: str = ""
+    max_skew: int = 1
+    min_domains: int | None = None
+    label_selector: _Selector | None = None
+
+    def is_own_kind(self, labels: Mapping[str, str]) -> bool:
+        """Return whether pods with these labels are to be balanced among themselves."""
+        return (
+            bool(self.topology_key)
+            and self.max_skew > 0
+            and self.min_domains is None
+            and self.label_selector is not None
+            and self.label_selector.selects(labels)
+        )
+
+
+class OwnConstraints(Struct, frozen=True):
+    """What pods of one pod set demand of each other, beside what keeps them off a host."""
+
+    apart_over: tuple[str, ...] = ()  # labels of which no two share a value
+    max_skew: tuple[tuple[str, int], ...] = ()  # by how many pods values of a label may differ
+
+    def names(self, levels: Collection[str] = ()) -> list[str]:
+        """Return them in words, without what is kept where groups are placed by *levels*.
+
+        A skew always is there, as any label can be spread over.
+        """
+        skews = [] if levels else [f"topology spread over {key}" for key, _ in self.max_skew]
+        apart = [each for each in self.apart_over if each not in levels]
+        return [*(f"{_OWN_KIND} over {each}" for each in apart), *skews]
 
 
 class Port(Struct, rename="camel", gc=False):
@@ -84,32 +114,51 @@ class ConstrainedSpec(Struct, rename="camel", gc=False):
     host_network: bool | None = None  # its containers' ports are the host's
 
 
+NONE = OwnConstraints()
+
+
 def constraints_of(
     spec: ConstrainedSpec,
     affinity: PodAffinities | None,
     ports: Collection[Port],
     labels: Mapping[str, str],
-) -> tuple[str, ...]:
-    """Return what of a pod with these *labels* only kube-scheduler can judge, in words."""
+) -> tuple[tuple[str, ...], OwnConstraints]:
+    """Return what of a pod with these *labels* only kube-scheduler can judge, in words.
+
+    Also return what such pods demand of each other.
+    """
     near, apart = (
         (each and each.required) or []
         for each in (affinity and affinity.pod_affinity, affinity and affinity.pod_anti_affinity)
     )
     own_kind = [each.is_own_kind(labels) for each in apart]
+    spreads = [
+        each
+        for each in spec.topology_spread_constraints or ()
+        if each.when_unsatisfiable != "ScheduleAnyway"
+    ]
     found = {
         "a persistent volume": any(
             each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ()
         ),
         "pod affinity": bool(near) or not all(own_kind),
-        _OWN_KIND: any(own_kind),
-        "topology spread constraints": any(
-            each.when_unsatisfiable != "ScheduleAnyway"
-            for each in spec.topology_spread_constraints or ()
+        _OWN_KIND: any(
+            own and each.topology_key == HOSTNAME for own, each in zip(own_kind, apart, strict=True)
         ),
+        "topology spread constraints": not all(each.is_own_kind(labels) for each in spreads),
         _HOST_PORT: any(each.host_port or spec.host_network for each in ports),
         "resource claims": bool(spec.resource_claims),
     }
-    return tuple(name for name, holds in found.items() if holds)
+    return tuple(name for name, holds in found.items() if holds), _own(apart, spreads, labels)
+
+
+def _own(
+    apart: Sequence[_Term], spreads: Sequence[_SpreadConstraint], labels: Mapping[str, str]
+) -> OwnConstraints:
+    found = [each.topology_key for each in apart if each.is_own_kind(labels)]
+    skews = {each.topology_key: each.max_skew for each in spreads if each.is_own_kind(labels)}
+    over = tuple(dict.fromkeys(each for each in found if each != HOSTNAME))
+    return OwnConstraints(over, (*skews.items(),)) if over or skews else NONE
 
 
 def exclude_each_other(constraints: Collection[str]) -> bool:

@@ -55,6 +55,8 @@ class PlacementRequest(
     leader_group: str | None = None
     spread_over: list[str] = []  # each as in the annotation: KEY, KEY={VALUE: WEIGHT, …}, pack:KEY
     max_per_host: int | None = None
+    apart_over: list[str] = []  # levels of which no two of the pods share a domain
+    max_skew: dict[str, int] = {}  # label -> by how many pods its values may differ
     topology_spreading: TopologySpreading | None = None  # of whole groups
     exclusive: str | None = None  # the level of which the group has a domain to itself
     topology: str | None = None

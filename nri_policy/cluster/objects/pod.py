@@ -21,7 +21,9 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.objects.constraints import (
+    NONE,
     ConstrainedSpec,
+    OwnConstraints,
     PodAffinities,
     Port,
     constraints_of,
@@ -96,6 +98,7 @@ class Pod(Struct, frozen=True, gc=False):
     revision: str = ""
     created: str = ""  # as the API server writes times: in the order of their texts
     constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
+    own: OwnConstraints = NONE
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
     unschedulable: str = ""  # why kube-scheduler finds no node, nor one where it preempts others
 
@@ -112,6 +115,7 @@ class Template(Struct, frozen=True, gc=False):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
+    own: OwnConstraints = NONE
 
 
 class _Resources(Struct, gc=False):
@@ -194,6 +198,7 @@ def read_pod(value: object, path: str) -> Pod:
     document = convert(value, _Pod, path)
     meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
     namespace, name = meta.key(path, "a pod")
+    constraints, own = _constraints(spec, meta)
     pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     return Pod(
         namespace=intern(namespace),
@@ -210,7 +215,8 @@ def read_pod(value: object, path: str) -> Pod:
         priority=spec.priority or 0,
         revision=meta.resource_version,
         created=intern(meta.creation_timestamp or ""),
-        constraints=_constraints(spec, meta),
+        constraints=constraints,
+        own=own,
         pod_group=pod_group or "",
         unschedulable=_unschedulable(document.status),
     )
@@ -233,6 +239,7 @@ def template_of(pod: Pod) -> Template:
         labels=pod.labels,
         annotations=pod.annotations,
         constraints=pod.constraints,
+        own=pod.own,
     )
 
 
@@ -240,15 +247,17 @@ def read_template(value: object, path: str) -> Template:
     """Return a pod template; raises DocumentError."""
     document = convert(value, _Pod, path)
     meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
+    constraints, own = _constraints(spec, meta)
     return Template(
         spec=_spec(spec, join(path, "spec")),
         labels=_texts(meta.labels),
         annotations=_texts(meta.annotations),
-        constraints=_constraints(spec, meta),
+        constraints=constraints,
+        own=own,
     )
 
 
-def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[str, ...]:
+def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[tuple[str, ...], OwnConstraints]:
     ports = [port for each in spec.containers or () for port in each.ports or ()]
     return constraints_of(spec, spec.affinity, ports, meta.labels or {})
 

@@ -33,11 +33,13 @@ from nri_policy.cluster.objects.group import (
     Slice,
     Together,
 )
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 from nri_policy.cluster.objects.topology_spreading import check_topology_spreading
 from nri_policy.foundation.wording import quoted
 
+_COARSE = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 NO_LEVEL = "topology level not specified"
 
 
@@ -83,6 +85,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     compact: bool = False  # below the slice level
     balanced: bool = False
     most: int | None = None  # on a host
+    apart: int = -1  # level of which each domain takes one pod
 
 
 def asks(request: PlacementRequest | None) -> bool:
@@ -103,7 +106,21 @@ def named_levels(request: PlacementRequest | None) -> list[str]:
 
 def is_spread(pod_set: PodSet) -> bool:
     """Return whether a pod set is to be spread."""
-    return pod_set.request is not None and bool(pod_set.request.spread_over)
+    return bool(spread_labels(pod_set.request))
+
+
+def spread_labels(request: PlacementRequest | None) -> list[str]:
+    """Return over which labels pods are spread, as in `spreadOver`.
+
+    Those of spread constraints, if there are no others; pods of slices are not spread.
+    """
+    if request is None or request.spread_over or request.slices:
+        return [] if request is None else request.spread_over
+    return sorted(request.max_skew, key=_coarseness)
+
+
+def _coarseness(label: str) -> int:
+    return _COARSE.index(label) if label in _COARSE else len(_COARSE) + (label == HOSTNAME)
 
 
 def requested(group: PlacementGroup) -> list[PodSet]:
@@ -223,6 +240,7 @@ def check_request(request: PlacementRequest, path: str) -> None:
         raise DocumentError(
             join(path, "maxPerHost"), f"{quoted(most)} is not from 1 to {MAX_COUNT}"
         )
+    _check_own(request, path)
     if request.topology_spreading is not None:
         check_topology_spreading(request.topology_spreading, join(path, "topologySpreading"))
     read_preferences(request.spread_over, join(path, "spreadOver"))
@@ -232,6 +250,17 @@ def check_request(request: PlacementRequest, path: str) -> None:
         raise DocumentError(
             join(path, "leaderGroup"), f"{quoted(request.leader_group)} must not be a number"
         )
+
+
+def _check_own(request: PlacementRequest, path: str) -> None:
+    """Raise DocumentError for what pods cannot demand of each other."""
+    for label, skew in request.max_skew.items():
+        if not 1 <= skew <= MAX_COUNT:
+            raise DocumentError(join(path, "maxSkew"), f"{label}: {skew} is not from 1")
+    if not all(request.apart_over) or not all(request.max_skew):
+        raise DocumentError(path, "apartOver and maxSkew have the names of labels")
+    if HOSTNAME in request.apart_over:
+        raise DocumentError(join(path, "apartOver"), f"for {HOSTNAME} there is maxPerHost: 1")
 
 
 def _check_slices(slices: Sequence[Slice], path: str) -> None:
@@ -285,6 +314,7 @@ def plan(
     if name is None:
         name = _level_without_a_name(request, unit, levels, implied=implied)
     level = max(_index(name, levels, "topology level"), inside)
+    apart = min(map(levels.index, {*request.apart_over} & {*levels}), default=-1)
     outer = request.slices[0] if request.slices else None
     slice_level = len(levels) - 1
     if outer is not None:
@@ -297,6 +327,9 @@ def plan(
     algorithm = settings.algorithm
     if request.algorithm is not None and request.algorithm != "Balanced":
         algorithm = request.algorithm
+    if apart >= 0:  # each of its domains takes one, and is filled by itself
+        level = max(min(level, apart), inside)
+        slice_level = max(min(slice_level, apart), level)
     return Plan(
         level=level,
         slice_level=slice_level,
@@ -309,6 +342,7 @@ def plan(
         compact=algorithm == "Compact",
         balanced=balanced and request.required is None and not unconstrained,
         most=request.max_per_host,
+        apart=apart,
     )
 
 

@@ -76,5 +76,6 @@ def test_states_are_those_that_people_look_for() -> None:
     ]["properties"]["request"]["properties"]
     assert [*request] == [
         *("required", "preferred", "unconstrained", "slices", "leaderGroup", "spreadOver"),
-        *("maxPerHost", "topologySpreading", "exclusive", "topology", "algorithm"),
+        *("maxPerHost", "apartOver", "maxSkew", "topologySpreading"),
+        *("exclusive", "topology", "algorithm"),
     ]

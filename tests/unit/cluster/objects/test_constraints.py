@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.objects.constraints import describe, exclude_each_other
+from nri_policy.cluster.objects.constraints import OwnConstraints, describe, exclude_each_other
 from nri_policy.cluster.objects.pod import read_template
 from tests.unit.cluster.written import HOSTNAME
 
@@ -57,7 +57,8 @@ def test_what_only_kube_scheduler_can_judge_is_named(spec: Any, expected: Any) -
     [
         (apart(WEB), (OWN_KIND,)),
         (apart({"labelSelector": {}, "topologyKey": HOSTNAME}), (OWN_KIND,)),
-        (apart(WEB, WEB | {"topologyKey": "example.com/rack"}), ("pod affinity", OWN_KIND)),
+        (apart(WEB, WEB | {"namespaces": ["other"]}), ("pod affinity", OWN_KIND)),
+        (apart(WEB, WEB | {"topologyKey": "example.com/rack"}), (OWN_KIND,)),
         ({"containers": [{"ports": [{"hostPort": 80}]}]}, ("a host port",)),
         (
             {"hostNetwork": True, "containers": [{"ports": [{"containerPort": 80}]}]},
@@ -74,7 +75,7 @@ def test_some_pods_exclude_each_other_on_a_host(spec: Any, expected: Any) -> Non
 @pytest.mark.parametrize(
     "term",
     [
-        WEB | {"topologyKey": "example.com/rack"},
+        WEB | {"topologyKey": ""},
         WEB | {"labelSelector": {"matchLabels": {"app": "db"}}},
         WEB | {"labelSelector": {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}},
         WEB | {"labelSelector": None},
@@ -89,3 +90,44 @@ def test_pods_that_others_are_kept_from_may_share_a_host(term: Any) -> None:
 
 def test_a_port_of_the_pod_alone_binds_nobody() -> None:
     assert constraints({"containers": [{"ports": [{"containerPort": 80}]}]}) == ()
+
+
+EVEN = {
+    "topologyKey": "example.com/rack",
+    "maxSkew": 2,
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "web"}},
+}
+
+
+def own(spec: Any) -> OwnConstraints:
+    return read_template({"metadata": {"labels": {"app": "web"}}, "spec": spec}, "").own
+
+
+def test_what_pods_demand_of_each_other_is_read_apart() -> None:
+    rack = WEB | {"topologyKey": "example.com/rack"}
+    spec = apart(WEB, rack) | {"topologySpreadConstraints": [EVEN]}
+    assert own(spec) == OwnConstraints(("example.com/rack",), (("example.com/rack", 2),))
+    assert constraints(spec) == (OWN_KIND,)
+    assert own(spec).names() == [
+        f"{OWN_KIND} over example.com/rack",
+        "topology spread over example.com/rack",
+    ]
+    assert own(spec).names(["example.com/zone"]) == [f"{OWN_KIND} over example.com/rack"]
+    assert own(spec).names(["example.com/rack"]) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"labelSelector": {"matchLabels": {"app": "db"}}},
+        {"labelSelector": None},
+        {"topologyKey": ""},
+        {"maxSkew": 0},
+        {"minDomains": 3},
+    ],
+)
+def test_what_is_about_other_pods_is_left_to_kube_scheduler(more: Any) -> None:
+    spec = {"topologySpreadConstraints": [EVEN, EVEN | more]}
+    assert constraints(spec) == ("topology spread constraints",)
+    assert own(spec).max_skew == (("example.com/rack", 2),)
