@@ -16,6 +16,7 @@ from nri_policy.cli.cluster.source import (
     documents_option,
     exit_code,
     require_one,
+    service_settings_option,
     the_group,
 )
 from nri_policy.cli.options import form_option
@@ -37,6 +38,7 @@ from nri_policy.foundation.wording import counted
     help="How many pods may move at most.",
 )
 @cluster_options
+@service_settings_option
 @form_option
 @click.pass_context
 def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
@@ -51,7 +53,8 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
     Pods with the annotation placement.nri/movable: "true" may move if a node elsewhere has room for
     them, and as far as PodDisruptionBudgets allow. NUMA zones count as for "cluster place". Nothing
-    is moved. The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Of several in a
+    is moved. With --service, the settings are those of the running service; the rest is read from
+    the cluster. The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Of several in a
     file, NAME is one. Exits with 1 if there is no such plan.
     """
     require_one(name, asked)

@@ -19,6 +19,7 @@ from nri_policy.kube.errors import connection_problem
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PATIENCE = 10.0  # seconds
+_ASK = "Ask the running service at https://HOST:8443, which also counts its promises."
 _MAX_TEXT = 300  # characters of an answer that is an error
 
 _Type = TypeVar("_Type")
@@ -66,8 +67,11 @@ class Service(Struct, frozen=True):
         return http.client.HTTPSConnection(host, port, timeout=_PATIENCE, context=context)
 
 
-def service_options(command: _Command) -> _Command:
-    """Add the options that name the service; the command takes `service`, `ca`, `cert`, `key`."""
+def service_options(command: _Command, use: str = _ASK) -> _Command:
+    """Add the options that name the service; the command takes `service`, `ca`, `cert`, `key`.
+
+    The help says what is the *use* of it.
+    """
     for option in (
         click.option("--key", type=_FILE, help="The certificate's key."),
         click.option("--cert", type=_FILE, help="The client certificate for the service."),
@@ -75,7 +79,7 @@ def service_options(command: _Command) -> _Command:
         click.option(
             "--service",
             metavar="URL",
-            help="Ask the running service at https://HOST:8443, which also counts its promises.",
+            help=use,
         ),
     ):
         command = option(command)

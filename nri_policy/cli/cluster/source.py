@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ MAX_SIZE = 1 << 30  # bytes of a file; 100,000 pods as kubectl prints them take 
 _CHUNK = 1 << 20
 _DEFAULTS = (
     "note: the cluster has no ClusterPlacement object, so that the defaults count; name the"
-    " service's file, if it has one: --settings FILE"
+    " service's file, if it has one: --settings FILE (place, explain, plan also have --service)"
 )
 
 Object = dict[str, Any]
@@ -77,6 +77,7 @@ class ClusterSource(Struct, frozen=True):
     settings: Path | None
     kubeconfig: Path | None
     levels: list[str] | None = None  # of the first topology, instead of the settings'
+    service: Service | None = None  # that is asked for its settings
 
     @property
     def is_given(self) -> bool:
@@ -119,7 +120,9 @@ class ClusterSource(Struct, frozen=True):
                 self._check(given, snapshot)
             if groups and nodes and self._lacks_settings(given):
                 click.echo(_DEFAULTS, err=True)
-            if self.settings is not None:
+            if self.service is not None:
+                settings = self.service.ask("settings", {}, ClusterSettings)
+            elif self.settings is not None:
                 settings = read_cluster_settings(self.settings)
             else:
                 settings = read_settings(given.settings)
@@ -127,8 +130,8 @@ class ClusterSource(Struct, frozen=True):
 
     def _lacks_settings(self, given: Files) -> bool:
         """Whether a live cluster is asked that has no settings, and none are given."""
-        named = (self.files, self.synthetic, self.settings, self.levels, given.settings)
-        return not any(named)
+        named = (self.files, self.synthetic, self.settings, self.levels, self.service)
+        return not any(named) and not given.settings
 
     def _check(self, given: Files, snapshot: ClusterSnapshot) -> None:
         """Note on stderr what does not count; raises Failure for files without a node."""
@@ -319,6 +322,30 @@ def service_option(command: _Command) -> _Command:
         return command(*args, source=source, form=form, service=asked, **named)
 
     return with_service
+
+
+def service_settings_option(command: _Command) -> _Command:
+    """Give *command*, which has a `source`, the service whose settings count there."""
+
+    @partial(service_options, use="Use the settings of the running service at https://HOST:8443.")
+    @wraps(command)
+    def with_settings(
+        *args: Any,
+        source: ClusterSource,
+        service: str | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **named: Any,
+    ) -> Any:
+        if service is None:
+            return command(*args, source=source, **named)
+        if source.settings is not None or source.synthetic is not None:
+            raise click.UsageError("only one of --service, --settings and --synthetic")
+        asked = replace(source, service=Service(service, ca, cert, key))
+        return command(*args, source=asked, **named)
+
+    return with_settings
 
 
 @contextmanager

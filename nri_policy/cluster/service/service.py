@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -143,6 +144,9 @@ class Service:
         async def of_explain(body: bytes) -> bytes:
             return answer_explain(self._engine(), body)
 
+        async def of_settings(_: bytes) -> bytes:
+            return msgspec.json.encode(self.settings.current)
+
         return Answers(
             verbs={
                 "filter": of_filter,
@@ -151,6 +155,7 @@ class Service:
                 "fit": of_fit,
                 "place": of_place,
                 "explain": of_explain,
+                "settings": of_settings,
             },
             ready=self.problem,
             metrics=lambda: generate_latest(self._registry),

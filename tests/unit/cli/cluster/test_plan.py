@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 
 import yaml
+from msgspec.structs import replace
 
+from nri_policy.cluster.objects.settings import read_settings
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cli.test_cluster_questions import job, run, write
+from tests.unit.cluster.numa.test_extender import replica
 
 CROWDED = Path(__file__).parents[4] / "configs/groups/crowded.yaml"
 HEAD = ["Moving 2 pods would let default/render start:"]
@@ -133,6 +136,42 @@ def test_defaults_that_count_on_a_live_cluster_are_noted(tmp_path: Path) -> None
             return [*found, await noted()]
 
     assert asyncio.run(notes()) == [True, False, False, False]
+
+
+def test_a_live_cluster_is_planned_with_the_settings_of_its_service(tmp_path: Path) -> None:
+    """It has them from a file; budgets are read from the cluster all the same."""
+    kinds = {"Node": "nodes", "Pod": "pods", "PlacementGroup": "placementgroups"}
+    kinds["PodDisruptionBudget"] = "poddisruptionbudgets"
+    settings, *objects = yaml.safe_load_all(CROWDED.read_text())
+    own = read_settings(settings)
+    file = write(tmp_path / "settings.json", settings)
+
+    async def asked() -> list[tuple[int, str]]:
+        async with ClusterAPI(tmp_path) as api:
+            for each in objects:
+                if each["kind"] != "Node":
+                    each["metadata"]["namespace"] = "default"
+                await api.put(kinds[each["kind"]], each)
+            async with replica(api, groups=True) as at:
+                groups = replace(own.groups, timeout=90.0)
+                at.service.settings.current = replace(own, groups=groups)
+                where = ("--service", f"http://127.0.0.1:{at.port}")
+                command = ("plan", "render", "--kubeconfig", str(api.kubeconfig))
+                found = [
+                    await asyncio.to_thread(run, *command, *where, *more)
+                    for more in ((), ("--settings", file), ("--synthetic", "host:2 cpu:4"))
+                ]
+                (budget,) = [each for each in objects if each["kind"] == "PodDisruptionBudget"]
+                await api.put(
+                    "poddisruptionbudgets", budget | {"status": {"disruptionsAllowed": 0}}
+                )
+                found.append(await asyncio.to_thread(run, *command, *where))
+                return found
+
+    (code, text), *twice, (_, again) = asyncio.run(asked())
+    assert (code, lines(text)) == (0, HEAD + ROWS)
+    assert [each[0] for each in twice] == [2, 2]
+    assert lines(again)[-1] == "7 movable pods must stay: PodDisruptionBudget web allows none now"
 
 
 def test_it_says_what_zones_keep_the_group_from(tmp_path: Path) -> None:
