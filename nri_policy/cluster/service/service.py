@@ -25,6 +25,7 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.service.forked_answers import ForkedAnswers
 from nri_policy.cluster.service.kueue import OF_KUEUE, AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
@@ -107,6 +108,7 @@ class Service:
             room=room,
             **({} if self.admission is None else {"come": self.admission.places.come}),
         )
+        self._forked = ForkedAnswers()
         self._file = file
         self._client = client
         self._now = now
@@ -139,10 +141,10 @@ class Service:
             return self.verbs.fit(body)
 
         async def of_place(body: bytes) -> bytes:
-            return answer_place(self._engine(), body)
+            return await self._forked.ask(lambda: answer_place(self._engine(), body))
 
         async def of_explain(body: bytes) -> bytes:
-            return answer_explain(self._engine(), body)
+            return await self._forked.ask(lambda: answer_explain(self._engine(), body))
 
         async def of_settings(_: bytes) -> bytes:
             return msgspec.json.encode(self.settings.current)
