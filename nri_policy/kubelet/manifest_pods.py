@@ -232,9 +232,10 @@ def pod_requirements(spec: PodSpec) -> PodRequirements:
             memory_limit=resources.limits.get("memory"),
         )
 
+    whole = spec.resources
     return PodRequirements(
         containers={each.name: amounts(each.resources) for each in spec.every_container},
-        pod_level=spec.resources is not None,
+        pod_level=whole is not None and bool(whole.requests or whole.limits),
     )
 
 

@@ -267,15 +267,10 @@ class _Objects:
         """Wait for nothing."""
 
     def of(self, pod: Pod) -> PodRequirements | None:
-        """Return what the manifest of *pod* says, if it has resources as a whole.
-
-        Of other pods the estimate is played: it is what a daemon without a cluster knows.
-        """
+        """Return what the manifest of *pod* says; None of a pod that is gone."""
         manifests = (each.manifest for each in self._runtime.pods)
         found = next((each for each in manifests if each.metadata.uid == pod.uid), None)
-        if found is None or found.spec.resources is None:
-            return None
-        return pod_requirements(found.spec)
+        return None if found is None else pod_requirements(found.spec)
 
     def forget(self, pod_id: str) -> None:
         """Forget nothing: a resize changes the manifest."""

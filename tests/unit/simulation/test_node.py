@@ -63,3 +63,27 @@ async def test_wrong_settings_are_said_to_be_those_of_the_step(tmp_path: Path) -
     assert result.error is not None
     assert result.error.startswith("the settings of this step: 2 errors:")
     assert "did you mean 'reservedResources'?" in result.error
+
+
+@pytest.mark.parametrize(("read", "exact"), [("auto", True), ("off", False)])
+async def test_what_containers_ask_for_is_in_their_manifests_unless_nobody_reads_pods(
+    tmp_path: Path, read: str, exact: bool
+) -> None:
+    asked = 1000 << 20
+    resources = {"requests": {"cpu": "500m", "memory": asked}, "limits": {"memory": 2 * asked}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}}
+    spec = {"containers": [{"name": "app", "resources": resources}]}
+    steps = [
+        {"settings": {"reservedResources": {"cpu": "cpuset:0"}, "agent": {"podSpecs": read}}},
+        {"apply": {**pod, "spec": spec}},
+    ]
+    async with AsyncExitStack() as stack:
+        node = SimulatedNode(nodes.machine(nodes.SMALL), None, tmp_path, stack)
+        await stack.enter_async_context(node.runtime)
+        played = [read_step(step, folder=tmp_path) for step in steps]
+        assert [each.error async for each in Playback(node.runtime, node).play(played)] == [
+            None
+        ] * 2
+        assert node.daemon is not None
+        (placed,) = node.daemon.node.view.placed.values()
+    assert (placed.request.memory == asked) is exact
