@@ -51,7 +51,7 @@ stress: $(BUILT) ## changes and races on real runtimes: SECONDS=600 TRIES=200 RO
 	  NRI_POLICY_STORM=$(or $(ROUNDS),50) NRI_POLICY_SEED=$(or $(SEED),1) $(PY) -m pytest tests/e2e/test_storm.py \
 	  tests/e2e/test_owners.py tests/e2e/test_owners_storm.py --log-cli-level=INFO
 
-# all that docs/performance.md and the table of docs/cluster-figures.md have; ARGS=--write writes both, and their pictures
+# all that docs/performance.md, docs/dev/figures.md and the table of docs/cluster-figures.md have; ARGS=--write writes them, and their pictures
 bench: $(BUILT) ## measure what docs/performance.md has; ARGS=--write writes it
 	$(PY) -m benchmarks $(ARGS)
 

@@ -52,7 +52,7 @@ extensions = [
     for source in sorted(NATIVE.glob("nri_policy/native/*.pyx"))
 ]
 
-SHARED = (*Path("configs").rglob("*"), *Path("docs").glob("*.md"), *Path("docs").glob("*.1"))
+SHARED = (*Path("configs").rglob("*"), *Path("docs").rglob("*.md"), *Path("docs").glob("*.1"))
 
 
 class BuildWithExamples(build_py):

@@ -1,6 +1,6 @@
 """Measure: `python -m benchmarks` all that the report has, `python -m benchmarks NAME…` one thing.
 
-`--write` writes it all into docs/performance.md, docs/cluster-figures.md and their pictures.
+`--write` writes it all into docs/performance.md, docs/dev, docs/cluster-figures.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The whole report: all that is measured, in one run, for the terminal or docs/performance.md."""
+"""The whole report: all that is measured, in one run, for the terminal or the documentation."""
 
 from __future__ import annotations
 
@@ -33,10 +33,12 @@ from benchmarks.table import Section, additions, number
 from tests.support.busy_node import COUNTS, MACHINES
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGE = DOCS / "performance.md"
-GROWTH = DOCS / "performance.svg"
+GROWTH = DOCS / "dev" / "growth.svg"
 WHOLE = DOCS / "request.svg"
-_TEXT = Path(__file__).with_name("page.md")
+_PAGES = {  # by the file with the text of each
+    Path(__file__).with_name("page.md"): DOCS / "performance.md",
+    Path(__file__).with_name("figures.md"): DOCS / "dev" / "figures.md",
+}
 _PACKAGES = ("nri-policy", "protobuf", "grpcio", "msgspec")
 
 
@@ -45,22 +47,23 @@ def main(*, write: bool = False) -> None:
     logging.disable(logging.WARNING)
     head = _head()
     print(head)
-    answers, details, pictures = _measured()
+    marked, pictures = _measured()
     if write:
-        page = _TEXT.read_text().replace("{head}", head)
-        for mark, sections in (("{answers}", answers), ("{details}", details)):
-            page = page.replace(mark, "\n".join(section.markdown() for section in sections).strip())
-        PAGE.write_text(page)
+        for text, path in _PAGES.items():
+            page = text.read_text().replace("{head}", head)
+            for mark, sections in marked.items():
+                shown = "\n".join(section.markdown() for section in sections).strip()
+                page = page.replace(f"{{{mark}}}", shown)
+            path.write_text(page)
         for path, picture in pictures.items():
             path.write_text(picture)
     cluster.measure(write=write)
 
 
-def _measured() -> tuple[list[Section], list[Section], dict[Path, str]]:
-    """Return what most readers look for, all else, and the pictures by their files."""
-    answers = _printed(
-        claims.section(), peer.section(), pod_start.section(), local_memory.section()
-    )
+def _measured() -> tuple[dict[str, list[Section]], dict[Path, str]]:
+    """Return what was measured, by its mark in the texts, and the pictures by their files."""
+    answers = _printed(claims.section(), peer.section(), pod_start.section())
+    memory = _printed(local_memory.section())
     requests, startup, decisions = Requests(), Startup(), Decisions()
     # for developers: not on the page
     _printed(*compared(), making_way.section(), profiled())
@@ -72,7 +75,8 @@ def _measured() -> tuple[list[Section], list[Section], dict[Path, str]]:
         _synchronized(),
         *startup.sections(),
     )
-    return answers, details, {GROWTH: _growth(decisions), WHOLE: _whole(requests)}
+    marked = {"answers": answers, "memory": memory, "details": details}
+    return marked, {GROWTH: _growth(decisions), WHOLE: _whole(requests)}
 
 
 def _printed(*sections: Section) -> list[Section]:

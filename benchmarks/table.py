@@ -1,4 +1,4 @@
-"""What was measured, as sections of one report: for the terminal and for docs/performance.md."""
+"""What was measured, as sections of one report: for the terminal and for the documentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Section:
     def markdown(self) -> str:
         lines = [self.head, tuple("---" if at == 0 else "---:" for at in range(len(self.head)))]
         table = "\n".join(f"| {' | '.join(row)} |" for row in (*lines, *self.rows))
-        return f"### {self.title}\n\n{self.text}\n\n{table}\n"
+        return f"## {self.title}\n\n{self.text}\n\n{table}\n"
 
     def plain(self) -> str:
         table = [self.head, *self.rows]

@@ -16,26 +16,27 @@ from msgspec import Struct
 # Lower-case letters stand for CPUs that are nobody's own.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 NO_LETTER = "#"
-# Of the terminals' 256 colours, such that black letters are legible on them, and the same on pages
+# Of the terminals' 256 colours, such that black letters are legible on them, and the same on pages.
+# The first eight are as far from each other as can be; each of the others is near one of these.
 COLOURS = {
     39: "#00afff",
     208: "#ff8700",
     76: "#5fd700",
     213: "#ff87ff",
-    220: "#ffd700",
-    45: "#00d7ff",
+    80: "#5fd7d7",
     203: "#ff5f5f",
-    141: "#af87ff",
+    220: "#ffd700",
     156: "#afff87",
     173: "#d7875f",
+    141: "#af87ff",
     117: "#87d7ff",
-    178: "#d7af00",
     219: "#ffafff",
-    80: "#5fd7d7",
     215: "#ffaf5f",
+    178: "#d7af00",
     111: "#87afff",
+    45: "#00d7ff",
 }
-_PALETTE = tuple(COLOURS)
+_FAR, _NEAR = tuple(COLOURS)[:8], tuple(COLOURS)[8:]  # from each other
 
 
 class Mark(Struct, frozen=True):
@@ -69,6 +70,6 @@ def assign_marks(names: Iterable[str], known: Mapping[str, Mark] = _NONE) -> dic
 def _colour(name: str, others: Iterable[Mark]) -> int:
     """Return the colour of a name; the next one that is free, where another has it already."""
     taken = {mark.colour for mark in others}
-    first = crc32(name.encode()) % len(_PALETTE)
-    wheel = [*_PALETTE[first:], *_PALETTE[:first]]
+    first = crc32(name.encode()) % len(_FAR)
+    wheel = [*_FAR[first:], *_FAR[:first], *_NEAR]
     return next((colour for colour in wheel if colour not in taken), wheel[0])

@@ -23,6 +23,7 @@ from nri_policy.cli.node.live import DaemonWatcher, Frame
 from tests.support import docs_diagrams
 from tests.support.architecture_picture import picture
 from tests.support.daemon import Served, pod, served
+from tests.support.demo_film import film
 from tests.support.nodes import SMALL
 
 PROJECT = Path(__file__).parents[2]
@@ -54,6 +55,7 @@ def documents() -> dict[Path, str]:
     page = PROJECT / "docs/pictures.md"
     return {
         IMAGES / "architecture.svg": picture(),
+        IMAGES / "demo.svg": film(),
         IMAGES / "topology.svg": printed("topology", "--synthetic", memory, "-o", "svg"),
         IMAGES / "simulate.svg": _of_a_simulation(),
         IMAGES / "sidecars-containers.svg": _of_sidecars(),

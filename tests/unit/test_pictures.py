@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.support.docs_pictures import IMAGES, PROJECT, documents
 
 
@@ -17,3 +19,21 @@ def test_every_picture_is_shown_somewhere() -> None:
     texts = [page.read_text() for page in pages]
     for path in IMAGES.iterdir():
         assert any(f"images/{path.name})" in text for text in texts), path
+
+
+def test_the_readmes_moving_picture_shows_one_of_nine_steps_at_a_time_without_a_script() -> None:
+    """And where no motion is wanted, the last one."""
+    text = (IMAGES / "demo.svg").read_text()
+    assert len(text) < 160_000
+    assert "<script" not in text
+    style, _, frames = text.rpartition("</style>")
+    assert [*re.findall(r'class="frame (f\d)"', frames)] == [f"f{n}" for n in range(1, 10)]
+    still, moving = style.split("@media (prefers-reduced-motion: no-preference) {")
+    assert re.findall(r"\.(f\w+) \{ visibility: (\w+)", still) == [
+        ("frame", "hidden"),
+        ("f9", "visible"),
+    ]
+    moments = re.findall(
+        r"(\d+)% \{ visibility: visible; \}(?: (\d+)% \{ visibility: hidden)?", moving
+    )
+    assert moments == [(str(n), str(n + 10) if n < 80 else "") for n in range(0, 90, 10)]

@@ -26,7 +26,7 @@ PROJECT = Path(__file__).parents[2]
 PAGES = [
     PROJECT / "README.md",
     PROJECT / "CONTRIBUTING.md",
-    *sorted((PROJECT / "docs").glob("*.md")),
+    *sorted((PROJECT / "docs").rglob("*.md")),
 ]
 INSTEAD = {
     r"wish(es|ed)?": "request, preference",

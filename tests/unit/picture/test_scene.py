@@ -45,7 +45,15 @@ def test_those_for_whom_no_letter_is_left_share_one(engine: Engine) -> None:
 
 def test_a_container_alone_has_the_same_colour_in_every_picture(engine: Engine) -> None:
     alone = {name: made_up(engine, {name: holding()}).marks[name].colour for name in ("a", "b")}
-    assert alone == {"a": 213, "b": 173}, "as ever: the colour follows from the name"
+    assert alone == {"a": 213, "b": 208}, "as ever: the colour follows from the name"
+
+
+def test_the_first_eight_containers_have_the_colours_that_are_far_from_each_other(
+    engine: Engine,
+) -> None:
+    names = [f"pod-{number}/main" for number in range(8)]
+    marks = made_up(engine, {name: holding() for name in names}).marks
+    assert {mark.colour for mark in marks.values()} == set([*COLOURS][:8])
 
 
 def test_containers_have_different_colours_while_there_are_enough(engine: Engine) -> None:
