@@ -163,7 +163,7 @@ class PodQuotas:
         return None if known is None else known.taken
 
     def _has_room(self, pod_id: str) -> bool:
-        """Whether a pod has its CPUs as one, and no quota for that (§3.3.6)."""
+        """Whether a pod has its CPUs as one, and no quota for that (placement.md §3.3.6)."""
         view = self._node.view
         room = view.rooms.get(pod_id)
         if room is None or not view.layout.settings.pin_cpu:

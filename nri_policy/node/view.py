@@ -201,7 +201,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return quota if container_id in self.quotas and quota > 0 else None
 
     def exposed(self, container_id: str) -> dict[str, str]:
-        """Return the shell variables with the container's own resources (§9): name and value."""
+        """Return the shell variables with the container's own resources, by placement.md §9."""
         placed = self.placed[container_id]
         grant, resources = placed.grant, dict[str, CPUSet]()
         if grant.shares or grant.rest or grant.sort is Sort.RESERVED:
@@ -215,7 +215,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {name: str(ids) for name, ids in resources.items()} | self._exposed_devices(placed)
 
     def _exposed_devices(self, placed: Placed) -> dict[str, str]:
-        """Return the place of each device of a container, and its CPUs near the device (§9).
+        """Return where each device of a container is, with its CPUs there (placement.md §9).
 
         Annotations that exclude devices from the hints do not matter here.
         """

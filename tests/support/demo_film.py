@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from nri_policy.cli.node.demo import MACHINE
 from nri_policy.cli.node.simulate import Show, play
@@ -19,6 +20,7 @@ from nri_policy.picture.scene import Scene
 from nri_policy.picture.svg import Strip
 from nri_policy.picture.svg_parts import LETTER, LINE, Drawn, group, line, stack, swatch
 from nri_policy.picture.svg_plan import floor_plan
+from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Result
 from nri_policy.simulation.scenario import read_scenario
 
@@ -53,7 +55,7 @@ def film() -> str:
     """Return the text of the SVG file."""
     steps = read_scenario(shipped() / "configs" / "demo.yaml")
     show = _Kept(title="", form="table", steps=steps)
-    play(Source(synthetic=MACHINE).machine(), None, show, None)
+    play(partial(SimulatedNode, Source(synthetic=MACHINE).machine(), None), show, None)
     frames = [
         _frame(strip.scene, said, number, len(_SAID))
         for number, (strip, said) in enumerate(zip(show.strips, _SAID, strict=True), start=1)

@@ -13,6 +13,8 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import IO, NoReturn
 
 from nri_policy.cluster.numa.extender import BadRequestError
@@ -76,6 +78,8 @@ def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
     """
     try:
         gc.disable()  # a collection would touch, and so copy, all memory of the service
+        with suppress(OSError):  # if the node has too little memory, this process goes first
+            Path("/proc/self/oom_score_adj").write_text("1000")
         os.closerange(3, writing)
         os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
         try:
