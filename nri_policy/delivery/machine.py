@@ -686,6 +686,9 @@ class DeliveryState(RecordTable):
 
     def _checked(self, event: Checked) -> Sequence[Report]:
         self.now = event.now
+        for each in [*self.in_flight]:
+            if self.desired.placement(each) is None:  # it has ended during a call
+                self.drop(each)
         return [report for each in event.checks for report in self._conclude(each)]
 
     def _conclude(self, check: CpusetCheck) -> Iterator[Report]:

@@ -145,6 +145,8 @@ class Checks:
         state = daemon.executor.state
         if state.pending:
             self._break(f"not in force and not sent: {[*state.pending]}")
+        if ended := state.records.keys() - view.placed.keys():
+            self._break(f"deliveries to {[*ended]} are recorded, and they have ended")
         if state.unrecorded and world.runtime.release.updates_safely:  # others hear in answers
             self._break(f"the runtime does not know of {[*state.unrecorded]}")
 

@@ -39,8 +39,9 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a start does not wait for those that leave its CPUs": lambda: _patch(
         Executor, "wait_until_clear", _nothing
     ),
-    "what a batch is about to give does not count": lambda: _patch(
-        DeliveryState, "_overtaken", lambda _: iter(())
+    # a look before the start waits for the lock of most batches: that is put out of force, too
+    "what a batch is about to give does not count": lambda: mock.patch.multiple(
+        DeliveryState, _overtaken=lambda _: iter(()), needs_look=lambda *_, **_options: False
     ),
     "what was sent is not looked at": lambda: _patch(Executor, "look", _no_cases),
     "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),

@@ -8,6 +8,7 @@ import pytest
 
 from nri_policy.delivery.inputs import (
     Answered,
+    CallEnded,
     CallLost,
     CallSent,
     Checked,
@@ -174,6 +175,14 @@ def test_what_is_gone_or_was_never_seen_is_not_known() -> None:
     apply(state, Observed(container_id="a", cpuset=cpuset("1")))
     apply(state, Observed(container_id="a", cpuset=None))
     assert state.records["a"].observed is None
+
+
+def test_what_has_ended_during_a_call_is_forgotten_with_the_next_look() -> None:
+    state = state_of("a")
+    apply(state, CallEnded(changes={"gone": placement("1")}, now=1.0))
+    assert [*state.in_flight] == ["gone"]
+    apply(state, Checked(checks=state.begin_check(), now=1.0))
+    assert not state.records
 
 
 @pytest.mark.parametrize("phase", Phase)
