@@ -27,12 +27,12 @@ _FILE = "cpuset.cpus"  # in both versions
 class Change(Enum):
     """Which part of the way to the CPUs wanted a cgroup goes."""
 
-    LEAVE = "leave"  # it gives up what it is not to have, and gets nothing unless all is gone
+    LEAVE = "leave"  # it gives up CPUs, and gets new ones only if none remain
     WHOLE = "whole"
-    REWRITE = "rewrite"  # what it has already: to see whether it can be written
+    REWRITE = "rewrite"  # the same CPUs, to find out whether it can be written
 
     def target(self, now: CPUSet, wanted: CPUSet) -> CPUSet:
-        """Return what a cgroup that has *now* is to have afterwards.
+        """Return the CPUs to write to a cgroup that has *now*.
 
         On version 2 one that has nothing of its own, the empty set, may use all of its parent's.
         """
@@ -50,9 +50,9 @@ class Change(Enum):
 class Confined(Struct, frozen=True, kw_only=True):
     """What became of one cgroup."""
 
-    cpus: CPUSet | None  # that it has now; None: it is not here
+    cpus: CPUSet | None  # of the cgroup, afterwards; None: it is not here
     written: bool = False
-    error: str = ""  # why it does not have what it was to have
+    error: str = ""  # why the cpuset could not be set
 
 
 class CpusetFiles:
@@ -113,7 +113,7 @@ class CpusetFiles:
         """Move a cgroup and those below it; *left* is how many may still be.
 
         Each gets what it is to have before those below it do, and gives up the rest after them.
-        One that had all of its parent's has all of it again, another keeps what is left of its own.
+        A child with all CPUs of its parent gets all again, another keeps its remaining CPUs.
         """
         left[0] -= 1
         if left[0] < 0:

@@ -1,4 +1,4 @@
-"""What the engine wants: the decisions of one node, as the machine reads them."""
+"""Desired placements: the decisions of one node, as the machine reads them."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class NodeDecisions:
 
     @property
     def taken(self) -> CPUSet:
-        """All CPUs that are any container's own."""
+        """All exclusive CPUs."""
         return self._node.view.taken
 
     def placement(self, container_id: str) -> Placement | None:
-        """Return what a container is to have in all; None if it holds no grant."""
+        """Return a container's whole placement; None if it holds no grant."""
         return self._node.view.placement(container_id)
 
     def own(self, container_id: str) -> CPUSet:
-        """Return the CPUs that only this one that holds a grant may use, those it keeps too."""
+        """Return a container's exclusive CPUs, and those that it keeps in a resize."""
         view = self._node.view
         resizing = view.resizing.get(container_id)
         return view.placed[container_id].grant.own | (resizing.kept if resizing else EMPTY)
 
     def unmanaged(self, container_id: str) -> Placement:
-        """Return what a container would have if there were no policy: all CPUs and memory."""
+        """Return the placement without the policy: all CPUs and memory nodes."""
         view = self._node.view
         settings, machine = view.layout.settings, view.layout.machine
         placed = view.placed[container_id]

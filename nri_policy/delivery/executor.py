@@ -1,12 +1,12 @@
-"""The executor: does what the plan says, and brings what becomes of it to the machine.
+"""The executor carries out the plan, and passes the results to the machine.
 
 Owns the clock, the files and the only lock for writing them. One loop starts each action when it
-is due; requests write and look by themselves, with the same lock, where they cannot wait. Nothing
-is decided here: which containers an action is about is asked of the machine when it is done.
+is due; requests write and look by themselves, with the same lock, where they cannot wait. It
+decides nothing: the machine names the containers of each action.
 
 Rule 1: files are read and written in a thread, in slices, and no request waits longer than it may.
-Rule 2: calls and registrations are never made by who handles a request or has the engine's turn:
-the runtime may be waiting for our answer with the lock that it needs for the call (nri.md §3.7).
+Rule 2: no call or registration while handling a request or holding the engine's turn: the runtime
+may wait for the answer with the lock that it needs for the call (nri.md §3.7).
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class CgroupFiles(Protocol):
     """The containers' cgroups, by the runtime's names: `audit.cgroup.Cgroups`."""
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
-        """Change the CPUs of cgroups; return what became of each."""
+        """Change the CPUs of cgroups; return the result of each."""
         ...
 
     def resources(self, cgroup: str) -> Resources | None:
-        """Return what the kernel says of a cgroup; None if it is not here."""
+        """Return the resources of a cgroup; None if it is not here."""
         ...
 
     def processes(self, cgroup: str) -> Collection[int]:
@@ -101,12 +101,12 @@ class Scopes(Protocol):
     """systemd's scopes: `systemd.scopes.Scopes`."""
 
     async def allow(self, cgroup: str, cpus: CPUSet) -> str:
-        """Have systemd keep a scope's CPUs; return why it does not, or nothing."""
+        """Ask systemd to keep a scope's CPUs; return its refusal, or nothing."""
         ...
 
 
 class NotSentError(Exception):
-    """A call to the runtime failed, and nobody knows what came of it."""
+    """A call to the runtime failed; the runtime may have handled it."""
 
 
 class Link(Protocol):
@@ -146,14 +146,14 @@ class Link(Protocol):
 
 
 class Resizes(Protocol):
-    """What is done about resizes: `plugin.resizes.Resizes`."""
+    """The handling of resizes: `plugin.resizes.Resizes`."""
 
     async def overdue(self, container_id: str, found: Resources | None) -> None:
-        """Take back a resize that should have ended, by what was found of its cgroup."""
+        """Take back an overdue resize, unless its cgroup shows that it is in force."""
         ...
 
     async def see(self, found: Mapping[str, Resources]) -> None:
-        """Take in what cgroups have whose resize may come into force late."""
+        """Accept resizes that came into force late, according to these cgroups."""
         ...
 
 
@@ -161,7 +161,7 @@ class Quotas(Protocol):
     """The quotas of pods: `delivery.pod_quotas.PodQuotas`."""
 
     async def look(self) -> None:
-        """Write those that are not as they are to be."""
+        """Write the quotas that differ from what is due."""
         ...
 
 
@@ -169,7 +169,7 @@ class Overlaps(Protocol):
     """The look at all cpusets: `delivery.overlaps.Overlaps`."""
 
     async def look(self) -> float:
-        """Put an end to overlaps; return after how many seconds to look again."""
+        """Move containers off exclusive CPUs of others; return the seconds until the next look."""
         ...
 
 
@@ -183,7 +183,7 @@ class Overlap(Struct, frozen=True, kw_only=True):
 
 
 class Observers(Struct, frozen=True, kw_only=True):
-    """What hears of what was done."""
+    """Callbacks for metrics and reports."""
 
     enforced: Callable[[], None] = lambda: None  # a cpuset was written after a look
     # how many cpusets a batch wrote, and its seconds
@@ -199,7 +199,7 @@ def enforce(
 ) -> None:
     """Read the cgroups of *checks*, and write what cannot wait; *taken* are all own CPUs.
 
-    First everybody leaves what is another's; only then does anybody get more.
+    All shrinks come before all grows.
     """
     for each in checks:
         each.see(cgroups.resources(paths[each.container_id]))
@@ -247,7 +247,7 @@ class Executor:
         self.quotas: Quotas | None = None
         self.overlaps: Overlaps | None = None
         self.lock = asyncio.Lock()
-        self.scope_trouble = ""  # why systemd does not keep what is written, empty if it does
+        self.scope_trouble = ""  # the latest refusal of systemd, or empty
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
         self._changed = asyncio.Event()  # set whenever the plan may be another
         self._none_pending = asyncio.Event()
@@ -255,7 +255,7 @@ class Executor:
         self._calling = asyncio.Lock()
 
     def apply(self, event: Input) -> None:
-        """Have the machine take something in, and people hear what comes of it."""
+        """Pass an input to the machine, and report its events."""
         for each in self.state.apply(event):
             self._report(each)
         self._changed.set()
@@ -272,7 +272,7 @@ class Executor:
     # ---- the loop
 
     async def run(self, link: Link) -> NoReturn:
-        """Do what the plan says, when it says."""
+        """Carry out the plan."""
         running: dict[Action, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
             while True:
@@ -307,7 +307,7 @@ class Executor:
         self.apply(ActionEnded(action=action, now=self.clock.now(), pause=pause))
 
     async def _act(self, action: Action, link: Link) -> float:
-        """Do something; return after how many seconds again, where the machine cannot know."""
+        """Carry out an action; return the pause until the next, where the machine needs it."""
         match action:
             case Action.WRITE:
                 await self.settle()
@@ -332,10 +332,10 @@ class Executor:
     # ---- writing
 
     async def narrow(self, *, moved: bool = True) -> None:
-        """Have everybody leave what another is about to get, as far as a file can do that.
+        """Shrink the cgroups of containers that lose CPUs, before an answer.
 
-        For whoever answers a request: what was not done in time is left for the answer. One that
-        *moved* nobody waits for no batch that is under way, unless somebody is still to leave.
+        After a timeout the answer carries the rest. If the request *moved* no container, do not
+        wait for a running batch, unless some container must still shrink.
         """
         if self._is_still(moved=moved):
             return
@@ -344,16 +344,16 @@ class Executor:
             self.apply(WritesMissed())
 
     async def make_room(self, *, moved: bool) -> None:
-        """Do as `narrow` for one under creation, which runs only after `wait_until_clear`."""
+        """Do the same for a creation: its container starts only after `wait_until_clear`."""
         if not self.state.proven or self.state.unwritable:
             await self.narrow(moved=moved)
         elif not self._is_still(moved=moved):
             self._begin(self._narrow())
 
     async def wait_until_clear(self, own: CPUSet) -> None:
-        """Return once everybody has left *own*, what a container that starts has for itself.
+        """Wait until no other container occupies *own*, the exclusive CPUs of one that starts.
 
-        As far as a file can do that in time: the runtime hears of others soon.
+        After a timeout, or where files fail, the runtime gets these changes soon.
         """
         if not self.state.occupants(own):
             return
@@ -364,15 +364,15 @@ class Executor:
         self.decide({each: waiting[each] for each in left if each in waiting}, hurry=True)
 
     async def release(self) -> None:
-        """Do as `narrow` for an answer that gives no CPUs away, if it carries changes of others.
+        """Do the same for an answer that gives no CPUs away, if it carries changes of others.
 
-        Who may move then is written with those that get more.
+        Otherwise the changes are written later, with those of containers that grow.
         """
         if self.state.waiting:
             await self.narrow()
 
     async def settle(self) -> None:
-        """Put in force what can be put in force by files now."""
+        """Write all pending changes that files can make."""
         now, state = self.clock.now(), self.state
         if state.probe_is_due(now):
             await self._probe(self._node.view.placed)
@@ -385,10 +385,10 @@ class Executor:
                 await self._write(state.grow(part))
 
     async def widen(self) -> None:
-        """Let all containers run wherever they like; from now on nothing else is said of any.
+        """Let all containers use all CPUs and nodes from now on, because the daemon leaves.
 
-        Whatever it is, it is written first, and the runtime informed all the same: nobody puts
-        right later what it writes of its own.
+        The files are written first. The runtime gets the same changes, because no daemon will
+        correct its own writes later.
         """
         self.apply(Leaving(now=self.clock.now()))
         if self._cgroups is None:
@@ -399,7 +399,7 @@ class Executor:
         self.decide(changes)
 
     async def probe(self, container_ids: Iterable[str]) -> None:
-        """Find out whether cgroups can be written, on the first of these that is here."""
+        """Find out on the first visible of these cgroups whether it can be written."""
         await self._probe(container_ids)
 
     async def _probe(self, container_ids: Iterable[str]) -> None:
@@ -478,7 +478,7 @@ class Executor:
     # ---- looking
 
     async def look_before(self, container_id: str, *, starts: bool = True) -> None:
-        """Look now if a container is in doubt, or one that *starts* takes CPUs from others."""
+        """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs."""
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
@@ -489,9 +489,9 @@ class Executor:
             log.warning("cgroups-slow", extra={"container": placed.container.full_name})
 
     async def look(self, *also: str) -> Sequence[CpusetCheck]:
-        """Look at all that is in flight, and at *also*; put in force what cannot wait.
+        """Check all changes in flight, and *also*; write those that cannot wait.
 
-        Needs no turn: a request that has it waits for this.
+        It takes no turn, because requests that have it wait for it.
         """
         async with self.lock:
             placed = self._node.view.placed
@@ -521,7 +521,7 @@ class Executor:
             await self.resizes.see(await self.observe(self._paths(self.state.resizes)) or {})
 
     async def look_at_overlaps(self, container_ids: Collection[str]) -> None:
-        """Put an end to it that these were found on CPUs of another's own; others are not."""
+        """Check containers that were seen on exclusive CPUs of others; the rest has no overlap."""
         self.apply(OverlapsSeen(container_ids=container_ids))
         if container_ids:
             await self.look(*container_ids)
@@ -573,7 +573,7 @@ class Executor:
                 self.decide({each: due})  # the list, which was believed, may be wrong
 
     async def living(self, paths: Mapping[str, str]) -> Collection[str]:
-        """Return those that have a process, by id, as far as that can be seen soon.
+        """Return the ids of containers with a process, or none after a timeout.
 
         *paths* are the runtime's names of cgroups.
         """
@@ -591,7 +591,7 @@ class Executor:
     # ---- systemd
 
     async def persist(self) -> None:
-        """Have systemd keep all that was written, as far as it does that; one at a time."""
+        """Ask systemd to keep the written cpusets, one after the other."""
         trouble = ""
         for each in self.state.persistable():
             async with self.lock:  # systemd must not write an older cpuset
@@ -601,7 +601,7 @@ class Executor:
         self.scope_trouble = trouble
 
     async def _persist(self, container_id: str) -> str:
-        """Have one kept; return why it is not, or nothing."""
+        """Ask systemd to keep one; return its refusal, or nothing."""
         known = self.state.records.get(container_id)
         if known is None or known.persistent or known.phase is not Phase.RUNNING:
             return ""
@@ -618,7 +618,7 @@ class Executor:
     # ---- the runtime
 
     async def _send(self, link: Link) -> None:
-        """Send by the way that there is; no way is no error: an answer will do, or a list."""
+        """Send the waiting changes by a call or a registration, if either is possible now."""
         async with self._calling:
             safe = link.calls_are_safe
             waiting = self.state.changes_to_send()
@@ -631,7 +631,7 @@ class Executor:
                 log.info("sending", extra={"way": "register", "containers": len(waiting)})
 
     async def _call(self, link: Link) -> bool:
-        """Send in a call of our own; return whether there is more to be sent at once."""
+        """Send changes in a call; return whether more must follow at once."""
         waiting = self.state.changes_to_send()
         if not waiting:
             return False
@@ -643,7 +643,7 @@ class Executor:
             return False
         except NotSentError as error:
             log.warning("not-sent", extra={"containers": len(sent), "reason": str(error)})
-            if link.register(needed=False):  # nobody knows what came of it, but the runtime
+            if link.register(needed=False):  # only the runtime knows its result
                 return False
             failed = [*sent]
         self.apply(CallEnded(changes=sent, failed=failed, now=self.clock.now()))
@@ -651,7 +651,7 @@ class Executor:
         return (overtaken or len(sent) < len(waiting)) and not failed
 
     async def inform(self, link: Link) -> float:
-        """Inform a quiet runtime of the container that waits longest; return when to go on.
+        """Inform a quiet runtime about one container; return the pause until the next.
 
         Only runtimes that no call can hang, and only in silence: each takes 14 to 22 ms in which
         no request of the node is answered (nri.md §3.7a 9d). Older runtimes hear in answers alone.
@@ -678,15 +678,14 @@ class Executor:
         return INFORM_PAUSE
 
     async def flush(self, link: Link) -> None:
-        """Send everything now, and return when it is sent."""
+        """Send all pending changes now, and wait until none is left."""
         await self._send(link)
         await self._none_pending.wait()
 
     async def leave(self, link: Link, seconds: float, *, called: bool = False) -> bool:
-        """Send what `widen` has decided; return whether all was sent in *seconds*.
+        """Send the changes of `widen`; return whether that took no longer than *seconds*.
 
-        Where there is no runtime to be connected to nobody waits for one, unless we are *called* by
-        another way.
+        Do not wait for a runtime that is not there, unless it has *called* the gRPC service.
         """
         if not self.state.pending:
             return True

@@ -1,6 +1,6 @@
-"""Inputs: all that the machine takes in, what it is asked, and what it says.
+"""Inputs and outputs of the machine.
 
-Values only. Numbers of seconds are of a monotonic clock that whoever makes an input reads. A
+Values only. Times are of a monotonic clock, read by the caller. A
 *change* has no more than is to be changed; what the engine wants in all is `Desired.placement`.
 """
 
@@ -22,27 +22,27 @@ from nri_policy.workload.pod import Resources
 
 
 class Desired(Protocol):
-    """What the engine decided last: the machine only reads it."""
+    """The latest decisions of the engine; the machine only reads them."""
 
     def placement(self, container_id: str) -> Placement | None:
-        """Return what a container is to have in all; None if it holds no grant."""
+        """Return a container's whole placement; None if it holds no grant."""
         ...
 
     def unmanaged(self, container_id: str) -> Placement:
-        """Return what one that holds a grant would have if there were no policy."""
+        """Return the placement that a container would have without the policy."""
         ...
 
     def own(self, container_id: str) -> CPUSet:
-        """Return the CPUs that only this one that holds a grant may use, those it keeps too."""
+        """Return a container's exclusive CPUs, and those that it keeps in a resize."""
         ...
 
     @property
     def taken(self) -> CPUSet:
-        """All CPUs that are any container's own."""
+        """All exclusive CPUs."""
         ...
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the ids of all that hold a grant."""
+        """Yield the ids of all containers with a grant."""
         ...
 
 
@@ -54,7 +54,7 @@ class Decided(Struct, frozen=True, kw_only=True):
 
     changes: Changes
     now: float
-    hurry: bool = False  # no answer is waited for as long as usual
+    hurry: bool = False  # send it after `PATIENCE` even where that needs a registration
 
 
 class RequestBegan(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class RequestBegan(Struct, frozen=True, kw_only=True):
 
 
 class Superseded(Struct, frozen=True):
-    """The answer to come is about this container: it replaces what was pending for it."""
+    """An answer about this container follows, and replaces its pending change."""
 
     container_id: str
 
@@ -76,11 +76,11 @@ class Answered(Struct, frozen=True, kw_only=True):
     about: str = ""  # the container that was asked about, if any
     own: Placement | None = None  # what the answer says of it
     creating: bool = False  # the answer is to its CREATE
-    updates: Changes = {}  # of others, as far as they went into the answer of `answer`
+    updates: Changes = {}  # of other containers, from `answer`, as far as they fit
 
 
 class PhaseChanged(Struct, frozen=True, kw_only=True):
-    """The runtime has gone on with a container."""
+    """A container is in another phase."""
 
     container_id: str
     phase: Phase
@@ -88,65 +88,65 @@ class PhaseChanged(Struct, frozen=True, kw_only=True):
 
 
 class Observed(Struct, frozen=True, kw_only=True):
-    """A cgroup was read by the way, with nothing in flight for it; None: it is not visible."""
+    """A cgroup was read outside of a check; None: it is not visible."""
 
     container_id: str
     cpuset: Cpuset | None
 
 
 class BatchBegan(Struct, frozen=True, kw_only=True):
-    """CPUs are being written, which may be in force at any moment until `BatchEnded`."""
+    """A batch of writes began; its CPUs can be in force at any moment until `BatchEnded`."""
 
-    giving: Mapping[str, CPUSet]  # what containers may get
+    giving: Mapping[str, CPUSet]  # CPUs that containers may get
 
 
 class BatchEnded(Struct, frozen=True):
-    """What was being written is written."""
+    """The batch has ended."""
 
 
 class Written(Struct, frozen=True, kw_only=True):
-    """A cgroup was written that `shrink` or `grow` named, or was found as it is to be."""
+    """A cgroup from `shrink` or `grow` was written, or already had the right value."""
 
     container_id: str
-    placement: Placement  # what was to be written
-    cpus: CPUSet | None  # that it has now; None: it is not visible
-    error: str = ""  # why it does not have what it was to have
+    placement: Placement  # the intended one
+    cpus: CPUSet | None  # of the cgroup, afterwards; None: it is not visible
+    error: str = ""  # why the cpuset could not be set
     now: float
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """Cgroups were read that `begin_check` named, and written as `leaving` and `gaining` say."""
+    """The cgroups of `begin_check` were read, those of `leaving` and `gaining` written."""
 
     checks: Sequence[CpusetCheck]
     now: float
 
 
 class WritesMissed(Struct, frozen=True):
-    """An answer could not wait any longer for those that are to shrink: it carries them."""
+    """The batch was too slow for an answer, which carries the remaining shrinks instead."""
 
 
 class ActionBegan(Struct, frozen=True):
-    """What a plan named is being done; what comes up from now on is for the next time."""
+    """A planned action has begun; later inputs count for its next run."""
 
     action: Action
 
 
 class ActionEnded(Struct, frozen=True, kw_only=True):
-    """It is over, whatever became of it."""
+    """A planned action has ended, with or without success."""
 
     action: Action
     now: float
-    pause: float = math.inf  # seconds until INFORM or OVERLAPS is due again, if nothing comes up
+    pause: float = math.inf  # seconds until INFORM or OVERLAPS is due again
 
 
 class Rechecked(Struct, frozen=True, kw_only=True):
-    """All that can be written by files is about to be: those that failed or were late too."""
+    """A write of all pending files begins; failed and late ones are tried again."""
 
     now: float
 
 
 class Probed(Struct, frozen=True, kw_only=True):
-    """A cgroup was written as it is, to see whether any can be; none if none is visible."""
+    """Writing was tried on one cgroup, with its own value; not proven if none is visible."""
 
     proven: bool = False
     error: str = ""  # why it could not
@@ -154,23 +154,23 @@ class Probed(Struct, frozen=True, kw_only=True):
 
 
 class CallSent(Struct, frozen=True, kw_only=True):
-    """A call is on its way that informs of what is in force."""
+    """A call that informs the runtime was begun."""
 
     changes: Changes
     now: float
 
 
 class CallEnded(Struct, frozen=True, kw_only=True):
-    """A call of ours was answered."""
+    """The runtime has answered a call."""
 
     changes: Changes  # that it carried
-    failed: Collection[str] = ()  # ids of those that the runtime could not do
-    informing: bool = False  # it was told of by `CallSent`
+    failed: Collection[str] = ()  # ids of the containers whose update failed
+    informing: bool = False  # it began with `CallSent`
     now: float
 
 
 class CallLost(Struct, frozen=True, kw_only=True):
-    """Nobody knows whether the runtime has heard a call that informed of these."""
+    """A call that informs failed; the runtime may have handled it."""
 
     changes: Changes
     now: float
@@ -179,22 +179,22 @@ class CallLost(Struct, frozen=True, kw_only=True):
 class Listed(Struct, frozen=True, kw_only=True):
     """The runtime has listed its containers, and their cgroups were read."""
 
-    recorded: Mapping[str, Cpuset]  # what the list says
-    observed: Mapping[str, Cpuset]  # of those whose cgroup is visible
+    recorded: Mapping[str, Cpuset]  # the cpusets in the list
+    observed: Mapping[str, Cpuset]  # the cpusets of visible cgroups
 
 
 class Registered(Struct, frozen=True, kw_only=True):
-    """The engine has taken the list in: what the runtime was sent before is over."""
+    """The engine has handled the list; earlier changes are no longer in flight."""
 
     phases: Mapping[str, Phase]  # of all that are listed or under creation
-    changes: Changes  # where those differ from the list that are not where they are to be
-    unseen: Changes  # where those are to be of which the list may be wrong
-    listed: Changes  # where all that are listed are to be
+    changes: Changes  # placements that differ from the list
+    unseen: Changes  # placements of containers for which the list may be stale
+    listed: Changes  # the placements of all listed containers
     now: float
 
 
 class ScopeSet(Struct, frozen=True, kw_only=True):
-    """systemd was asked to keep what a container has; *error* says why it does not."""
+    """systemd was asked to keep a cpuset; *error* is its refusal, or empty."""
 
     container_id: str
     error: str
@@ -209,14 +209,14 @@ class ResizeEnded(Struct, frozen=True, kw_only=True):
 
 
 class ResizeTakenBack(Struct, frozen=True, kw_only=True):
-    """A resize has not ended in the time that it may take: the runtime has refused it."""
+    """A resize did not end in time: the runtime has refused it."""
 
     container_id: str
     now: float
 
 
 class ResizeDoubted(Struct, frozen=True, kw_only=True):
-    """A resize may come into force late; one that was *refused* as it seems asked for that."""
+    """A resize may come into force late; *refused* is what it asked for, if it seems refused."""
 
     container_id: str
     refused: Resources | None
@@ -224,25 +224,25 @@ class ResizeDoubted(Struct, frozen=True, kw_only=True):
 
 
 class ResizeSettled(Struct, frozen=True, kw_only=True):
-    """Nothing is left to be seen of what a container asked for."""
+    """No late resize of this container is possible any more."""
 
     container_id: str
 
 
 class OverlapsSeen(Struct, frozen=True, kw_only=True):
-    """All cpusets were read: these containers have CPUs of another's own."""
+    """All cpusets were read, with these containers on exclusive CPUs of others."""
 
     container_ids: Collection[str]
 
 
 class CpusetsTouched(Struct, frozen=True, kw_only=True):
-    """A cpuset may be another than before, or one is to be: all are looked at soon."""
+    """A cpuset was written, or a decision made: all cpusets are checked soon."""
 
     now: float
 
 
 class PodsChanged(Struct, frozen=True, kw_only=True):
-    """Containers of pods have changed, or the kubelet may write the quotas of these pods."""
+    """The quotas of these pods may have changed, or may change soon."""
 
     pod_ids: Collection[str]
     now: float
@@ -255,22 +255,22 @@ class PodGone(Struct, frozen=True):
 
 
 class QuotaWritten(Struct, frozen=True, kw_only=True):
-    """The quota of a pod was written, or found as it is to be."""
+    """The quota of a pod was written, or already had the right value."""
 
     pod_id: str
     quota: int  # µs a period, NO_QUOTA for none
-    before: int  # what was found
+    before: int  # the value before
 
 
 class Gone(Struct, frozen=True, kw_only=True):
-    """A container is gone, or was refused."""
+    """A container has ended, or was refused."""
 
     container_id: str
     now: float
 
 
 class Leaving(Struct, frozen=True, kw_only=True):
-    """The policy leaves: all containers are to run wherever they like, from now on."""
+    """The daemon leaves: all containers may use all CPUs and nodes from now on."""
 
     now: float
 
@@ -322,7 +322,7 @@ Input = (
 
 
 class Action(Enum):
-    """What there is to do beside requests."""
+    """An action of the executor outside of requests."""
 
     WRITE = "write"  # `shrink`, then `grow`
     READ = "read"  # `begin_check`, then `leaving` and `gaining`
@@ -335,13 +335,13 @@ class Action(Enum):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """When each action is due, in seconds of the clock; those that are not in it are not due."""
+    """When each action is due, in seconds of the clock; the others are not due."""
 
     due: Mapping[Action, float]
 
 
 class Event(Enum):
-    """What people are to know of an input; its value is the log's event."""
+    """A kind of fact for the log; the value is the log's event."""
 
     ENFORCED = "enforced"
     NOT_WRITABLE = "not-writable"
@@ -352,7 +352,7 @@ class Event(Enum):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Something that people are to know of one container."""
+    """A fact about one container, for the log and the metrics."""
 
     event: Event
     container_id: str
@@ -362,7 +362,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 class CpusetCheck(Struct, kw_only=True):
-    """A container whose cgroup is read: what is decided, then what was found and done."""
+    """The check of one cgroup: the placement, then the findings and the result."""
 
     container_id: str
     placement: Placement
@@ -371,11 +371,11 @@ class CpusetCheck(Struct, kw_only=True):
     settled: bool  # nothing about it is under way
     found: Resources | None = None
     cpus: CPUSet = EMPTY  # of the cgroup, at the end
-    overlap: CPUSet = EMPTY  # those that were found in it, and are another's own
+    overlap: CPUSet = EMPTY  # exclusive CPUs of others in the cgroup
     written: bool = False
     error: str = ""
 
     def see(self, found: Resources | None) -> None:
-        """Take in what the cgroup has; None if it is not visible."""
+        """Store the state of the cgroup; None if it is not visible."""
         self.found = found
         self.cpus = EMPTY if found is None else cpuset_of(found).cpus

@@ -1,7 +1,7 @@
-"""The machine: how decisions come into force, as a pure function of what has happened.
+"""The machine: the state of all deliveries, and the next action of each.
 
-No clock, file, socket, task or log is used here: `executor` and the NRI plugin bring all that
-happens as inputs, and do what the plan says. What is next for a container follows from its record:
+It is pure: no clock, file, socket, task or log. The executor and the NRI plugin pass events as
+inputs, and carry out the plan. The next action of a container follows from its record:
 
 | pending | cgroup | runtime | what is next | §3 |
 |---|---|---|---|---|
@@ -19,8 +19,8 @@ happens as inputs, and do what the plan says. What is next for a container follo
 | none, refused | any | any | nothing till it is decided anew or listed | 7 |
 | none | in force, persistent | records it | nothing | |
 
-A *change* has no more than is to be changed; what the engine wants in all is `Desired.placement`.
-Numbers of seconds are of a monotonic clock that whoever makes an input reads.
+A *change* has only the settings to change; `Desired.placement` has all. Times are of a monotonic
+clock, read by the caller.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 SETTLE = 0.1  # seconds between an event and the writing of those that get more by it
 LAST_SETTLE = 2.0  # seconds between tries, at most, while somebody has to leave first
 FIRST_LOOK, LAST_LOOK = 0.05, 0.5  # seconds between looks at what is not in force yet
-GRACE = 2.0  # seconds that a runtime has to do what it was sent
+GRACE = 2.0  # seconds until a change in flight counts as overdue
 BLIND_GRACE = 10.0  # the same, where no cgroup shows whether it has
-RETRY_SCOPE = 10.0  # seconds until systemd is asked again that has not done it
+RETRY_SCOPE = 10.0  # seconds until systemd is asked again after a failure
 PATIENCE = 1.0  # seconds for an answer to come by, before a call of our own
 PATIENCE_TO_REGISTER = 5.0  # seconds, where it takes a new registration
 PAUSE = 1.0  # seconds without an answer, before one informs of what is in force already
@@ -130,7 +130,7 @@ class DeliveryState(RecordTable):
         self._send_since = self._hurry_at = math.inf
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
         self._rest_until = -math.inf  # when the latest look at all cpusets is long enough ago
-        # actions that are due only while there are any of these
+        # actions that are due only while an index has entries
         self._concerned = (
             (Action.PERSIST, self.volatile),
             (Action.INFORM, self.unrecorded),
@@ -141,7 +141,7 @@ class DeliveryState(RecordTable):
     # ---- inputs
 
     def apply(self, event: Input) -> Sequence[Report]:
-        """Take an input in; return what people are to know of it."""
+        """Handle an input; return events for the log."""
         return self._handlers[type(event)](event) or ()
 
     def _list_handlers(self) -> dict[type, Callable[[Any], Sequence[Report] | None]]:
@@ -201,7 +201,7 @@ class DeliveryState(RecordTable):
             self._hurry_at = min(self._hurry_at, self.now + PATIENCE)
 
     def unless_leaving(self, container_id: str, decided: Placement) -> Placement:
-        """Return what a container is to have that was *decided* to have that."""
+        """Return *decided*, or what the container gets when the daemon leaves."""
         if not self.leaves:
             return decided
         left = self.desired.unmanaged(container_id)
@@ -341,7 +341,7 @@ class DeliveryState(RecordTable):
                 self._end_overlaps(event.now, event.pause)
 
     def _retry_files(self, action: Action) -> None:
-        """Go on with files unless something has come up meanwhile, which is soon enough."""
+        """Schedule the next run, unless an input has already done so."""
         if action is Action.PERSIST:
             self._hasten(action, self.now + RETRY_SCOPE)
         elif self._due[action] < math.inf:
@@ -434,7 +434,7 @@ class DeliveryState(RecordTable):
         return reports
 
     def _retry_later(self, each: str) -> Report | None:
-        """Keep a change to be sent again, but not for ever."""
+        """Schedule a failed change again, at most `MAX_TRIES` times."""
         due = self.desired.placement(each)
         if due is None:
             self.drop(each)
@@ -448,7 +448,7 @@ class DeliveryState(RecordTable):
         return Report(event=Event.REFUSED, container_id=each, cpus=change.cpus, mems=change.mems)
 
     def _repeat_overtaken(self, sent: Changes) -> None:
-        """Send those again that were decided anew during a call: an answer may have come first."""
+        """Send containers again that were decided anew during a call (§3.7: answers overtake it)."""
         due = ((each, self.desired.placement(each)) for each in sent)
         now = {each: self.unless_leaving(each, new) for each, new in due if new is not None}
         again = {
@@ -483,7 +483,7 @@ class DeliveryState(RecordTable):
 
     def _registered(self, event: Registered) -> None:
         self.now = event.now
-        # The list does not say how disks are limited: that is still to come into force.
+        # The list has no disk limits: their changes stay pending.
         limits = {
             each: replace(now, limits=waiting.limits)
             for each in self.pending
@@ -606,7 +606,7 @@ class DeliveryState(RecordTable):
         self.reindex()
 
     def _elapsed(self, event: Elapsed) -> None:
-        """Start the time for which changes that wait for a message have patience."""
+        """Start the patience of changes that wait for a message."""
         self.now = event.now
         if not self.pending:
             self._send_since = self._hurry_at = math.inf
@@ -633,7 +633,7 @@ class DeliveryState(RecordTable):
         return doubtful or (takes and len(self.in_flight) > 1)
 
     def begin_check(self, *also: str) -> Sequence[CpusetCheck]:
-        """Return what is to be read: all in flight, all that wait for a message, and these."""
+        """Return checks of all changes in flight, of all that wait for a message, and of *also*."""
         if self.leaves:
             return ()
         checks = []
@@ -657,9 +657,9 @@ class DeliveryState(RecordTable):
 
     @staticmethod
     def leaving(checks: Sequence[CpusetCheck], taken: CPUSet) -> Sequence[CpusetCheck]:
-        """Return those that were found on CPUs which they have to leave at once.
+        """Return the checks of containers that must shrink at once.
 
-        *taken* are all CPUs that are any container's own.
+        *taken* are all exclusive CPUs.
         """
         found = []
         for each in checks:
@@ -673,14 +673,14 @@ class DeliveryState(RecordTable):
 
     @staticmethod
     def gaining(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
-        """Return those that the runtime has lost, and that may get what they are due."""
+        """Return the checks of containers whose update was lost, and that may grow."""
         pinned = [each for each in checks if each.found is not None and each.placement.cpus]
         left = CPUSet.union(each.cpus - each.placement.cpus for each in pinned)
         return [
             each
             for each in pinned
             if each.lost and each.cpus != each.placement.cpus and not each.error
-            # what one could not be made to leave is given to no other
+            # CPUs that a container still occupies are not given to another
             if not (each.placement.cpus - each.cpus) & left
         ]
 
@@ -692,7 +692,7 @@ class DeliveryState(RecordTable):
         return [report for each in event.checks for report in self._conclude(each)]
 
     def _conclude(self, check: CpusetCheck) -> Iterator[Report]:
-        """Take in what was found; send again what is not in force and should be."""
+        """Store a finding; send a change again if it is not in force in time."""
         each = check.container_id
         due = self.desired.placement(each)
         if due is None:  # it has ended meanwhile
@@ -720,7 +720,7 @@ class DeliveryState(RecordTable):
             yield from self._again(each, check.placement, hurry=bool(check.error))
 
     def _note_overlap(self, check: CpusetCheck) -> Iterator[Report]:
-        """Report CPUs of another's own that nothing under way explains; one that lasts once."""
+        """Report an overlap that no change in flight explains; a lasting one only once."""
         each = check.container_id
         if not check.overlap or not (check.settled or check.error):
             return
@@ -732,13 +732,13 @@ class DeliveryState(RecordTable):
         yield Report(event=Event.OVERLAP, container_id=each, cpus=check.overlap, error=check.error)
 
     def _note_enforced(self, check: CpusetCheck, due: Placement) -> Iterator[Report]:
-        """Take in what a look has written: the runtime is informed, people of what failed."""
+        """Store the result of a check's write; the runtime is informed later."""
         each = check.container_id
         known = self.records.get(each, NEW)
         if check.written:
             yield Report(event=Event.ENFORCED, container_id=each, cpus=check.cpus)
             if check.lost:
-                known = replace(known, recorded=None)  # nobody can say what of it was heard
+                known = replace(known, recorded=None)  # the runtime may have recorded it or not
             self.put(each, self._with_written(known, check.placement, check.cpus, self.now))
             if check.settled and check.cpus != due.cpus:
                 # it has left what is another's, and lacks some of its own: nothing else is due
@@ -748,7 +748,7 @@ class DeliveryState(RecordTable):
             yield from _failure(each, known, check.error)
 
     def overdue_resizes(self, checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
-        """Return those of the checked whose resize should have ended, by all that is known."""
+        """Return the checks of containers with an overdue resize."""
         return [each for each in checks if self._is_overdue(each)]
 
     def _is_overdue(self, check: CpusetCheck) -> bool:
@@ -759,7 +759,7 @@ class DeliveryState(RecordTable):
         return self.now - known.in_flight.since > grace
 
     def _again(self, each: str, placement: Placement, *, hurry: bool) -> Iterator[Report]:
-        """Have a change sent again, but not for ever."""
+        """Send a change again, at most `MAX_TRIES` times."""
         known = self.records[each]
         resent = known.resent + 1
         if resent < MAX_TRIES:
@@ -806,14 +806,14 @@ class DeliveryState(RecordTable):
         return carried
 
     def changes_to_send(self) -> dict[str, Placement]:
-        """Return what only a message brings into force."""
+        """Return the changes that need a message."""
         changes = ((each, self.records[each].pending) for each in self.waiting)
         return {each: new for each, new in changes if new is not None}
 
     def inform(self, most: int, about: str = "") -> dict[str, Placement]:
         """Return what the runtime may hear of containers that are in force, most urgent first.
 
-        Those come first that systemd may undo. None that is asked *about*, or in flight.
+        Those come first that systemd may undo. Never the one of the request, nor one in flight.
         """
         volatile, records = self.volatile, self.records
         urgent = (each for each in volatile if each in self.unrecorded)
@@ -838,9 +838,9 @@ class DeliveryState(RecordTable):
         return [each for each in self.volatile if self.records[each].phase is Phase.RUNNING]
 
     def shrink(self) -> Sequence[str]:
-        """Return those that are still to give CPUs up by a file (§3.7a 2).
+        """Return the containers that must shrink, by a file (§3.7a 2).
 
-        Those that keep nothing come last, and get all of the new: others have left that by then.
+        Containers that keep no CPU come last: they get new CPUs, which others have left by then.
         """
         some: dict[str, None] = {}
         last: dict[str, None] = {}
@@ -854,9 +854,9 @@ class DeliveryState(RecordTable):
         return [*some, *dict.fromkeys(each for each in given if each not in some), *last]
 
     def _overtaken(self) -> Iterator[str]:
-        """Yield those that the batch under way may give CPUs which they are not to have any more.
+        """Yield the containers that lose CPUs again which the running batch may give them.
 
-        They may have been written at any moment of it.
+        The batch may have written them already.
         """
         for each, cpus in self._giving.items():
             pending = self.records.get(each, NEW).pending
@@ -864,7 +864,7 @@ class DeliveryState(RecordTable):
                 yield each
 
     def occupants(self, own: CPUSet) -> Collection[str]:
-        """Return those that are still to leave some of these CPUs."""
+        """Return the containers that still occupy some of these CPUs."""
         found = set()
         for each in self.pending:
             known = self.records[each]
@@ -878,7 +878,7 @@ class DeliveryState(RecordTable):
         return found
 
     def grow(self, container_ids: Iterable[str]) -> Sequence[str]:
-        """Return those of them that may get more by a file: only what nobody still occupies."""
+        """Return those of them that may grow: only on CPUs that no other container occupies."""
         blocked = self._occupied()
         return (
             [] if blocked is None else [each for each in container_ids if self._fits(each, blocked)]
@@ -891,7 +891,7 @@ class DeliveryState(RecordTable):
         return not (known.pending.cpus - known.observed.cpus) & blocked
 
     def _occupied(self) -> CPUSet | None:
-        """Return the CPUs that somebody may still have to leave; None if that could be any (S2)."""
+        """Return the CPUs that containers may still occupy; None if that could be any (S2)."""
         leaving = []
         for each in dict.fromkeys([*self.in_flight, *self.waiting, *self.shrink()]):
             known = self.records[each]
@@ -907,7 +907,7 @@ class DeliveryState(RecordTable):
         return CPUSet.union(leaving)
 
     def latest_change(self, container_id: str) -> Placement | None:
-        """Return what is to be written for a container; it may have been sent meanwhile."""
+        """Return the change to write for a container, even if it was sent meanwhile."""
         due = self.desired.placement(container_id)
         pending = self.records.get(container_id, NEW).pending
         return None if due is None else pending or due

@@ -1,9 +1,7 @@
-"""Overlaps: finds containers on CPUs that are somebody else's own, however they came there.
+"""Overlaps: finds containers on exclusive CPUs of others.
 
-What was seen in force can be undone: by a runtime that writes an older cpuset, by anybody who may
-write cgroups. So as long as anybody has CPUs of its own, all cpusets are looked at after each
-decision, and after each write to one of them, of which the kernel tells. It is asked anew every
-PERIOD where it does not tell, and RARELY where it does.
+A cpuset can change after its check: a runtime writes an older one, or another program writes. So while any container has exclusive CPUs, all cpusets are checked after each
+decision, after each write (inotify), and at intervals: RARELY, or every PERIOD without inotify.
 
 A look needs no lock, and no writing waits for it: what is found beside a batch that is being
 written, or a decision, is only a suspicion. The executor looks again, alone and by the decisions
@@ -80,12 +78,12 @@ class Overlaps:
             )
 
     def touch(self) -> None:
-        """Have all looked at soon: there may be another cpuset."""
+        """Check all cpusets soon."""
         self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Have the kernel tell of writes, as far as it does."""
+        """Watch cpuset files with inotify, if the kernel can."""
         with ExitStack() as stack:
             try:
                 self._inotify = stack.enter_context(Inotify(self.touch))
@@ -97,7 +95,7 @@ class Overlaps:
     async def look(self) -> float:
         """Move containers off CPUs that are another's own; return after how many seconds again.
 
-        Rarely where there was none, and the kernel tells of those to come.
+        RARELY if there was none, and inotify works.
         """
         view = self._node.view
         taken = view.taken

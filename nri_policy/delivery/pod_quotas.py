@@ -37,7 +37,7 @@ class Limited(Struct, frozen=True, kw_only=True):
     """What became of one cgroup's quota."""
 
     before: int  # µs a period, NO_QUOTA for none
-    error: str = ""  # why it is not what it was to be
+    error: str = ""  # why the quota could not be written
 
 
 class QuotaFiles(Protocol):
@@ -91,7 +91,7 @@ class PodQuotas:
         self._executor.apply(PodGone(pod_id))
 
     async def look(self) -> None:
-        """Write the quotas that are not as they are to be, of pods where that may be so."""
+        """Write the quotas that differ from what is due."""
         await self._write([*self._state.doubtful_pods] or self._concerned())
 
     async def widen(self) -> None:
@@ -99,7 +99,7 @@ class PodQuotas:
         await self._write(self._concerned())
 
     def _concerned(self) -> list[str]:
-        """Return the pods that may be without their quota, or are to be."""
+        """Return the pods that have no quota, or must lose it."""
         return [*filter(self._concerns, self._list_candidates())]
 
     def _list_candidates(self) -> list[str]:
@@ -113,14 +113,14 @@ class PodQuotas:
         return (pod is not None and pod.whole is not None) or pod_id in view.rooms
 
     def _concerns(self, pod_id: str) -> bool:
-        """Whether a pod may be without its quota, or is to be."""
+        """Whether a pod has no quota, or must lose it."""
         if self._taken(pod_id) or self._has_room(pod_id):
             return True
         quotas = self._node.view.quotas
         return any(quotas.get(each) == NO_QUOTA for each in self._node.of_pod(pod_id))
 
     async def _write(self, pod_ids: Collection[str]) -> None:
-        """Write the quotas of these pods as far as they are not what they are to be."""
+        """Write the quotas of these pods that differ from what is due."""
         if self._files is None:
             return
         async with self._turn:
@@ -136,7 +136,7 @@ class PodQuotas:
                     self._conclude(each, quota, done[folders[each]])
 
     def _due(self, pod_id: str) -> int | None:
-        """Return the quota that a pod is to have; None: whatever it has."""
+        """Return the quota that is due to a pod; None: leave it alone."""
         placed = self._node.view.placed
         containers = [placed[each].container for each in self._node.of_pod(pod_id)]
         started = [each.id for each in containers if self._state.phase(each.id) in LIVING]
@@ -158,12 +158,12 @@ class PodQuotas:
         return max(least, self._taken(pod_id) or self._recall(pod_id, containers))
 
     def _taken(self, pod_id: str) -> int | None:
-        """Return what the kubelet wrote for a pod that is without its quota."""
+        """Return the kubelet's quota of a pod that has lost its quota."""
         known = self._state.pods.get(pod_id)
         return None if known is None else known.taken
 
     def _has_room(self, pod_id: str) -> bool:
-        """Whether a pod has its CPUs as one, and no quota for that (placement.md §3.3.6)."""
+        """Whether a pod has a room, and no quota because of it (placement.md §3.3.6)."""
         view = self._node.view
         room = view.rooms.get(pod_id)
         if room is None or not view.layout.settings.pin_cpu:

@@ -1,7 +1,7 @@
 """The record of one container: what is known about the way of a decision to its cgroup.
 
-Values only. The words are those of spec delivery.md §1; `machine` replaces records, and nothing
-about a delivery is kept anywhere else.
+The words are those of spec delivery.md §1. `machine` replaces records, and no other module keeps
+state of a delivery.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class InFlight(Struct, frozen=True, kw_only=True):
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """One container's record; a new one, with nothing known, is of a container that runs."""
+    """The record of one container; the default is an unknown container that runs."""
 
-    # What is decided, and neither in force nor in flight. It has no more than is to be changed;
-    # what the engine wants in all is `Desired.placement`.
+    # The decided change that is neither in force nor in flight. It has only the settings to change;
+    # `Desired.placement` has all.
     pending: Placement | None = None
-    # What the cgroup has, or, while it is not `visible`, will be created with; None: unknown.
+    # The cpuset of the cgroup, or, while it is not `visible`, of its creation; None: unknown.
     observed: Cpuset | None = None
     visible: bool = False  # the cgroup was read or written
     recorded: Cpuset | None = None  # what the runtime's specification has; None: unknown
-    unrecorded: float | None = None  # since when it runs in place and the runtime records another
+    unrecorded: float | None = None  # since when it is in force, but not recorded
     in_flight: InFlight | None = None
     phase: Phase = Phase.RUNNING
     persistent: bool = True  # systemd keeps what was written, or does not manage this cgroup
@@ -78,10 +78,10 @@ class Delivery(Struct, frozen=True, kw_only=True):
     late: bool = False  # its file was not written in time: a message carries the pending change
     attempts: int = 0  # calls about it that failed in a row
     resent: int = 0  # times that it was sent again since it was last in force
-    refused: Placement | None = None  # what the runtime failed to do in all attempts
+    refused: Placement | None = None  # the change that failed in all attempts
     carrier: str = ""  # the container under creation whose answer carried its change
     overlap: CPUSet = EMPTY  # another's own CPUs that it cannot be made to leave, as reported
-    refused_resize: Resources | None = None  # what it asked for, and was refused as it seems
+    refused_resize: Resources | None = None  # the amounts of a resize that seems refused
     resize_until: float | None = None  # until when that may come into force all the same
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
-"""The table of records: all of them, and indexes of what is next for them.
+"""The table of records, with an index for each kind of next action.
 
-Rule 1: only `put` replaces a record, and only it changes an index. Rule 2: so that nothing on the
-path of a request looks at all containers, what is next is asked of the indexes; each follows from
-the records alone, which a test compares (`tests/property/test_delivery.py`).
+Rule 1: only `put` replaces a record, and only it changes an index. Rule 2: no request looks at
+all records: it asks an index. Each index follows from the records alone, as a property test checks
+(`tests/property/test_delivery.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from nri_policy.delivery.record import Delivery, Phase, PodQuota
 
 RETRY_WRITE = 60.0  # seconds until a cgroup that could not be written is tried again
-NEW = Delivery()  # what is known of a container that is not in the table
+NEW = Delivery()  # the record of a container that is not in the table
 NEW_POD = PodQuota()
 
 
@@ -28,7 +28,7 @@ class RecordTable:
         self.trouble = ""  # why no cgroup can be written; empty if they can
         self.pending: dict[str, None] = {}
         self.by_file: dict[str, None] = {}  # of the pending, those that a file brings into force
-        self.waiting: dict[str, None] = {}  # of the pending, those that a message does
+        self.waiting: dict[str, None] = {}  # of the pending, the others: they need a message
         self.in_flight: dict[str, None] = {}
         self.unrecorded: dict[str, None] = {}
         self.volatile: dict[str, None] = {}  # written, and perhaps undone by systemd
@@ -102,7 +102,7 @@ class RecordTable:
             self.doubtful_pods[pod_id] = new.until
 
     def reindex(self) -> None:
-        """Sort what is pending anew, after what concerns all of it has changed."""
+        """Rebuild the indexes of pending changes after a global condition has changed."""
         for each in [*self.pending]:
             self.put(each, self.records[each])
 

@@ -10,4 +10,4 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import Scopes
 
 root, scope, cpus = sys.argv[1:]
-print(asyncio.run(Scopes(Path(root)).allow(scope, CPUSet.parse(cpus))) or "lasting")  # noqa: T201
+print(asyncio.run(Scopes(Path(root)).allow(scope, CPUSet.parse(cpus))) or "persistent")  # noqa: T201

@@ -178,16 +178,16 @@ def test_the_daemon_sets_container_may_ask_systemd(scene: Scene, tmp_path: Path)
         {"container_path": "/answers", "host_path": str(tmp_path)},
     ]
     ask = f"/usr/bin/python3 /project/tests/e2e/ask_systemd.py /host {name_of(one)} {few}"
-    lasting = f"{ask} 2>&1 | $busybox tee /answers/answer | $busybox grep -qx lasting"
+    persistent = f"{ask} 2>&1 | $busybox tee /answers/answer | $busybox grep -qx persistent"
     script = f"""
         busybox=/bin/busybox
         export PYTHONPATH=/opt/site:/project
-        until {lasting}; do :; done  # systemd may be busy for longer than the daemon waits
+        until {persistent}; do :; done  # systemd may be busy for longer than the daemon waits
         exec $busybox sleep 1000000
     """
     pod = scene.kubelet.run_pod("asks", {"main": BEST_EFFORT})
     kernel.start(pod, command=("/bin/busybox", "sh", "-c", script), **config)
-    assert eventually(answer.read_text, "lasting\n".__eq__) == "lasting\n"
+    assert eventually(answer.read_text, "persistent\n".__eq__) == "persistent\n"
     assert one.cpus() == few
 
 
