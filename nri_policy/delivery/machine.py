@@ -448,7 +448,7 @@ class DeliveryState(RecordTable):
         return Report(event=Event.REFUSED, container_id=each, cpus=change.cpus, mems=change.mems)
 
     def _repeat_overtaken(self, sent: Changes) -> None:
-        """Send containers again that were decided anew during a call (§3.7: answers overtake it)."""
+        """Send containers again that were decided anew during a call: answers overtake it."""
         due = ((each, self.desired.placement(each)) for each in sent)
         now = {each: self.unless_leaving(each, new) for each, new in due if new is not None}
         again = {
@@ -465,6 +465,7 @@ class DeliveryState(RecordTable):
         self._note(event.changes)
 
     def _listed(self, event: Listed) -> None:
+        assert event.observed.keys() <= event.recorded.keys(), "only listed containers are read"
         for each in [*self.records]:
             known = self.records[each]
             self.put(

@@ -1,7 +1,8 @@
 """Overlaps: finds containers on exclusive CPUs of others.
 
-A cpuset can change after its check: a runtime writes an older one, or another program writes. So while any container has exclusive CPUs, all cpusets are checked after each
-decision, after each write (inotify), and at intervals: RARELY, or every PERIOD without inotify.
+A cpuset can change after its check: a runtime writes an older one, or another program writes. So
+while any container has exclusive CPUs, all cpusets are checked after each decision, after each
+write (inotify), and at intervals: RARELY, or every PERIOD without inotify.
 
 A look needs no lock, and no writing waits for it: what is found beside a batch that is being
 written, or a decision, is only a suspicion. The executor looks again, alone and by the decisions

@@ -48,6 +48,7 @@ class RecordTable:
 
     def put(self, container_id: str, new: Delivery) -> None:
         """Replace a record, and bring the indexes up to date."""
+        new.check()
         old = self.records.get(container_id, NEW)
         self.records[container_id] = new
         if new.pending is not None or old.pending is not None:
