@@ -48,9 +48,9 @@ from nri_policy.plugin.exposure import DESTINATION, FILE
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Endpoint, Reload, Settings, SettingsError
-from nri_policy.settings.sources.cluster_settings import ClusterSettings
-from nri_policy.settings.sources.file import SettingsFile, watch
-from nri_policy.settings.sources.kubernetes import Kubernetes
+from nri_policy.settings_sources.cluster_settings import ClusterSettings
+from nri_policy.settings_sources.file import SettingsFile, watch
+from nri_policy.settings_sources.kubernetes import Kubernetes
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.settings import Reload
-from nri_policy.settings.sources.cluster_settings import ClusterSettings
-from nri_policy.settings.sources.kubernetes import Kubernetes
+from nri_policy.settings_sources.cluster_settings import ClusterSettings
+from nri_policy.settings_sources.kubernetes import Kubernetes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import CONFIGS, daemon_token, register
 from tests.cluster.played import played

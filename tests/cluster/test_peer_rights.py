@@ -15,8 +15,8 @@ from nri_policy.doctor.access import access_to
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt.cluster_object import ClusterSink
-from nri_policy.settings.sources.kubernetes import Kubernetes
-from nri_policy.settings.sources.objects import PolicyObject
+from nri_policy.settings_sources.kubernetes import Kubernetes
+from nri_policy.settings_sources.objects import PolicyObject
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import daemon_token
 from tests.support.exchanges import MERGE, NRT, SETTINGS

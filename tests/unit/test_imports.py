@@ -30,7 +30,7 @@ LAYERS = (
         "control",
         "observability",
         "audit",
-        "settings.sources",
+        "settings_sources",
     ),
     ("delivery", "picture"),
     ("report",),
@@ -65,12 +65,10 @@ ALLOWED = {
 
 FACED = {"node", "report", "classes", "settings"}  # rooms whose face has names
 
-SOURCES = "settings.sources"  # where settings come from while the daemon runs
-
 CLUSTER_MAY_IMPORT = {
     *("foundation", "native", "manifests"),
     *("kube", "nrt"),  # the API, and what reads NodeResourceTopology objects
-    *("settings", "settings.sources"),  # what reads documents of settings, and follows their file
+    *("settings", "settings_sources"),  # what reads documents of settings, and follows their file
     "cluster",
 }
 
@@ -80,8 +78,7 @@ def layer(name: str) -> int:
 
 
 def room(module: str) -> str:
-    """Return the room of a module; where settings come from has one of its own."""
-    return SOURCES if f"{module}.".startswith(f"{SOURCES}.") else module.partition(".")[0]
+    return module.partition(".")[0]
 
 
 def room_of(path: Path) -> str:

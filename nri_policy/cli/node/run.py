@@ -37,8 +37,8 @@ from nri_policy.nri.plugin import Identity
 from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Endpoint, SettingsError, endpoint
-from nri_policy.settings.sources.file import SettingsFile
-from nri_policy.settings.sources.kubernetes import LABEL
+from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings_sources.kubernetes import LABEL
 from nri_policy.store.errors import UnsafeStoreError
 
 log = logging.getLogger(__name__)

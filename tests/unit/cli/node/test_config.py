@@ -15,7 +15,7 @@ from nri_policy.cli.node import config
 from nri_policy.cli.output import local_time
 from nri_policy.report import SettingsReport
 from nri_policy.settings import Reload
-from nri_policy.settings.sources.file import SettingsFile
+from nri_policy.settings_sources.file import SettingsFile
 from tests.support.daemon import served
 from tests.unit.cli.test_asking import beside_a_daemon, run
 

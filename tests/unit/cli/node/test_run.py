@@ -13,7 +13,7 @@ from nri_policy.cli.node.run import command
 from nri_policy.daemon.process import Options
 from nri_policy.nri.plugin import Identity
 from nri_policy.settings import Endpoint, Settings
-from nri_policy.settings.sources.file import SettingsFile
+from nri_policy.settings_sources.file import SettingsFile
 
 
 def options(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> Options | None:

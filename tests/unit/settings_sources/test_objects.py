@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name_of
+from nri_policy.settings_sources.objects import Known, PolicyObject, Scope, name_of
 
 NODE, GROUP, DEFAULT = (
     PolicyObject(name=name, generation=1, spec={}) for name in ("node.a", "group.g", "default")

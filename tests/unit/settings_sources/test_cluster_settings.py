@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from nri_policy.settings import Quantity, Reload, Settings, SettingsError
-from nri_policy.settings.sources.cluster_settings import (
+from nri_policy.settings_sources.cluster_settings import (
     PATIENCE,
     ClusterError,
     ClusterSettings,
     NoKindError,
 )
-from nri_policy.settings.sources.file import SettingsFile
-from nri_policy.settings.sources.objects import PolicyObject
+from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings_sources.objects import PolicyObject
 from tests.support import nodes
 
 SPEC = {"reservedResources": {"cpu": 2}}

@@ -14,8 +14,8 @@ from nri_policy.kube.client import NODES, Client, Kind, Object, Page, decode
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
 from nri_policy.settings import API_VERSION, KIND
-from nri_policy.settings.sources.cluster_settings import ClusterError, NoKindError
-from nri_policy.settings.sources.objects import PolicyObject
+from nri_policy.settings_sources.cluster_settings import ClusterError, NoKindError
+from nri_policy.settings_sources.objects import PolicyObject
 
 LABEL = "config.nri/group"  # of a Node, names its group
 # The label in older versions of nri-plugins, which still read these if the first is missing.

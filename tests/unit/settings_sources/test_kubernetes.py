@@ -13,9 +13,9 @@ import pytest
 from nri_policy.kube import list_watch
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from nri_policy.settings.sources.cluster_settings import ClusterError
-from nri_policy.settings.sources.kubernetes import LABEL, Kubernetes
-from nri_policy.settings.sources.objects import PolicyObject
+from nri_policy.settings_sources.cluster_settings import ClusterError
+from nri_policy.settings_sources.kubernetes import LABEL, Kubernetes
+from nri_policy.settings_sources.objects import PolicyObject
 from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
 OBJECTS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"

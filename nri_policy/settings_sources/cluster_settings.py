@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.wording import problem_of
 from nri_policy.settings import KIND, Problem, Reload, Settings, SettingsError, from_spec
-from nri_policy.settings.sources.objects import Known, PolicyObject, Scope, name_of
+from nri_policy.settings_sources.objects import Known, PolicyObject, Scope, name_of
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from nri_policy.hardware import synthetic
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.settings import API_VERSION, KIND
-from nri_policy.settings.sources.cluster_settings import ClusterSettings
-from nri_policy.settings.sources.kubernetes import Kubernetes
+from nri_policy.settings_sources.cluster_settings import ClusterSettings
+from nri_policy.settings_sources.kubernetes import Kubernetes
 from tests.support import nodes
 from tests.support.apiserver import CUT, Answer, APIServer, Request
 from tests.support.daemon import pod, served
-from tests.unit.settings.sources.test_kubernetes import OBJECTS
+from tests.unit.settings_sources.test_kubernetes import OBJECTS
 
 
 class Objects:
