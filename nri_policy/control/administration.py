@@ -10,7 +10,7 @@ from msgspec.structs import asdict
 
 from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.proto import control_pb2 as pb
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Administration"]
 
@@ -18,7 +18,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["Administration"]
 class Administration:
     """Serves the owner of the socket; *reload* reads the settings again, and never raises."""
 
-    def __init__(self, reload: Callable[[], Awaitable[Reload]]) -> None:
+    def __init__(self, reload: Callable[[], Awaitable[ReloadResult]]) -> None:
         self._reload = reload
 
     def handler(self) -> grpc.GenericRpcHandler:

@@ -25,7 +25,7 @@ from nri_policy.report import (
     WhatIfReport,
     decode,
 )
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 
 _T = TypeVar("_T")
 Explanations = ExplanationReport | tuple[ExplanationReport, ...]
@@ -131,10 +131,10 @@ class ControlClient:
         """Return the NodeResourceTopology object as it would be published."""
         return self._document(self._stub.Topology, pb.TopologyRequest(), ResourceTopology)
 
-    def reload(self) -> Reload:
+    def reload(self) -> ReloadResult:
         """Have the settings read again; return the result."""
         answer = self._ask(self._administration.Reload, pb.ReloadRequest())
-        return Reload(
+        return ReloadResult(
             accepted=answer.accepted, origin=answer.origin, reason=answer.reason, time=answer.time
         )
 

@@ -65,7 +65,7 @@ from nri_policy.plugin.link import RuntimeLink
 from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.plugin.sources import HostCgroups, Sources
-from nri_policy.settings import OnExit, Reload, Settings
+from nri_policy.settings import OnExit, ReloadResult, Settings
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
 from nri_policy.systemd.scopes import Scopes
@@ -101,7 +101,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     root: Path = Path("/")  # holds the host's /sys and /proc
     cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
     load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
-    report: Callable[[Reload], None] = lambda _: None  # hears what became of them
+    report: Callable[[ReloadResult], None] = lambda _: None  # hears what became of them
     record: Callable[[ClusterEvent], None] = lambda _: None  # has an event created in the cluster
     identity: Identity = IDENTITY
     notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens

@@ -47,10 +47,10 @@ from nri_policy.plugin.equipment import HostEquipment
 from nri_policy.plugin.exposure import DESTINATION, FILE
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Endpoint, Reload, Settings, SettingsError
+from nri_policy.settings import Address, ReloadResult, Settings, SettingsError
 from nri_policy.settings_sources.cluster_settings import ClusterSettings
-from nri_policy.settings_sources.file import SettingsFile, watch
 from nri_policy.settings_sources.kubernetes import Kubernetes
+from nri_policy.settings_sources.settings_file import SettingsFile, watch
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Options(Struct, frozen=True, kw_only=True):
     config_namespace: str  # of the cluster's TopologyAwarePolicy objects; empty: not followed
     group_label: str  # of the Node, that names its group
     nrt_file: Path | None
-    probe_endpoint: Endpoint | None
+    probe_endpoint: Address | None
     once_synchronized_exit: bool
 
 
@@ -287,7 +287,7 @@ def _missing_mounts(options: Options, *, containers_on_host: bool) -> Iterator[s
 
 @asynccontextmanager
 async def _follow(
-    daemon: Daemon, settings: Settings, probes: Endpoint | None
+    daemon: Daemon, settings: Settings, probes: Address | None
 ) -> AsyncIterator[None]:
     """Have probes, metrics and log levels follow the settings in force.
 
@@ -355,7 +355,7 @@ async def _cluster_settings(
         keep_up("cluster-settings", settings.run), name="cluster settings"
     )
     try:
-        await settings.heard()
+        await settings.wait_answered()
         yield settings
     finally:
         following.cancel()
@@ -368,12 +368,12 @@ async def _report_first_settings(source: ClusterSettings | SettingsFile) -> Asyn
     if not isinstance(source, ClusterSettings):
         yield
         return
-    outcome = Reload(accepted=True, origin="", reason="", time=time.time())
+    outcome = ReloadResult(accepted=True, origin="", reason="", time=time.time())
     try:
         yield
     except (SettingsError, CapacityError) as error:
         source.report(replace(outcome, accepted=False, reason=str(error)))
-        await source.written()
+        await source.wait_written()
         raise
     source.report(outcome)
 

@@ -20,7 +20,7 @@ from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.node import Node
 from nri_policy.observability.metrics import Metrics
 from nri_policy.plugin.daemon_events import DaemonEvents
-from nri_policy.settings import Reload, Settings, SettingsError, find_settings
+from nri_policy.settings import ReloadResult, Settings, SettingsError, find_settings
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Reloads:
         *,
         root: Path,
         read: Callable[[], Settings] | None,
-        report: Callable[[Reload], None],
+        report: Callable[[ReloadResult], None],
         now: Callable[[], float],
     ) -> None:
         """*read* reads the settings again, None: they stay; *root* holds the host's /sys."""
@@ -48,10 +48,10 @@ class Reloads:
         self._report = report
         self._now = now
         self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
-        self.latest: Reload | None = None
+        self.latest: ReloadResult | None = None
         self.turn = asyncio.Lock()  # held by a reload
 
-    async def reload(self) -> Reload:
+    async def reload(self) -> ReloadResult:
         """Take the settings that there are now, or keep the ones before; return the outcome."""
         async with self.turn:
             origin, reason = self._node.view.layout.settings.origin, ""
@@ -70,7 +70,7 @@ class Reloads:
                 self._metrics.count_taken_reload(self._now())
                 log.info("reloaded", extra={"origin": origin})
                 log_notices(settings)
-            self.latest = Reload(
+            self.latest = ReloadResult(
                 accepted=not reason, origin=origin, reason=reason, time=self._now()
             )
             self._report(self.latest)

@@ -16,7 +16,7 @@ from nri_policy.daemon.control import SERVICE, Control
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.service import Service
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 
 
 @asynccontextmanager
@@ -25,7 +25,7 @@ async def serving_all(  # noqa: PLR0913 - keywords: what is served
     control: Control,
     *,
     plugin: Service,
-    reload: Callable[[], Awaitable[Reload]],
+    reload: Callable[[], Awaitable[ReloadResult]],
     ready: asyncio.Event,
     owner_only: bool,
 ) -> AsyncIterator[None]:

@@ -17,8 +17,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.program import REPLACED
 from nri_policy.observability.exporter import Exporter, ScrapeError
-from nri_policy.settings import Endpoint as Address
-from nri_policy.settings import Instrumentation
+from nri_policy.settings import Address, Instrumentation
 
 if TYPE_CHECKING:
     from nri_policy.observability.http_server import HTTPServer

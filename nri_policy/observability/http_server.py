@@ -24,7 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from nri_policy.foundation.wording import problem_of
-from nri_policy.settings import Endpoint as Address
+from nri_policy.settings import Address
 
 log = logging.getLogger(__name__)
 

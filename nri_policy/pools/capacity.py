@@ -14,7 +14,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
-from nri_policy.settings import CPUAmount, Listed, Quantity, Settings
+from nri_policy.settings import CPUAmount, CPUQuantity, Listed, Settings
 
 
 class CapacityError(Refused):
@@ -97,9 +97,9 @@ def capacity_left(
     try:
         capacity = capacity_of(machine, settings, picker, earlier)
     except CapacityError as error:
-        less: CPUAmount = Quantity(1000)
+        less: CPUAmount = CPUQuantity(1000)
         if not isinstance(wanted, Listed):
-            less = Quantity(min(wanted.milli_cpu, 1000 * len(available)))
+            less = CPUQuantity(min(wanted.milli_cpu, 1000 * len(available)))
         elif left := _list(wanted, available) & available:
             less = Listed(left)
         settings = replace(settings, reserved=replace(settings.reserved, cpu=less))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.settings import EffectiveSetting, Reload
+from nri_policy.settings import EffectiveSetting, ReloadResult
 
 
 class SettingsReport(Struct, frozen=True, kw_only=True):
     """The settings in force."""
 
-    latest_reload: Reload | None
+    latest_reload: ReloadResult | None
     origin: str  # the file or object that they come from
     notices: tuple[str, ...]
     settings: tuple[EffectiveSetting, ...]

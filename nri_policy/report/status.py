@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_bytes
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 
 
 class PublicationReport(Struct, frozen=True, kw_only=True):
@@ -41,7 +41,7 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     shared_cpus: CPUSet  # that are nobody's own
     notices: tuple[str, ...]  # what is odd about the settings and the machine
     publications: tuple[PublicationReport, ...]
-    latest_reload: Reload | None = None
+    latest_reload: ReloadResult | None = None
     lacking_classes: int = 0  # containers that do without a part of their classes
     unsupported_annotations: int = 0  # containers with such
     cpu_seconds: float = 0.0  # that the daemon has used since its start

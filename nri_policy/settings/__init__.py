@@ -5,7 +5,7 @@ Owns what a document may say. It must not know how a setting takes effect.
 
 from __future__ import annotations
 
-from nri_policy.settings.blockio import BlockIO, DeviceLimits
+from nri_policy.settings.blockio import BlockIOSettings, DeviceLimits
 from nri_policy.settings.document import (
     API_VERSION,
     KIND,
@@ -19,9 +19,8 @@ from nri_policy.settings.document import (
     read_section,
     to_spec,
 )
-from nri_policy.settings.given import Document, GivenSettings, documents_of, find_settings
-from nri_policy.settings.outcome import Reload
 from nri_policy.settings.pinning import describe_unset
+from nri_policy.settings.reload_result import ReloadResult
 from nri_policy.settings.scheduling import (
     REALTIME,
     IOClass,
@@ -33,7 +32,7 @@ from nri_policy.settings.schema import (
     Agent,
     Available,
     Instrumentation,
-    Journal,
+    JournalSettings,
     Log,
     MakeWay,
     Readiness,
@@ -41,12 +40,14 @@ from nri_policy.settings.schema import (
     Settings,
 )
 from nri_policy.settings.section import Section
+from nri_policy.settings.settings_text import Document, SettingsText, documents_of, find_settings
 from nri_policy.settings.values import (
     LEVEL_NAMES,
+    Address,
     Alignment,
     Audit,
     CPUAmount,
-    Endpoint,
+    CPUQuantity,
     ExclusiveQuota,
     FullCores,
     JournalSync,
@@ -60,7 +61,6 @@ from nri_policy.settings.values import (
     PodSpecs,
     Preserve,
     Priority,
-    Quantity,
     Rebalance,
     Unsupported,
     class_name,
@@ -72,22 +72,22 @@ __all__ = [
     "KIND",
     "LEVEL_NAMES",
     "REALTIME",
+    "Address",
     "Agent",
     "Alignment",
     "Audit",
     "Available",
-    "BlockIO",
+    "BlockIOSettings",
     "CPUAmount",
+    "CPUQuantity",
     "DeviceLimits",
     "Document",
     "EffectiveSetting",
-    "Endpoint",
     "ExclusiveQuota",
     "FullCores",
-    "GivenSettings",
     "IOClass",
     "Instrumentation",
-    "Journal",
+    "JournalSettings",
     "JournalSync",
     "Level",
     "Listed",
@@ -102,10 +102,9 @@ __all__ = [
     "Preserve",
     "Priority",
     "Problem",
-    "Quantity",
     "Readiness",
     "Rebalance",
-    "Reload",
+    "ReloadResult",
     "Reserved",
     "SchedulingClass",
     "SchedulingFlag",
@@ -113,6 +112,7 @@ __all__ = [
     "Section",
     "Settings",
     "SettingsError",
+    "SettingsText",
     "Unsupported",
     "class_name",
     "describe_unset",

@@ -39,7 +39,7 @@ class DeviceLimits(Section, frozen=True, kw_only=True):
         }
         return {key: value for key, value in rates.items() if value is not None}
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield what would have no effect, or the kernel would refuse."""
         if self.weight is not None and self.weight not in WEIGHTS:
             yield "Weight", f"{self.weight} is not from {WEIGHTS[0]} to {WEIGHTS[-1]}"
@@ -50,7 +50,7 @@ class DeviceLimits(Section, frozen=True, kw_only=True):
                 yield "Devices", f"{glob.pattern!r} does not begin with /dev/"
 
 
-class BlockIO(Section, frozen=True, kw_only=True):
+class BlockIOSettings(Section, frozen=True, kw_only=True):
     """Classes of block I/O; the runtime may know more."""
 
     enable: Annotated[bool, values.flag] = False
@@ -59,6 +59,6 @@ class BlockIO(Section, frozen=True, kw_only=True):
     )
     classes: Mapping[str, tuple[DeviceLimits, ...]] = field(default_factory=dict)
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield names that are not allowed."""
-        return values.wrong_names("classes", self.classes)
+        return values.find_wrong_names("classes", self.classes)

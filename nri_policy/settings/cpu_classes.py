@@ -43,7 +43,7 @@ class CPUClass(Section, frozen=True, kw_only=True):
         name="allowedNamespaces", default=None
     )
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield contradictions."""
         managed, associated = self.pct_priority is not None, self.sst_clos is not None
         if managed and associated:
@@ -79,7 +79,7 @@ class ControlCPU(Section, frozen=True, kw_only=True):
     classes: Mapping[str, ControlledCPUClass] = field(default_factory=dict)
 
 
-def together(classes: tuple[CPUClass, ...]) -> Iterator[tuple[str, str]]:
+def find_contradictions(classes: tuple[CPUClass, ...]) -> Iterator[tuple[str, str]]:
     """Yield contradictions between classes."""
     managed = [each for each in classes if each.pct_priority is not None]
     for number, each in enumerate(classes):

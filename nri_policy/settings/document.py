@@ -26,7 +26,7 @@ from nri_policy.settings import values
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
 from nri_policy.settings.values import MAX_ENTRIES, plain
-from nri_policy.settings.wrapped import find_mistake, hint_at
+from nri_policy.settings.wrappers import describe_mistake, hint_at
 
 API_VERSION = "config.nri/v1alpha1"
 KIND = "TopologyAwarePolicy"
@@ -90,7 +90,7 @@ def load_kind(
     """
     marks: Marks = {}
     document = _read_document(text, origin, marks, above)
-    if other := find_mistake(document):
+    if other := describe_mistake(document):
         raise SettingsError(origin, (Problem("", other),))
     problems = _unknown(document, "", _TOP)
     for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
@@ -162,7 +162,7 @@ def _locate_problems(origin: str, marks: Marks) -> Iterator[None]:
         raise SettingsError(origin, (*located,)) from None
 
 
-def place_of(path: str, text: str | bytes, above: int = 0) -> Mark | None:
+def find_place(path: str, text: str | bytes, above: int = 0) -> Mark | None:
     """Return the place of a field in a readable document, or of the nearest field above it."""
     marks: Marks = {}
     read(text, marks=marks, above=above)
@@ -322,10 +322,10 @@ class _Reading(NamedTuple):
                     wrong.add(each.field.name)
         made = kind(**about, **read)
         top = f"{path}." if path else ""
-        for attributes, faults in made.checks():
+        for attributes, find_faults in made.list_checks():
             if wrong.isdisjoint(attributes):
                 self.problems.extend(
-                    Problem(f"{top}{name}" if name else path, text) for name, text in faults
+                    Problem(f"{top}{name}" if name else path, text) for name, text in find_faults
                 )
         return None if wrong else made
 

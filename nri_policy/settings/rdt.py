@@ -84,7 +84,7 @@ class CacheShare(Section, frozen=True, kw_only=True):
     code: Share = None
     data: Share = None
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield what is missing."""
         if (self.code is None) != (self.data is None):
             yield "", "code and data are set together, or neither"
@@ -106,7 +106,7 @@ class Allocation(Section, frozen=True, kw_only=True):
         found = given[-1] if given else shares.get("all")
         return None if found is None else getattr(found, kind) or found.unified
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield malformed ids."""
         for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
             for ids in shares:
@@ -119,9 +119,9 @@ class Partition(Allocation, frozen=True, kw_only=True):
 
     classes: Mapping[str, Allocation] = field(default_factory=dict)
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield ranges of percents: only classes may have these, partitions are side by side."""
-        yield from super().faults()
+        yield from super().find_faults()
         for name, shares in (("l2Allocation", self.l2), ("l3Allocation", self.l3)):
             for ids, each in shares.items():
                 for given in (each.unified, each.code, each.data):
@@ -130,18 +130,18 @@ class Partition(Allocation, frozen=True, kw_only=True):
                         yield name, text
 
 
-class Optional(Section, frozen=True, kw_only=True):
+class OptionalResource(Section, frozen=True, kw_only=True):
     """Whether a machine may lack this resource."""
 
     optional: Annotated[bool, values.flag] = False
 
 
-class Options(Section, frozen=True, kw_only=True):
+class RDTOptions(Section, frozen=True, kw_only=True):
     """The resources that may be missing."""
 
-    l2: Optional = Optional()
-    l3: Optional = Optional()
-    mb: Optional = Optional()
+    l2: OptionalResource = OptionalResource()
+    l3: OptionalResource = OptionalResource()
+    mb: OptionalResource = OptionalResource()
 
 
 class RDT(Section, frozen=True, kw_only=True):
@@ -151,11 +151,11 @@ class RDT(Section, frozen=True, kw_only=True):
     qos_is_default: Annotated[bool, values.flag] = field(
         name="usePodQoSAsDefaultClass", default=False
     )
-    options: Options = Options()
+    options: RDTOptions = RDTOptions()
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     force: Annotated[bool, values.flag] = False
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield names that resctrl groups cannot have, and duplicates."""
         seen: set[str] = set()
         for partition, each in self.partitions.items():

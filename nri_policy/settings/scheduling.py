@@ -95,7 +95,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
         name="allowedNamespaces", default=None
     )
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield values that the kernel or runc would refuse."""
         if self.policy is SchedulingPolicy.ISO:
             yield "policy", "'iso' is not implemented by Linux: the kernel refuses it"
@@ -160,7 +160,7 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
             yield "ioPriority", f"{self.io_priority} is not from {LEVELS[0]} to {LEVELS[-1]}"
 
 
-def unique(path: str, names: list[str]) -> Iterator[tuple[str, str]]:
+def find_duplicates(path: str, names: list[str]) -> Iterator[tuple[str, str]]:
     """Yield a problem for each duplicate name in a list of classes."""
     for number, name in enumerate(names):
         if name in names[:number]:

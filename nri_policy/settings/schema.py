@@ -16,16 +16,17 @@ from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import values
-from nri_policy.settings.blockio import BlockIO
-from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, together
+from nri_policy.settings.blockio import BlockIOSettings
+from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, find_contradictions
 from nri_policy.settings.rdt import RDT
-from nri_policy.settings.scheduling import SchedulingClass, unique
+from nri_policy.settings.scheduling import SchedulingClass, find_duplicates
 from nri_policy.settings.section import Fault, Section
 from nri_policy.settings.values import (
+    Address,
     Alignment,
     Audit,
     CPUAmount,
-    Endpoint,
+    CPUQuantity,
     ExclusiveQuota,
     FullCores,
     JournalSync,
@@ -39,7 +40,6 @@ from nri_policy.settings.values import (
     PodSpecs,
     Preserve,
     Priority,
-    Quantity,
     Rebalance,
     Unsupported,
 )
@@ -80,7 +80,7 @@ class Readiness(Section, frozen=True, kw_only=True):
     condition: Flag = False
     while_away: Flag = field(name="whileAway", default=False)  # mark the Node of a dead daemon
 
-    def faults(self) -> Iterator[Fault]:
+    def find_faults(self) -> Iterator[Fault]:
         """Yield a problem if there is nothing to write."""
         if self.while_away and not (self.taint or self.condition):
             yield "whileAway", "it needs taint or condition: there is nothing to write without them"
@@ -113,7 +113,7 @@ class Instrumentation(Section, frozen=True, kw_only=True):
         }
     )
 
-    http_endpoint: Annotated[Endpoint | None, values.endpoint] = field(
+    http_endpoint: Annotated[Address | None, values.endpoint] = field(
         name="httpEndpoint", default=None
     )
     prometheus_export: Flag = field(name="prometheusExport", default=False)
@@ -133,7 +133,7 @@ class Instrumentation(Section, frozen=True, kw_only=True):
         name="logExportPeriod", default=None
     )
 
-    def faults(self) -> Iterator[Fault]:
+    def find_faults(self) -> Iterator[Fault]:
         """Yield contradictions."""
         if self.prometheus_export and self.metrics_exporter not in {None, "prometheus"}:
             yield "metricsExporter", f"{quoted(self.metrics_exporter)} contradicts prometheusExport"
@@ -149,17 +149,17 @@ class Log(Section, frozen=True, kw_only=True):
     klog: Annotated[Mapping[str, object], values.klog] = field(default_factory=dict)
 
 
-class Control(Section, frozen=True, kw_only=True):
+class ControlSettings(Section, frozen=True, kw_only=True):
     """Resources other than CPUs and memory."""
 
     LATER = frozenset({"cpu", "rdt"})
 
     cpu: ControlCPU = ControlCPU()
     rdt: RDT = RDT()
-    blockio: BlockIO = BlockIO()
+    blockio: BlockIOSettings = BlockIOSettings()
 
 
-class Journal(Section, frozen=True, kw_only=True):
+class JournalSettings(Section, frozen=True, kw_only=True):
     """How decisions are stored."""
 
     sync: Annotated[JournalSync, values.choice(JournalSync)] = JournalSync.BACKGROUND
@@ -233,7 +233,7 @@ class Settings(Section, frozen=True, kw_only=True):
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
     events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
-    journal: Journal = Journal()
+    journal: JournalSettings = JournalSettings()
     rebalance: Annotated[Rebalance, values.choice(Rebalance)] = Rebalance.ADVISE
     unsupported_annotations: Annotated[Unsupported, values.choice(Unsupported)] = field(
         name="unsupportedAnnotations", default=Unsupported.WARN
@@ -245,7 +245,7 @@ class Settings(Section, frozen=True, kw_only=True):
     class_of_qos: Annotated[Mapping[str, str], values.class_by_qos] = field(
         name="podQoSSchedulingClasses", default_factory=dict
     )
-    control: Control = Control()
+    control: ControlSettings = ControlSettings()
     cpu_classes: tuple[CPUClass, ...] = field(name="cpuClasses", default=())
     shared_cpu_class: Annotated[str | None, values.class_name] = field(
         name="sharedPoolCPUClass", default=None
@@ -265,7 +265,7 @@ class Settings(Section, frozen=True, kw_only=True):
     instrumentation: Instrumentation = Instrumentation()
     log: Log = Log()
 
-    def checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
+    def list_checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
         """Yield the checks of classes and of reserved resources."""
         scheduling = ("scheduling_classes", "class_of_namespace", "class_of_qos")
         cpu = ("shared_cpu_class", "reserved_cpu_class", "exclusive_cpu_class")
@@ -282,7 +282,7 @@ class Settings(Section, frozen=True, kw_only=True):
                 text = f"{beyond} is not in the CPUs of availableResources.cpu"
                 yield "reservedResources.cpu", text
         count = None if available is None or available.excluded else len(available.cpus)
-        if count is not None and isinstance(reserved, Quantity) and reserved.whole > count:
+        if count is not None and isinstance(reserved, CPUQuantity) and reserved.whole > count:
             text = f"{counted(reserved.whole, 'CPU')} of {count} in availableResources.cpu"
             yield "reservedResources.cpu", f"cannot reserve {text}"
         most = self.available.memory
@@ -296,25 +296,25 @@ class Settings(Section, frozen=True, kw_only=True):
     def _scheduling_faults(self) -> Iterator[Fault]:
         """Yield duplicate classes, and references to missing ones."""
         scheduling = [each.name for each in self.scheduling_classes]
-        yield from unique("schedulingClasses", scheduling)
+        yield from find_duplicates("schedulingClasses", scheduling)
         for path, by_key in (
             ("namespaceSchedulingClasses", self.class_of_namespace),
             ("podQoSSchedulingClasses", self.class_of_qos),
         ):
             for key, name in by_key.items():
-                yield from _absent(f"{path}.{key}", name, scheduling, "schedulingClasses")
+                yield from _find_absent(f"{path}.{key}", name, scheduling, "schedulingClasses")
 
     def _cpu_class_faults(self) -> Iterator[Fault]:
         cpu = [each.name for each in self.cpu_classes]
-        yield from unique("cpuClasses", cpu)
-        yield from together(self.cpu_classes)
+        yield from find_duplicates("cpuClasses", cpu)
+        yield from find_contradictions(self.cpu_classes)
         for path, given in (
             ("sharedPoolCPUClass", self.shared_cpu_class),
             ("reservedPoolCPUClass", self.reserved_cpu_class),
             ("defaultExclusiveCPUClass", self.exclusive_cpu_class),
         ):
             if given is not None:
-                yield from _absent(path, given, cpu, "cpuClasses")
+                yield from _find_absent(path, given, cpu, "cpuClasses")
         if cpu and self.shared_cpu_class is None:
             yield "sharedPoolCPUClass", "it is required with cpuClasses"
 
@@ -369,7 +369,7 @@ class Settings(Section, frozen=True, kw_only=True):
         reserved, available = self.reserved.cpu, self.available.cpu
         if available is None or available.excluded:
             return False
-        if isinstance(reserved, Quantity):
+        if isinstance(reserved, CPUQuantity):
             return reserved.whole >= len(available.cpus)
         left = (
             available.cpus & reserved.cpus if reserved.excluded else available.cpus - reserved.cpus
@@ -388,7 +388,7 @@ class Settings(Section, frozen=True, kw_only=True):
         by_default = self.class_of_namespace or self.class_of_qos
         return bool(by_default) or (blockio.enable and blockio.qos_is_default)
 
-    def unreferenced(self) -> Iterator[str]:
+    def list_unreferenced(self) -> Iterator[str]:
         """Yield the classes that containers are in only by annotation."""
         given = {*self.class_of_namespace.values(), *self.class_of_qos.values()}
         scheduling = [each.name for each in self.scheduling_classes if each.name not in given]
@@ -399,7 +399,7 @@ class Settings(Section, frozen=True, kw_only=True):
                 yield f"{kind} classes that only annotations can ask for: {', '.join(names)}"
 
 
-def _absent(path: str, name: str, known: list[str], where: str) -> Iterator[Fault]:
+def _find_absent(path: str, name: str, known: list[str], where: str) -> Iterator[Fault]:
     """Yield a problem if a class is not among those *known*."""
     if name not in known:
         hint = did_you_mean(name, known)

@@ -19,13 +19,13 @@ class Section(Struct, frozen=True, kw_only=True):
 
     LATER: ClassVar[frozenset[str]] = frozenset()
 
-    def checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
+    def list_checks(self) -> Iterator[tuple[Collection[str], Iterator[Fault]]]:
         """Yield independent checks: the attributes that each needs, and the faults that it finds.
 
         A check runs if all of its attributes could be read, even if others are wrong.
         """
-        yield self.__struct_fields__, self.faults()
+        yield self.__struct_fields__, self.find_faults()
 
-    def faults(self) -> Iterator[Fault]:
+    def find_faults(self) -> Iterator[Fault]:
         """Yield contradictions, for a section with only one check."""
         return iter(())

@@ -159,7 +159,7 @@ class Listed(Struct, frozen=True):
     excluded: bool = False
 
 
-class Quantity(Struct, frozen=True):
+class CPUQuantity(Struct, frozen=True):
     """An amount of CPU; the policy chooses the CPUs."""
 
     milli_cpu: int
@@ -170,10 +170,10 @@ class Quantity(Struct, frozen=True):
         return -(-self.milli_cpu // 1000)
 
 
-CPUAmount = Listed | Quantity
+CPUAmount = Listed | CPUQuantity
 
 
-class Endpoint(Struct, frozen=True):
+class Address(Struct, frozen=True):
     """The address of a server; an empty host means all addresses."""
 
     host: str
@@ -341,7 +341,7 @@ def class_name(value: object) -> str:
     return value
 
 
-def wrong_names(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def find_wrong_names(path: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield a problem for each of *names* that is not allowed for a class."""
     for name in names:
         try:
@@ -396,7 +396,7 @@ def reserved_cpus(value: object) -> CPUAmount:
         raise ValueError(f"{error}, or {_LISTED}") from None
     if milli_cpu == 0:
         raise ValueError(f"{quoted(value)} reserves nothing; at least 1m is required")
-    return Quantity(milli_cpu)
+    return CPUQuantity(milli_cpu)
 
 
 def memory(value: object) -> int:
@@ -412,14 +412,14 @@ def period(value: object) -> float:
     return seconds
 
 
-def endpoint(value: object) -> Endpoint | None:
+def endpoint(value: object) -> Address | None:
     """Read HOST:PORT; None for the empty text."""
     if value == "":
         return None
     match = _ENDPOINT.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match["port"]) > 65535:
         raise ValueError(f"{quoted(value)} is not HOST:PORT, such as :8891 or 127.0.0.1:8891")
-    return Endpoint(match["host"].strip("[]"), int(match["port"]))
+    return Address(match["host"].strip("[]"), int(match["port"]))
 
 
 def globs(value: object) -> tuple[Glob, ...]:
@@ -458,9 +458,9 @@ def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
     match value:
         case Listed():
             return f"{'exclude-' * value.excluded}cpuset:{value.cpus}"
-        case Quantity():
+        case CPUQuantity():
             return format_cpu(value.milli_cpu)
-        case Endpoint():
+        case Address():
             host = f"[{value.host}]" if ":" in value.host else value.host
             return f"{host}:{value.port}"
         case Glob():

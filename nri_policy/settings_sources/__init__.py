@@ -6,7 +6,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `cluster_settings` | its TopologyAwarePolicy objects, followed as long as the daemon runs |
-| `file` | a file of settings that may be replaced at any time |
-| `kubernetes` | the API server's side of settings from the cluster |
+| `cluster_settings` | watches the cluster's TopologyAwarePolicy objects of a node |
+| `kubernetes` | reads and patches these objects in the API server |
+| `settings_file` | a file of settings that may be replaced at any time |
 """

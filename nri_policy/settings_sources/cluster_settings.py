@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.wording import problem_of
-from nri_policy.settings import KIND, Problem, Reload, Settings, SettingsError, from_spec
-from nri_policy.settings_sources.objects import Known, PolicyObject, Scope, name_of
+from nri_policy.settings import KIND, Problem, ReloadResult, Settings, SettingsError, from_spec
+from nri_policy.settings_sources.objects import PolicyObject, PolicyScope, PolicySelection, name_of
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,8 @@ class API(Protocol):
         """Return the group in a node's label, empty for none."""
         ...
 
-    async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
-        """Call *say* with the object of that name, now and after each change, until an error."""
+    async def follow(self, name: str, record: Callable[[PolicyObject | None], None]) -> None:
+        """Call *record* with the object of that name, now and after each change, until an error."""
 
     async def set_status(self, name: str, node: str, status: Mapping[str, Any] | None) -> None:
         """Write a node's status of an object; None removes it."""
@@ -80,13 +80,13 @@ class ClusterSettings:
         self._delay = delay
         self._known = _read(kept)
         self._loaded: PolicyObject | None = None
-        self._asked: set[Scope] = set()  # queried, with or without an answer
+        self._asked: set[PolicyScope] = set()  # queried, with or without an answer
         self._all_asked = asyncio.Event()
         self._reported: tuple[str, dict[str, Any]] | None = None  # an object, and its status by us
         self._statuses: dict[str, dict[str, Any] | None] = {}  # to be written, by object
         self._unwritten, self._all_written = asyncio.Event(), asyncio.Event()
         self._all_written.set()
-        self._troubles: dict[Scope, str] = {}  # of scopes that cannot be read now
+        self._troubles: dict[PolicyScope, str] = {}  # of scopes that cannot be read now
 
     def load(self) -> Settings:
         """Return the settings in force now. Raises SettingsError."""
@@ -106,7 +106,7 @@ class ClusterSettings:
         trouble = next(iter(self._troubles.values()), f"no answer within {PATIENCE:g} s")
         return f"the cluster has not said which settings apply: {trouble}"
 
-    def report(self, outcome: Reload) -> None:
+    def report(self, outcome: ReloadResult) -> None:
         """Write the result of the settings that were loaded last to their object's status."""
         if self._loaded is None:
             return
@@ -121,17 +121,17 @@ class ClusterSettings:
                 ),
             },
         )
-        self._have_written(*self._reported)
+        self._queue_status(*self._reported)
 
-    async def heard(self) -> None:
+    async def wait_answered(self) -> None:
         """Wait until the cluster has answered for all scopes, or failed; at most PATIENCE."""
-        await self._soon(self._all_asked)
+        await self._wait_briefly(self._all_asked)
 
-    async def written(self) -> None:
+    async def wait_written(self) -> None:
         """Wait until all statuses are written; at most PATIENCE."""
-        await self._soon(self._all_written)
+        await self._wait_briefly(self._all_written)
 
-    async def _soon(self, event: asyncio.Event) -> None:
+    async def _wait_briefly(self, event: asyncio.Event) -> None:
         waiting = asyncio.ensure_future(event.wait())
         timer = asyncio.ensure_future(self._sleep(PATIENCE))
         try:
@@ -143,25 +143,25 @@ class ClusterSettings:
     async def run(self) -> None:
         """Watch the cluster until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for level, of in ((Scope.NODE, self._node), (Scope.DEFAULT, "")):
+            for level, of in ((PolicyScope.NODE, self._node), (PolicyScope.DEFAULT, "")):
                 group.create_task(self._follow(level, name_of(level, of)))
             group.create_task(self._follow_group(group))
             group.create_task(self._write())
 
-    async def _follow(self, level: Scope, name: str) -> None:
+    async def _follow(self, level: PolicyScope, name: str) -> None:
         failures = 0
 
-        def say(policy: PolicyObject | None) -> None:
+        def record(policy: PolicyObject | None) -> None:
             nonlocal failures
             failures = 0
-            self._say(level, policy)
+            self._record(level, policy)
 
         while True:
             try:
-                await self._api.follow(name, say)
+                await self._api.follow(name, record)
             except ClusterError as error:
                 if isinstance(error, NoKindError) and not self._known.settled:
-                    self._say(level, None)
+                    self._record(level, None)
                 else:
                     self._failed(level, error)
                 failures += 1
@@ -176,7 +176,7 @@ class ClusterSettings:
             try:
                 group = await self._api.group(self._node)
             except ClusterError as error:
-                self._failed(Scope.GROUP, error)
+                self._failed(PolicyScope.GROUP, error)
                 failures += 1
                 await self._sleep(self._delay(failures))
                 continue
@@ -185,32 +185,32 @@ class ClusterSettings:
                 current = group
                 if following is not None:
                     following.cancel()
-                self._known.forget(Scope.GROUP)
+                self._known.forget(PolicyScope.GROUP)
                 if group:
-                    name = name_of(Scope.GROUP, group)
-                    following = tasks.create_task(self._follow(Scope.GROUP, name))
+                    name = name_of(PolicyScope.GROUP, group)
+                    following = tasks.create_task(self._follow(PolicyScope.GROUP, name))
                 else:
-                    self._say(Scope.GROUP, None)
+                    self._record(PolicyScope.GROUP, None)
             await self._sleep(GROUP_PERIOD)
 
-    def _say(self, level: Scope, policy: PolicyObject | None) -> None:
+    def _record(self, level: PolicyScope, policy: PolicyObject | None) -> None:
         if self._troubles.pop(level, None):
             log.info("cluster-settings-read", extra={"scope": level.name.lower()})
-        counts = self._known.say(level, policy)
+        counts = self._known.record(level, policy)
         if counts:
             self._keep()
         self._attempted(level)
         for other in self._known.others():
             if self._node in other.nodes:  # our status there is no longer true
-                self._have_written(other.name, None)
+                self._queue_status(other.name, None)
         if counts:
             self._changed()
         elif self._reported is not None and policy is not None:
             name, status = self._reported
             if name == policy.name and self._node not in policy.nodes:  # the object is a new one
-                self._have_written(name, status)
+                self._queue_status(name, status)
 
-    def _failed(self, level: Scope, error: ClusterError) -> None:
+    def _failed(self, level: PolicyScope, error: ClusterError) -> None:
         self._attempted(level)
         if self._troubles.get(level) != str(error):
             self._troubles[level] = str(error)
@@ -219,12 +219,12 @@ class ClusterSettings:
                 extra={"reason": str(error), "text": "the old settings stay in force"},
             )
 
-    def _attempted(self, level: Scope) -> None:
+    def _attempted(self, level: PolicyScope) -> None:
         self._asked.add(level)
-        if self._asked == {*Scope}:
+        if self._asked == {*PolicyScope}:
             self._all_asked.set()
 
-    def _have_written(self, name: str, status: dict[str, Any] | None) -> None:
+    def _queue_status(self, name: str, status: dict[str, Any] | None) -> None:
         self._statuses[name] = status
         self._unwritten.set()
         self._all_written.clear()
@@ -285,18 +285,18 @@ def _without_pinning(settings: Settings) -> Settings:
     )
 
 
-def _read(kept: Path) -> Known:
+def _read(kept: Path) -> PolicySelection:
     """Return what was saved; nothing if that is missing or malformed."""
     try:
         form = json.loads(kept.read_text())
         if form is None:
-            return Known(settled=True)
+            return PolicySelection(settled=True)
         policy = PolicyObject(
             name=str(form["name"]), generation=int(form["generation"]), spec=form["spec"]
         )
-        return Known(policy, settled=True)
+        return PolicySelection(policy, settled=True)
     except FileNotFoundError:
-        return Known()
+        return PolicySelection()
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         log.warning("saved-settings-unreadable", extra={"path": kept, "error": problem_of(error)})
-        return Known()
+        return PolicySelection()

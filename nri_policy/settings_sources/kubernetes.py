@@ -41,8 +41,8 @@ class Kubernetes:
             labels = metadata.get("labels") or {}
             return next((str(labels[each]) for each in self._labels if labels.get(each)), "")
 
-    async def follow(self, name: str, say: Callable[[PolicyObject | None], None]) -> None:
-        """Call *say* with an object, now and after each change, until an error."""
+    async def follow(self, name: str, record: Callable[[PolicyObject | None], None]) -> None:
+        """Call *record* with an object, now and after each change, until an error."""
         with _translate_errors(f"{KIND} {name}"):
             selected = f"metadata.name={name}"
             events = list_and_watch(
@@ -53,11 +53,11 @@ class Kubernetes:
                     async for event in events:
                         match event:
                             case Page(items=[found, *_]):
-                                say(_policy(decode(found), name))
+                                record(_policy(decode(found), name))
                             case Page() | ("DELETED", _):
-                                say(None)
+                                record(None)
                             case (_, found):
-                                say(_policy(decode(found), name))
+                                record(_policy(decode(found), name))
             except APIError as error:
                 if error.code != 404:
                     raise

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Any
 
 
-class Scope(IntEnum):
+class PolicyScope(IntEnum):
     """The precedence of an object, highest first."""
 
     NODE = 0
@@ -31,16 +31,16 @@ class PolicyObject:
     nodes: frozenset[str] = field(default=frozenset(), compare=False)  # nodes with a status in it
 
 
-class Known:
+class PolicySelection:
     """The cluster's answers about the objects for one node."""
 
     def __init__(self, counting: PolicyObject | None = None, *, settled: bool = False) -> None:
         """Take the object that was in force last; *settled* if the cluster had ever answered."""
         self.counting = counting
         self.settled = settled
-        self._said: dict[Scope, PolicyObject | None] = {}
+        self._said: dict[PolicyScope, PolicyObject | None] = {}
 
-    def say(self, level: Scope, policy: PolicyObject | None) -> bool:
+    def record(self, level: PolicyScope, policy: PolicyObject | None) -> bool:
         """Record the cluster's answer about one scope; None for no object.
 
         Return whether the object in force changed, or is known for the first time.
@@ -48,7 +48,7 @@ class Known:
         self._said[level] = policy
         return self._settle()
 
-    def forget(self, level: Scope) -> None:
+    def forget(self, level: PolicyScope) -> None:
         """Forget the answer about a scope, because it is about another object now."""
         self._said.pop(level, None)
 
@@ -61,7 +61,7 @@ class Known:
     def _settle(self) -> bool:
         """Select the object in force; return whether it changed."""
         found: PolicyObject | None = None
-        for level in Scope:
+        for level in PolicyScope:
             if level not in self._said:
                 return False
             if (found := self._said[level]) is not None:
@@ -71,6 +71,6 @@ class Known:
         return before != (True, found)
 
 
-def name_of(level: Scope, of: str = "") -> str:
+def name_of(level: PolicyScope, of: str = "") -> str:
     """Return the name of a scope's object, for a node or a group."""
-    return "default" if level is Scope.DEFAULT else f"{level.name.lower()}.{of}"
+    return "default" if level is PolicyScope.DEFAULT else f"{level.name.lower()}.{of}"

@@ -10,7 +10,7 @@ from typing import Any
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt.fingerprint import fingerprint
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 from nri_policy.settings_sources.cluster_settings import ClusterSettings
 from nri_policy.settings_sources.kubernetes import Kubernetes
 from tests.cluster.control_plane import ControlPlane
@@ -126,8 +126,8 @@ async def test_settings_are_followed_and_their_outcome_is_said(
         new = {**head, "metadata": {"name": "node.node-a"}, "spec": spec}
         cluster.asked("POST", SETTINGS, new)
         assert (await loaded()).pin_cpu is False
-        source.report(Reload(accepted=True, origin="", reason="", time=0.0))
-        await source.written()
+        source.report(ReloadResult(accepted=True, origin="", reason="", time=0.0))
+        await source.wait_written()
         path = f"{SETTINGS}/node.node-a"
         said = cluster.asked("GET", path)["status"]["nodes"]["node-a"]
         assert (said["status"], said["generation"]) == ("Success", 1)

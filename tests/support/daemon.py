@@ -16,7 +16,7 @@ from nri_policy.kube.events import ClusterEvent
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.plugin.sources import Sources
-from nri_policy.settings import Reload, Settings
+from nri_policy.settings import ReloadResult, Settings
 from nri_policy.simulation.adaptation import Timeouts
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
@@ -52,7 +52,7 @@ async def served(
     *,
     listening: bool = True,
     load: Callable[[], Settings] | None = None,
-    report: Callable[[Reload], None] = lambda _: None,
+    report: Callable[[ReloadResult], None] = lambda _: None,
     name: str = "containerd",
     version: str = "2.1.9",
     sources: Sources | None = None,

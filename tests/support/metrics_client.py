@@ -12,8 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from nri_policy.daemon.build import Daemon
 from nri_policy.observability.endpoint import Endpoint
 from nri_policy.observability.metrics import ExternalCounts, Metrics
-from nri_policy.settings import Endpoint as Address
-from nri_policy.settings import Instrumentation
+from nri_policy.settings import Address, Instrumentation
 from tests.support.patience import HANGS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

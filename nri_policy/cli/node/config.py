@@ -26,10 +26,10 @@ from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsRe
 from nri_policy.settings import (
     Document,
     EffectiveSetting,
-    GivenSettings,
     Problem,
     Settings,
     SettingsError,
+    SettingsText,
     documents_of,
     effective,
     find_settings,
@@ -127,7 +127,7 @@ def _check_document(document: Document, source: Source) -> tuple[str, CheckRepor
     return given.origin, replace(_check(given, source), name=document.name)
 
 
-def _check(given: GivenSettings, source: Source) -> CheckReport:
+def _check(given: SettingsText, source: Source) -> CheckReport:
     """Return what is wrong with settings, or what they come to on the machine."""
     try:
         settings = given.load()
@@ -136,7 +136,7 @@ def _check(given: GivenSettings, source: Source) -> CheckReport:
     report = CheckReport(
         valid=False,
         errors=(),
-        notices=(*settings.notices, *settings.unreferenced()),
+        notices=(*settings.notices, *settings.list_unreferenced()),
         settings=effective(settings),
     )
     try:

@@ -36,15 +36,15 @@ from nri_policy.kube.errors import KubeconfigError
 from nri_policy.nri.plugin import Identity
 from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Endpoint, SettingsError, endpoint
-from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings import Address, SettingsError, endpoint
 from nri_policy.settings_sources.kubernetes import LABEL
+from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.store.errors import UnsafeStoreError
 
 log = logging.getLogger(__name__)
 
 
-def _endpoint(context: click.Context, option: click.Parameter, text: str) -> Endpoint | None:
+def _endpoint(context: click.Context, option: click.Parameter, text: str) -> Address | None:
     try:
         return endpoint(text)
     except ValueError as error:
@@ -150,7 +150,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     config_namespace: str,
     config_group_label: str,
     nrt_file: Path | None,
-    probe_endpoint: Endpoint | None,
+    probe_endpoint: Address | None,
     log_format: str,
     once_synchronized_exit: bool,
     config_file: Path | None,

@@ -16,7 +16,7 @@ from nri_policy.cli.terminal.breakable_text import cpu_list
 from nri_policy.cli.terminal.watching import repeat, watch_option
 from nri_policy.foundation.wording import counted
 from nri_policy.report import PublicationReport, SettingsReport, StatusReport
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 
 
 @click.command
@@ -83,7 +83,7 @@ def _format_publication(publication: PublicationReport) -> str:
     return text
 
 
-def _outcome(reload: Reload) -> str:
+def _outcome(reload: ReloadResult) -> str:
     when = local_time(reload.time)
     if reload.accepted:
         return f"{when}: {reload.origin} was accepted"

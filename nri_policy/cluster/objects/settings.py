@@ -128,7 +128,7 @@ class Topology(Section, frozen=True, kw_only=True):
         """Whether its leaves are hosts, or parts of them."""
         return self.levels[-1] == HOSTNAME
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield that zones are of no host."""
         if self.below_host and not self.by_host:
             yield "belowHost", f"zones come only behind the level {HOSTNAME}"
@@ -174,7 +174,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     groups: Groups = Groups()
     failure: Failure = Failure()
 
-    def faults(self) -> Iterator[tuple[str, str]]:
+    def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield what is wrong with the topologies as a whole."""
         if not self.topologies:
             yield "topologies", "at least one topology is required"

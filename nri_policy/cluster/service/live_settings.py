@@ -30,7 +30,7 @@ from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind
 from nri_policy.kube.errors import APIError
 from nri_policy.settings import SettingsError
-from nri_policy.settings_sources.file import WatchedFile
+from nri_policy.settings_sources.settings_file import WatchedFile
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nri_policy.cluster.numa.extender import BadRequestError, error_result
 from nri_policy.foundation.clock import Clock
-from nri_policy.settings_sources.file import WatchedFile, watch
+from nri_policy.settings_sources.settings_file import WatchedFile, watch
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
-from nri_policy.settings_sources.file import watch
+from nri_policy.settings_sources.settings_file import watch
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from nri_policy.control.administration import Administration
 from nri_policy.proto import control_pb2 as pb
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 from tests.support.patience import HANGS
 
 
@@ -15,11 +15,11 @@ def test_a_reload_goes_on_to_its_end_when_its_caller_leaves() -> None:
     async def run() -> None:
         began, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-        async def reload() -> Reload:
+        async def reload() -> ReloadResult:
             began.set()
             await go_on.wait()
             done.set()
-            return Reload(accepted=True, origin="a file", reason="", time=0.0)
+            return ReloadResult(accepted=True, origin="a file", reason="", time=0.0)
 
         asked = Administration(reload).reload(pb.ReloadRequest(), cast("Any", None))
         calling = asyncio.create_task(asked)

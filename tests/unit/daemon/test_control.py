@@ -44,7 +44,7 @@ from nri_policy.report import (
     plain,
     pool_reports,
 )
-from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.workload.pod import Container
 from tests.support import nodes

@@ -23,8 +23,8 @@ from nri_policy.foundation.singleton import AlreadyRunningError, only_instance
 from nri_policy.hardware import synthetic
 from nri_policy.nri.plugin import Identity
 from nri_policy.settings import Settings, SettingsError
-from nri_policy.settings_sources.file import SettingsFile
 from nri_policy.settings_sources.kubernetes import LABEL
+from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support import nodes, stores
 from tests.support.apiserver import APIServer
 from tests.support.daemon import served

@@ -14,7 +14,7 @@ from nri_policy.engine.event import Reconfigured
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.settings import Level, Settings
-from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.workload.pod import Pod
 from tests.support import nodes, stores
 from tests.support.daemon import Served, pod, served

@@ -22,7 +22,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport
-from nri_policy.settings import Reload
+from nri_policy.settings import ReloadResult
 from tests.unit.doctor.hosts import CONTAINERD, Made, served, verdicts, worst
 from tests.unit.kubelet.kubelet import Kubelet, entry, resources, serving
 
@@ -450,11 +450,12 @@ def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
     assert worst(of(bad), "odd") is Verdict.NOTE
     starved = status(synchronized=True, notices=("starved: waits 0.8 s for a CPU in 5 s",))
     assert worst(of(starved), "waits 0.8 s for a CPU") is Verdict.WARNING
-    refused = Reload(accepted=False, origin="x.yaml", reason="x.yaml: bad", time=0)
+    refused = ReloadResult(accepted=False, origin="x.yaml", reason="x.yaml: bad", time=0)
     stale = status(synchronized=True, latest_reload=refused)
     assert worst(of(stale), "its old settings: x.yaml: bad") is Verdict.WARNING
     taken = status(
-        synchronized=True, latest_reload=Reload(accepted=True, origin="x.yaml", reason="", time=0)
+        synchronized=True,
+        latest_reload=ReloadResult(accepted=True, origin="x.yaml", reason="", time=0),
     )
     assert [*of(taken).values()] == [Verdict.OK]
 

@@ -27,8 +27,8 @@ from nri_policy.hardware.synthetic import write
 from nri_policy.observability.logs import Warnings
 from nri_policy.plugin.sources import Sources
 from nri_policy.report import StatusReport
-from nri_policy.settings_sources.file import SettingsFile
 from nri_policy.settings_sources.kubernetes import LABEL
+from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 

@@ -15,7 +15,7 @@ from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
 from nri_policy.node import view_of
 from nri_policy.observability.inventory import make_gauges, take_snapshot
-from nri_policy.settings import Endpoint, load
+from nri_policy.settings import Address, load
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 from tests.support.metrics_client import counted
@@ -39,7 +39,7 @@ def test_the_probes_ask_a_port_that_no_setting_closes_and_no_scrape_fills(
     manifests: dict[str, Any], pod: Any
 ) -> None:
     settings = load(manifests["ConfigMap"]["data"]["config.yaml"], "the config map")
-    assert settings.instrumentation.http_endpoint == Endpoint("", 8891)
+    assert settings.instrumentation.http_endpoint == Address("", 8891)
     assert settings.instrumentation.prometheus_export
     assert not settings.notices
     (container,) = pod["containers"]

@@ -21,8 +21,7 @@ from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.http_server import ConnectionRate
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Endpoint as Address
-from nri_policy.settings import Instrumentation
+from nri_policy.settings import Address, Instrumentation
 from tests.support.daemon import Served, pod, served
 from tests.support.metrics_client import anywhere, ask, asked, exposed, port_of, scrape, value
 from tests.support.patience import HANGS

@@ -26,7 +26,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.sources import Sources
 from nri_policy.report import encode
-from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime

@@ -13,19 +13,20 @@ from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.yamltext import read
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import (
+    Address,
     Agent,
     Alignment,
     Audit,
     Available,
-    BlockIO,
+    BlockIOSettings,
+    CPUQuantity,
     DeviceLimits,
     EffectiveSetting,
-    Endpoint,
     ExclusiveQuota,
     FullCores,
     Instrumentation,
     IOClass,
-    Journal,
+    JournalSettings,
     JournalSync,
     Level,
     Listed,
@@ -40,7 +41,6 @@ from nri_policy.settings import (
     Preserve,
     Priority,
     Problem,
-    Quantity,
     Readiness,
     Rebalance,
     Reserved,
@@ -57,7 +57,7 @@ from nri_policy.settings import (
     to_spec,
 )
 from nri_policy.settings.document import _fields
-from nri_policy.settings.schema import DRA, Control
+from nri_policy.settings.schema import DRA, ControlSettings
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
 WANTED = "it has to be a document with apiVersion, kind, metadata, spec"
@@ -94,7 +94,7 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         colocate_namespaces=False,
         reserved_pool_namespaces=(),
         available=Available(cpu=None, memory=None),
-        reserved=Reserved(cpu=Quantity(750), memory=0),
+        reserved=Reserved(cpu=CPUQuantity(750), memory=0),
         default_cpu_priority=Priority.NONE,
         unlimited_burstable=Level.PACKAGE,
         memory_kinds={},
@@ -108,13 +108,13 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         make_way=MakeWay(movers=4),
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
-        journal=Journal(sync=JournalSync.BACKGROUND),
+        journal=JournalSettings(sync=JournalSync.BACKGROUND),
         rebalance=Rebalance.ADVISE,
         unsupported_annotations=Unsupported.WARN,
         scheduling_classes=(),
         class_of_namespace={},
         class_of_qos={},
-        control=Control(),
+        control=ControlSettings(),
         agent=Agent(node_resource_topology=True, pod_resource_api=False),
         instrumentation=Instrumentation(
             http_endpoint=None, prometheus_export=False, report_period=30
@@ -234,7 +234,7 @@ status: {nodes: {}}
         audit=Audit.OFF,
         events=PodEvents.REFUSALS,
         on_exit=OnExit.WIDEN,
-        journal=Journal(sync=JournalSync.COMMIT),
+        journal=JournalSettings(sync=JournalSync.COMMIT),
         rebalance=Rebalance.OFF,
         unsupported_annotations=Unsupported.REFUSE,
         scheduling_classes=(
@@ -262,8 +262,8 @@ status: {nodes: {}}
         ),
         class_of_namespace={"ci": "calm"},
         class_of_qos={"besteffort": "calm"},
-        control=Control(
-            blockio=BlockIO(
+        control=ControlSettings(
+            blockio=BlockIOSettings(
                 enable=True,
                 qos_is_default=True,
                 classes={
@@ -287,7 +287,7 @@ status: {nodes: {}}
         ),
         readiness=Readiness(taint=True, condition=True, while_away=True),
         instrumentation=Instrumentation(
-            http_endpoint=Endpoint("::1", 8891), prometheus_export=True, report_period=60
+            http_endpoint=Address("::1", 8891), prometheus_export=True, report_period=60
         ),
         log=Log(debug=("*",)),
     )

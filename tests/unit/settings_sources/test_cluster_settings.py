@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from nri_policy.settings import Quantity, Reload, Settings, SettingsError
+from nri_policy.settings import CPUQuantity, ReloadResult, Settings, SettingsError
 from nri_policy.settings_sources.cluster_settings import (
     PATIENCE,
     ClusterError,
     ClusterSettings,
     NoKindError,
 )
-from nri_policy.settings_sources.file import SettingsFile
 from nri_policy.settings_sources.objects import PolicyObject
+from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support import nodes
 
 SPEC = {"reservedResources": {"cpu": 2}}
@@ -128,7 +128,7 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def reserved(settings: Settings) -> int:
-    assert isinstance(settings.reserved.cpu, Quantity)
+    assert isinstance(settings.reserved.cpu, CPUQuantity)
     return settings.reserved.cpu.milli_cpu // 1000
 
 
@@ -254,7 +254,7 @@ async def test_a_kept_file_that_makes_no_sense_is_none(text: str, cluster: Clust
 
 
 async def test_a_start_waits_until_everything_was_asked_but_not_for_long(cluster: Cluster) -> None:
-    waiting = asyncio.create_task(cluster.source.heard())
+    waiting = asyncio.create_task(cluster.source.wait_answered())
     await settle()
     assert not waiting.done()
     cluster.down = True
@@ -262,7 +262,7 @@ async def test_a_start_waits_until_everything_was_asked_but_not_for_long(cluster
         assert waiting.done(), "who cannot be asked is not waited for"
     cluster.source = cluster.make()
     cluster.naps.clear()
-    waiting = asyncio.create_task(cluster.source.heard())
+    waiting = asyncio.create_task(cluster.source.wait_answered())
     await settle()
     assert [seconds for seconds, _ in cluster.naps] == [PATIENCE]
     await cluster.wake()
@@ -272,7 +272,7 @@ async def test_a_start_waits_until_everything_was_asked_but_not_for_long(cluster
 async def test_the_outcome_is_written_to_the_object_that_was_loaded(cluster: Cluster) -> None:
     async with cluster.followed():
         await cluster.put(policy("default", 4))
-        outcome = Reload(accepted=False, origin="", reason="no room", time=1_800_000_000.0)
+        outcome = ReloadResult(accepted=False, origin="", reason="no room", time=1_800_000_000.0)
         cluster.source.report(outcome)
         await settle()
     assert cluster.statuses == [
@@ -290,15 +290,15 @@ async def test_the_outcome_is_written_to_the_object_that_was_loaded(cluster: Clu
 
 
 async def test_who_ends_waits_until_everything_is_said(cluster: Cluster) -> None:
-    await cluster.source.written()
+    await cluster.source.wait_written()
     async with cluster.followed():
         await cluster.put(policy("default"))
-        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
-        await cluster.source.written()
+        cluster.source.report(ReloadResult(accepted=True, origin="", reason="", time=0.0))
+        await cluster.source.wait_written()
         assert len(cluster.statuses) == 1
         cluster.down = True
-        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
-        waiting = asyncio.create_task(cluster.source.written())
+        cluster.source.report(ReloadResult(accepted=True, origin="", reason="", time=0.0))
+        waiting = asyncio.create_task(cluster.source.wait_written())
         await settle()
         assert not waiting.done()
         await cluster.wake()
@@ -308,7 +308,7 @@ async def test_who_ends_waits_until_everything_is_said(cluster: Cluster) -> None
 async def test_the_files_outcome_is_nobodys_status(cluster: Cluster) -> None:
     async with cluster.followed():
         cluster.source.load()
-        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        cluster.source.report(ReloadResult(accepted=True, origin="", reason="", time=0.0))
         await settle()
     assert cluster.statuses == []
 
@@ -320,7 +320,9 @@ async def test_a_status_is_written_when_the_cluster_is_back_and_only_the_latest(
         await cluster.put(policy("default"))
         cluster.down = True
         for reason in ("one", "two", ""):
-            cluster.source.report(Reload(accepted=not reason, origin="", reason=reason, time=0.0))
+            cluster.source.report(
+                ReloadResult(accepted=not reason, origin="", reason=reason, time=0.0)
+            )
             await settle()
         await cluster.wake()
         cluster.down = False
@@ -339,7 +341,7 @@ async def test_a_status_on_an_object_that_counts_no_more_is_taken_back(cluster: 
 async def test_an_object_that_was_made_anew_gets_its_status_again(cluster: Cluster) -> None:
     async with cluster.followed():
         await cluster.put(policy("default"))
-        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        cluster.source.report(ReloadResult(accepted=True, origin="", reason="", time=0.0))
         await settle()
         await cluster.put(policy("default", nodes=frozenset({"a"})))
         assert len(cluster.statuses) == 1
@@ -390,7 +392,7 @@ async def test_an_object_whose_status_cannot_be_written_does_not_keep_the_others
     async with cluster.followed():
         await cluster.put(policy("default", nodes=frozenset({"a"})))
         await cluster.put(policy("node.a"))
-        cluster.source.report(Reload(accepted=True, origin="", reason="", time=0.0))
+        cluster.source.report(ReloadResult(accepted=True, origin="", reason="", time=0.0))
         await settle()
         assert cluster.statuses == [], "what was said of the default one comes first"
         await cluster.wake()

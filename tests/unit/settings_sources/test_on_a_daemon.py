@@ -186,7 +186,7 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
             sleep=pauses.sleep,
         )
         following = asyncio.create_task(source.run())
-        await source.heard()
+        await source.wait_answered()
         async with served(tmp_path, load=source.load, report=source.report) as node:
 
             async def reload() -> None:

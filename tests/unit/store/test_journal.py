@@ -12,7 +12,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import explanation_report
-from nri_policy.settings import Quantity
+from nri_policy.settings import CPUQuantity
 from nri_policy.store.encoding import decode_event, encode_event
 from nri_policy.store.errors import DamagedStoreError
 from nri_policy.store.journal import open_journal
@@ -144,7 +144,7 @@ def test_refused_settings_are_in_the_journal_with_the_reason(cpus: int, tmp_path
     record = stores.records(store.path)[-1]
     assert isinstance(record.event, Reconfigured)
     assert record.refusal == str(refusal)
-    assert record.layout.settings.reserved.cpu == Quantity(750), "the old ones are in force"
+    assert record.layout.settings.reserved.cpu == CPUQuantity(750), "the old ones are in force"
 
 
 def test_annotations_of_others_are_not_kept(tmp_path: Path) -> None:

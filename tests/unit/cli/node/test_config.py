@@ -14,8 +14,8 @@ from nri_policy.cli.failure import Exit
 from nri_policy.cli.node import config
 from nri_policy.cli.output import local_time
 from nri_policy.report import SettingsReport
-from nri_policy.settings import Reload
-from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings import ReloadResult
+from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support.daemon import served
 from tests.unit.cli.test_asking import beside_a_daemon, run
 
@@ -170,7 +170,7 @@ def test_a_text_that_is_no_document_is_an_error_of_settings(check: Check) -> Non
 
 
 def test_a_refused_reload_is_shown() -> None:
-    reload = Reload(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
+    reload = ReloadResult(accepted=False, origin="a file", reason="spec.x: no", time=0.0)
     report = SettingsReport(origin="a file", notices=(), settings=(), latest_reload=reload)
     said = [str(each) for each in config._render_settings(report, every=False)]
     assert f"reload of {local_time(0)} refused: spec.x: no" in said

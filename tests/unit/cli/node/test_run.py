@@ -12,8 +12,8 @@ from nri_policy.cli import main
 from nri_policy.cli.node.run import command
 from nri_policy.daemon.process import Options
 from nri_policy.nri.plugin import Identity
-from nri_policy.settings import Endpoint, Settings
-from nri_policy.settings_sources.file import SettingsFile
+from nri_policy.settings import Address, Settings
+from nri_policy.settings_sources.settings_file import SettingsFile
 
 
 def options(monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> Options | None:
@@ -119,7 +119,7 @@ def test_an_option_that_neither_program_has_is_an_error(
 def test_an_address_of_probes_is_a_host_and_a_port(monkeypatch: pytest.MonkeyPatch) -> None:
     started = options(monkeypatch, "--probe-endpoint", ":8892")
     assert started is not None
-    assert started.probe_endpoint == Endpoint("", 8892)
+    assert started.probe_endpoint == Address("", 8892)
     started = options(monkeypatch)
     assert started is not None
     assert started.probe_endpoint is None

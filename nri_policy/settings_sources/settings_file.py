@@ -32,7 +32,7 @@ class WatchedFile:
         self.path = path
         self._sample = sample
         self._known = self._seen = self._version()
-        self.rests = True  # whether the last two checks found the same
+        self.is_stable = True  # whether the last two checks found the same
 
     def read(self) -> bytes:
         """Return the content of the file, at most one byte more than is allowed.
@@ -53,8 +53,8 @@ class WatchedFile:
         A file that is still being written is left for the next check.
         """
         version = self._version()
-        self.rests, self._seen = version == self._seen, version
-        if not self.rests or version == self._known:
+        self.is_stable, self._seen = version == self._seen, version
+        if not self.is_stable or version == self._known:
             return False
         self._known = version
         return True
@@ -103,7 +103,7 @@ async def watch(file: WatchedFile, changed: Callable[[], None], clock: Clock) ->
             watched = await asyncio.to_thread(_watch_folders, inotify, file)  # before the check
             if await asyncio.to_thread(file.changed):
                 changed()
-            if not file.rests:
+            if not file.is_stable:
                 await clock.sleep(SETTLE if watched else PERIOD)
             elif await clock.set_within(clock.until_tick(RARELY if watched else PERIOD), news):
                 await clock.sleep(SETTLE)

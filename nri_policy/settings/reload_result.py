@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Reload(Struct, frozen=True, kw_only=True):
+class ReloadResult(Struct, frozen=True, kw_only=True):
     """The result of reading the settings again."""
 
     accepted: bool  # as a whole; otherwise the old settings stay in force

@@ -9,15 +9,15 @@ from msgspec import Struct
 
 from nri_policy.foundation.wording import printable, some
 from nri_policy.foundation.yamltext import MAX_SIZE, Marks, YAMLTextError, read, split
-from nri_policy.settings.document import Problem, SettingsError, load, load_values, place_of
+from nri_policy.settings.document import Problem, SettingsError, find_place, load, load_values
 from nri_policy.settings.schema import Settings
-from nri_policy.settings.wrapped import is_config_map, is_old, is_other_object, is_values, texts_of
+from nri_policy.settings.wrappers import is_config_map, is_old, is_other_object, is_values, texts_of
 
 _UNINDENTED = re.compile(r"^(---|\.\.\.|%)", re.MULTILINE)
 _COMMENTS = re.compile(r"(?:[ \t\r]*(?:#.*)?\n)*[ \t\r]*(?:#.*)?")
 
 
-class GivenSettings(Struct, frozen=True, kw_only=True):
+class SettingsText(Struct, frozen=True, kw_only=True):
     """A text with settings in it, and the place of the settings."""
 
     text: str | bytes
@@ -33,7 +33,7 @@ class GivenSettings(Struct, frozen=True, kw_only=True):
     def problem(self, path: str, text: str) -> Problem:
         """Return a problem of a field, which is named by its path in the settings."""
         whole = f"{self.at}.{path}"
-        return Problem(whole, text, place_of(whole, self.text, self.above))
+        return Problem(whole, text, find_place(whole, self.text, self.above))
 
 
 class Document(Struct, frozen=True, kw_only=True):
@@ -82,12 +82,12 @@ def _read(text: str | bytes, marks: Marks | None = None) -> Any:
         return None
 
 
-def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettings:
+def find_settings(text: str | bytes, origin: str, above: int = 0) -> SettingsText:
     """Return where the settings are in *text*. Raises SettingsError if that is ambiguous."""
     marks: Marks = {}
     document = _read(text, marks)
     if not isinstance(document, dict):
-        return GivenSettings(text=text, origin=origin, above=above)
+        return SettingsText(text=text, origin=origin, above=above)
     if is_config_map(document) and not is_old(document):
         texts = texts_of(document)
         keys = [key for key in texts if key.endswith((".yaml", ".yml"))] or [*texts]
@@ -98,10 +98,10 @@ def find_settings(text: str | bytes, origin: str, above: int = 0) -> GivenSettin
         key, line = keys[0], marks["data", keys[0]].line
         origin = f"{origin}, key {key}"
         if block := _block(text, texts[key], line):
-            return GivenSettings(text=block, origin=origin, above=above + line)
-        return GivenSettings(text=texts[key], origin=origin)
+            return SettingsText(text=block, origin=origin, above=above + line)
+        return SettingsText(text=texts[key], origin=origin)
     at = "config" if is_values(document) else "spec"
-    return GivenSettings(text=text, origin=origin, at=at, above=above)
+    return SettingsText(text=text, origin=origin, at=at, above=above)
 
 
 def _block(text: str | bytes, inner: str, above: int) -> str:

@@ -13,8 +13,14 @@ import pytest
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.settings import SettingsError
-from nri_policy.settings_sources import file as source
-from nri_policy.settings_sources.file import PERIOD, SETTLE, SettingsFile, WatchedFile, watch
+from nri_policy.settings_sources import settings_file as source
+from nri_policy.settings_sources.settings_file import (
+    PERIOD,
+    SETTLE,
+    SettingsFile,
+    WatchedFile,
+    watch,
+)
 from tests.support.turned_time import Time
 
 TEXT = """\

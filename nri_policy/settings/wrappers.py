@@ -29,7 +29,7 @@ _OLD = (
 _CHART = {"image", "config", "clusterSettings", "nodeRestriction", "podMonitor", "enableNRI"}
 
 
-def find_mistake(document: Mapping[str, Any]) -> str | None:
+def describe_mistake(document: Mapping[str, Any]) -> str | None:
     """Return a text about what *document* is instead of settings; None if unknown."""
     if is_old(document):
         return _OLD
@@ -67,7 +67,7 @@ def is_other_object(document: Mapping[str, Any]) -> bool:
     if not isinstance(kind, str) or not isinstance(version, str):
         return False
     ours = version.startswith("config.nri/") or kind in {"ConfigMap", "TopologyAwarePolicy"}
-    return not ours and find_mistake(document) is None
+    return not ours and describe_mistake(document) is None
 
 
 def is_config_map(document: Mapping[str, Any]) -> bool:
