@@ -1,20 +1,22 @@
-"""Pods and containers as the engine sees them: requests, annotations, eligibility.
+"""Pods and containers for the engine: their requests, annotations and topology hints.
+
+Owns what a container asks for, from all sources. It must not know pools, capacities or decisions.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `affinity` | which other containers a container wants near, or far |
-| `amounts` | what a container asks for, by the best source there is |
-| `annotation_table` | each key, what it accepts, what it steers, and what is said of it |
-| `annotation_values` | what each kind accepts, and what it means |
-| `annotations` | the forms of annotation keys, and which is in force for a container |
-| `claim` | what a resource claim was allocated of our own devices |
-| `hints` | which CPUs and NUMA nodes a container had better be near to |
-| `peers` | the containers that hold a grant, found by what is known of them |
-| `pod` | what the runtime said of them, as the engine sees it |
-| `preferences` | what a pod's annotations say about one of its containers, typed |
-| `remarks` | what of a pod's annotations does not do what its owner may expect, for people |
-| `request` | what a container is entitled to |
-| `requirements` | requests and limits in a pod's owner's words |
+| `affinity` | the containers that a container should be near to, or far from |
+| `amounts` | a container's requests and limits, by the best source |
+| `annotation_table` | the annotations: keys, accepted values, effects and texts |
+| `annotation_values` | the readers of annotation values |
+| `annotations` | the forms of annotation keys, and their precedence |
+| `claim` | the parts of resource claims with devices of ours |
+| `hints` | CPUs and NUMA nodes near a container's devices and volumes |
+| `peers` | an index of the containers with a grant, for expressions of affinities |
+| `pod` | pods and containers as the runtime describes them |
+| `preferences` | the typed annotations for one container |
+| `remarks` | remarks on annotations that may not do what their author expects |
+| `request` | what a container is entitled to, and what steers the choice |
+| `requirements` | requests and limits as in the pod's manifest |
 """

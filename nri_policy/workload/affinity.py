@@ -1,13 +1,12 @@
-"""Affinity: which other containers a container wants near, or far; spec placement.md §5.
+"""Affinity: the containers that a container should be near to, or far from; placement.md §5.
 
-Owns the two annotations and what the settings imply without them. What is written for one container
-is read for that one alone, so a mistake in it hurts no other container of the pod; of the others'
-entries only their plain names count, for the short form is symmetric.
+Owns the two annotations, and the affinities that the settings imply without them. Only the entries
+of the container itself are parsed, so a mistake in them affects no other container of the pod; of
+the other entries only plain names count, because the short form is symmetric.
 
-A weight beyond the range is cut to it, as the peer does, with a notice: the annotation's sense is
-clear, and it is no reason to keep a pod from starting that starts elsewhere. Other differences from
-the peer: the own pod is told by namespace and name, a weight of 0 is none (not 1), and names and
-affinities may stand in one list.
+A weight beyond the range is cut with a notice, as in the peer: its sense is clear, and a pod that
+starts elsewhere should start here. Other differences from the peer: the own pod is identified by
+namespace and name, a weight of 0 means none (not 1), and a list may have names and affinities.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Affinity(Struct, frozen=True, kw_only=True):
 
     @property
     def implied(self) -> bool:
-        """Whether it is for whoever there is, as settings imply it: nobody expects somebody."""
+        """Whether it matches every container: an implicit affinity from the settings."""
         return self.match == ALWAYS
 
     @property
@@ -62,11 +61,11 @@ class Affinities(Struct, frozen=True, kw_only=True):
     """All affinities of one container."""
 
     each: tuple[Affinity, ...]
-    notices: tuple[str, ...] = ()  # what was read otherwise than it is written
+    notices: tuple[str, ...] = ()  # about values that were changed on reading
 
 
 def affinities_of(container: Container, settings: Settings) -> Affinities:
-    """Return what *container* is drawn to; AnnotationError if what is written for it is malformed.
+    """Return the affinities of *container*; raises AnnotationError if its own are malformed.
 
     Without affinities of its own it has those that the settings imply.
     """
@@ -87,7 +86,7 @@ def affinities_of(container: Container, settings: Settings) -> Affinities:
 
 
 def describe_unmatched(affinities: Iterable[Affinity]) -> str:
-    """Say that no container matched these; empty where no annotation has them."""
+    """Return a text that no container matched these; empty if none are from an annotation."""
     own = [each for each in affinities if not each.implied]
     if not own:
         return ""
@@ -102,7 +101,7 @@ def _parse_annotations(
 ) -> list[Affinity]:
     """Return the affinities of one annotation; *sign* is -1 where it is the anti-affinity."""
     allowed = "a map of container name to a list of container names or affinities"
-    entries = {  # a name such as 1 or true is no text to YAML, but one is meant
+    entries = {  # YAML reads a name such as 1 or true as another type
         name if isinstance(name, str) else quoted(name): items
         for name, items in yaml_map(annotation.key, text, allowed).items()
     }

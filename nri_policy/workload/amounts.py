@@ -1,10 +1,11 @@
-"""Amounts: what a container asks for, by the best source there is; spec placement.md §3, §3.2.
+"""Amounts: a container's requests and limits, by the best source; spec placement.md §3, §3.2.
 
-The runtime is told cgroup settings, and they are estimates of what the pod's owner wrote. In a pod
-that has resources as a whole (KEP-2837) they mislead: the kubelet gives a container without a limit
-the pod's, and one without a request the shares of that limit. Rule 1: the exact-resources
-annotation counts, then the pod's object, then the estimate. Rule 2: by estimate no container is
-taken to have its pod's amounts before some container of the pod has shown what no other pod shows.
+The runtime has cgroup settings, from which the requests in the manifest can be estimated. In a pod
+with pod-level resources (KEP-2837) the estimates are wrong: the kubelet gives a container without a
+limit the pod's limit, and one without a request the shares of that limit. Rule 1: the
+exact-resources annotation counts first, then the pod's object, then the estimate. Rule 2: an
+estimate assumes pod-level amounts only after a container of the pod has shown what is impossible
+without them.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ _MIN_QUOTA = 1000  # µs; the kubelet gives no limit less
 
 
 class Source(StrEnum):
-    """Where it is known from what a container asks for."""
+    """The source of a container's amounts."""
 
     ANNOTATION = "annotation"
-    OBJECT = "object"  # the pod's, of the API server
+    OBJECT = "object"  # the pod's object in the API server
     ESTIMATE = "estimate"  # from cgroup settings
 
 
 class Amounts(Struct, frozen=True, kw_only=True):
-    """What a container asks for."""
+    """A container's requests and limits."""
 
     milli: int  # milli-CPU
-    limit: int | None  # milli-CPU; None for none of its own
-    whole: bool  # whether request and limit of its CPU are the same: it can have CPUs of its own
+    limit: int | None  # milli-CPU; None: no limit of its own
+    whole: bool  # its CPU request equals its limit, so it may get exclusive CPUs
     memory: int  # bytes
     memory_limit: int | None  # bytes; None for none
-    pod_memory: int  # bytes of its pod's limit, which it has instead of its own; 0: it has its own
+    pod_memory: int  # bytes of the pod-level limit, if that counts instead of its own; else 0
     source: Source
 
 
 def amounts_of(container: Container, exact: Requirements | None, capacity: int) -> Amounts:
-    """Return what *container* asks for; *exact* is what its annotation says.
+    """Return the amounts of *container*; *exact* is from its annotation.
 
-    *capacity* is the node's memory in bytes, by which the kubelet reckons OOM scores.
+    *capacity* is the node's memory in bytes, with which the kubelet computes OOM scores.
     """
     source, known = Source.ANNOTATION, exact
     if known is None:
@@ -69,9 +70,9 @@ def amounts_of(container: Container, exact: Requirements | None, capacity: int) 
 
 
 def described(container: Container, said: PodRequirements) -> Container:
-    """Return *container* with what its pod's object says, as far as that is what it has.
+    """Return *container* with the requirements in its pod's object, if they are its present ones.
 
-    The object can be newer than the container: of a resize that has not begun.
+    The object can be newer than the container: it may have a resize that has not begun.
     """
     ephemeral = container.name not in said.containers  # an older object: it was added since
     container = replace(container, pod_level=said.pod_level, ephemeral=ephemeral)
@@ -79,13 +80,13 @@ def described(container: Container, said: PodRequirements) -> Container:
     if requirements is None or container.resized:
         return container
     resources, pod = container.resources, container.pod.amounts
-    has = resources.cpu_limit  # none: there is none, or it is not enforced, for it has its own CPUs
-    # without a limit of the pod as a whole, `pod` has the sum of those that containers have
+    has = resources.cpu_limit  # None: no limit, or not enforced because its CPUs are exclusive
+    # without a pod-level limit, `pod` has the sum of the containers' limits
     of_pod = pod.cpu_limit if said.pod_level and pod is not None and has is not None else None
     limit = requirements.cpu_limit or of_pod or 0
     request = requirements.cpu_request
     shares = shares_of(limit if request is None else request)
-    smallest = _MIN_QUOTA // 100  # limit that there is; a pod with less is shown to have this
+    smallest = _MIN_QUOTA // 100  # the least limit: a pod with less has this one
     unclear = request is None and of_pod == smallest and resources.cpu_shares <= shares
     same_shares = not resources.cpu_shares or abs(resources.cpu_shares - shares) <= 1 or unclear
     same_limit = has is None or has == max(limit, smallest)
@@ -100,8 +101,8 @@ def described(container: Container, said: PodRequirements) -> Container:
 def limit_before_others(container: Container) -> int | None:
     """Return the CPU limit of a Guaranteed container whose quota another plugin changed (§3.0).
 
-    By its pod's object, or by its shares where its quota is more than its whole pod has. None where
-    nothing says that it was changed.
+    From its pod's object, or from its shares if its quota is larger than its whole pod's. None if
+    there is no sign of a change.
     """
     resources, pod = container.resources, container.pod
     has, known = resources.cpu_limit, container.requirements
@@ -134,11 +135,11 @@ def shows_pod_level(container: Container) -> bool:
 def resized_requirements(
     container: Container, resources: Resources, *, heard: bool = True
 ) -> Requirements | None:
-    """Return what a container of known requirements asks for once it has *resources*.
+    """Return a container's requirements after a resize to *resources*.
 
-    None where the estimate is as good: in all pods but those with resources as a whole. There what
-    a resize leaves alone, or takes from the pod, stays what it was. One that was not *heard* of, so
-    that the pod's amounts are older, gives nobody a limit who had none of its own.
+    None if the estimate is as good: in all pods without pod-level resources. In the others,
+    requirements that the resize does not change, or that are the pod's, stay. If the resize event
+    was missed (not *heard*), the pod's amounts are stale: add no limit to a container without one.
     """
     known, before, pod = container.requirements, container.resources, container.pod.amounts
     if known is None or not container.pod_level:
@@ -191,7 +192,7 @@ def _above(resources: Resources, pod: Resources) -> bool:
 
 
 def _of_quota(resources: Resources) -> bool:
-    """Whether shares are those of the quota, as far as rounding lets them."""
+    """Return whether the shares match the quota, within rounding."""
     limit, shares = resources.cpu_limit or 0, resources.cpu_shares
     if 0 < resources.cpu_quota <= _MIN_QUOTA:
         return shares <= shares_of(limit)

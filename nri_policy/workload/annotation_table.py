@@ -1,7 +1,7 @@
-"""The table of annotations: each key, what it accepts, what it steers, and what is said of it.
+"""The table of annotations: keys, accepted values, effects and texts.
 
-Every key has the three forms of `annotations`; a few have the deprecated fourth. What is not in the
-table, and lies under our domain or one like it, gets a warning. docs/annotations.md has the texts.
+Every key has the three forms of `annotations`; a few have the deprecated fourth. Unknown keys in
+our domain, or a similar one, cause a warning. docs/annotations.md has the texts.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from nri_policy.workload.requirements import Requirements
 
 
 class Preferences(Struct, frozen=True, kw_only=True):
-    """What was annotated for a container.
+    """The annotations in force for a container.
 
-    Where nothing was, a field is None (or False where there is no setting to fall back to), so
+    A field without an annotation is None (or False if there is no setting to fall back to), so
     "annotated" is "not None".
     """
 
@@ -70,7 +70,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     blockio_class: Asked | None = None
     requirements: Requirements | None = None
     unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
-    notices: tuple[str, ...] = ()  # what is deprecated, or not supported yet
+    notices: tuple[str, ...] = ()  # about deprecated and unsupported annotations
 
 
 class Annotation(Struct, frozen=True, kw_only=True):
@@ -78,8 +78,8 @@ class Annotation(Struct, frozen=True, kw_only=True):
 
     name: str
     steers: str  # field of Preferences
-    read: Callable[[Found], Any]  # its value for that field; AnnotationError
-    value: str  # what is accepted, in Markdown, as the next one
+    read: Callable[[Found], Any]  # returns the value for that field; raises AnnotationError
+    value: str  # what is accepted, in Markdown like the next field
     help: str  # what it does
     deprecated_form: bool = False  # `DOMAIN/name` with a map of container name to value
 
@@ -314,7 +314,7 @@ ANNOTATIONS = (
     ),
 )
 BY_NAME = {each.name: each for each in ANNOTATIONS}
-# What has no effect yet, and what checks its value; AnnotationError.
+# Annotations without effect yet, with the check of their values; it raises AnnotationError.
 LATER: Mapping[str, Callable[[Found], object]] = {
     "cpu-class": read_class,
     "irq-affinity": check_irq_affinity,
@@ -357,7 +357,7 @@ def _warnings(annotations: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_scope(rest: str) -> bool:
-    """Return whether *rest*, behind the slash of a key, says for whom an annotation is."""
+    """Return whether *rest*, the part of a key after the slash, is a scope."""
     return rest == "pod" or rest.startswith("container.")
 
 

@@ -20,22 +20,22 @@ from nri_policy.workload.annotations import AnnotationError, Found, Scope, yaml_
 
 
 class HintKind(StrEnum):
-    """Where a topology hint comes from."""
+    """The source of a topology hint."""
 
     MOUNTS = "mounts"
-    KUBELET_VOLUMES = "kubelet-volumes"  # mounts of what the kubelet keeps beside its own files
+    KUBELET_VOLUMES = "kubelet-volumes"  # mounts from the kubelet's folder of volumes
     DEVICES = "devices"
     POD_RESOURCES = "pod-resources"
     CLAIMS = "claims"  # devices of resource claims (DRA)
     ZONE = "zone"  # where the scheduler counted on it; not for owners to choose
 
 
-# What counts unless annotated otherwise: that a container has scratch space says nothing of where
-# it works.
+# The sources that count unless annotated otherwise. A container's scratch space does not show where
+# it should run.
 USUAL_HINTS = frozenset(
     {HintKind.MOUNTS, HintKind.DEVICES, HintKind.POD_RESOURCES, HintKind.CLAIMS}
 )
-# Devices that something assigned to the container: one may come with several device files.
+# Sources of devices assigned to the container; one device may have several device files.
 ASSIGNED_HINTS = frozenset({HintKind.POD_RESOURCES, HintKind.CLAIMS})
 DEVICE_HINTS = ASSIGNED_HINTS | {HintKind.DEVICES}
 
@@ -101,7 +101,7 @@ def read_full_cores(found: Found) -> FullCores:
 
 
 def read_exclusive_quota(found: Found) -> ExclusiveQuota:
-    """Return whether exclusive CPUs come with a quota; AnnotationError."""
+    """Read whether a container with exclusive CPUs has a quota; raises AnnotationError."""
     return _option(found, _QUOTAS, f"one of {', '.join(_QUOTAS)}")
 
 
@@ -130,7 +130,7 @@ def read_hint_kinds(found: Found) -> frozenset[HintKind]:
 
 
 def read_class(found: Found) -> Asked:
-    """Return the class that is named; whether there is one of that name is not known here."""
+    """Read the name of a class; whether the class exists is not known here."""
     try:
         return Asked(found.key, class_name(found.value))
     except ValueError:
@@ -145,7 +145,7 @@ def check_rdt_class(found: Found) -> None:
 
 
 def check_irq_affinity(found: Found) -> None:
-    """Raise AnnotationError for what does not say which interrupts are claimed or masked."""
+    """Check a choice of interrupts to claim or mask; raises AnnotationError."""
     allowed = "a map such as {claim: [24], mask: ['*'], mode: mask-first}, or claim-first"
     value = yaml_map(found.key, found.value, allowed)
     lists = [value.get(name) or [] for name in ("claim", "mask")]

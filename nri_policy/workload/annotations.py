@@ -1,10 +1,10 @@
-"""The pod annotations of this policy: the forms of a key, and which is in force for a container.
+"""The pod annotations of this policy: the forms of their keys, and their precedence.
 
-A key K has three forms, the tightest one given counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
+A key K has three forms; the most specific one counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
 `K.DOMAIN`. Some have a deprecated fourth, `DOMAIN/K` with a map of container name to value, which
-counts where no other is given. Annotations of other containers, and such that a tighter one
-overrides, are never read: what is wrong with them hurts no one. Looking up is a fixed number of
-accesses, however many annotations a pod has. Which keys there are is in `annotation_table`.
+counts if no other is given. Annotations of other containers, and those that a more specific one
+overrides, are never parsed, so their mistakes have no effect. A lookup is a fixed number of
+accesses, for any number of annotations. `annotation_table` has the keys.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from nri_policy.foundation.yamltext import YAMLTextError, read
 
 DOMAIN = "resource-policy.nri.io"
 RESOURCES = "noderesource.dev/resources"
-ZONE = "placement.nri/zone"  # where the scheduler counted on the pod: written by a binding
+ZONE = "placement.nri/zone"  # the scheduler's choice of a NUMA zone, written by a binding
 MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
 
-_NAMED = 4  # errors beside the first one; an Event has 1024 characters
-_SHORT = 4096  # characters of YAML; longer ones are read anew each time, not kept
+_NAMED = 4  # errors besides the first one; an Event has 1024 characters
+_SHORT = 4096  # characters of YAML; longer texts are parsed each time, not cached
 
 
 def is_ours(key: str) -> bool:
@@ -35,12 +35,12 @@ def is_ours(key: str) -> bool:
 
 
 def any_ours(keys: Collection[str]) -> bool:
-    """Return whether that is so of any of *keys*, without a call for each."""
+    """Return whether any of *keys* is ours, without a call for each."""
     return DOMAIN in "\n".join(keys) or RESOURCES in keys or ZONE in keys
 
 
 class AnnotationError(Refused, ValueError):
-    """An annotation has a value that is not accepted: which one, the value, what would be."""
+    """An annotation has a value that is not accepted; it has the key, the value, and what is."""
 
     def __init__(self, key: str, text: object, allowed: str, path: str = "") -> None:
         super().__init__(key, text, allowed, path)
@@ -66,7 +66,7 @@ class ValuePath(Struct, frozen=True):
     path: str = ""
 
     def at(self, step: str | int) -> ValuePath:
-        """Return the place of an entry of this one: by name in a map, by number in a list."""
+        """Return the place of an entry below this one: by name in a map, by index in a list."""
         if isinstance(step, int):
             return ValuePath(self.key, f"{self.path}[{step}]")
         return ValuePath(self.key, f"{self.path}.{step}" if self.path else step)
@@ -96,9 +96,9 @@ class Found(Struct, frozen=True, kw_only=True):
 def find(
     annotations: Mapping[str, str], container: str, name: str, *, deprecated: bool = False
 ) -> Found | None:
-    """Return the annotation *name* that is in force for *container*, None if there is none.
+    """Return the annotation *name* in force for *container*, None if there is none.
 
-    *deprecated*: it has the fourth form. Raises AnnotationError if that counts and is not a map.
+    *deprecated*: it has the fourth form. Raises AnnotationError if that is in force and not a map.
     """
     ours, pods, bare = _forms(name)
     ours += container
@@ -126,15 +126,15 @@ def _forms(name: str) -> tuple[str, str, str]:
 
 
 def named(key: str) -> str:
-    """Return the name of the annotation that a key is of, if it is one of ours in any form."""
+    """Return the name of the annotation with this key, if it is one of ours in any form."""
     name, found, _ = key.partition(f".{DOMAIN}")
     return name if found else key.removeprefix(f"{DOMAIN}/")
 
 
 def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
-    """Return the map that the annotation *key* holds as YAML; raises AnnotationError.
+    """Parse the YAML map in the annotation *key*; raises AnnotationError.
 
-    Not to be changed: containers of a pod, and replicas, have the same text, and share what it is.
+    The result must not be changed: it is cached for containers and replicas with the same text.
     """
     try:
         value = _short(text) if len(text) <= _SHORT else read(text, max_size=MAX_SIZE)

@@ -10,13 +10,13 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-DRIVER = "placement.nri"  # whose devices these are
+DRIVER = "placement.nri"  # the name of our driver
 CDI_KIND = f"{DRIVER}/claim"
 VARIABLE = "PLACEMENT_NRI_CLAIM_"  # what the names of all variables that show a claim begin with
 
 
 class ClaimPart(Struct, frozen=True, kw_only=True):
-    """What a claim was allocated of one device."""
+    """The part of a claim that was allocated from one device."""
 
     claim: str  # uid
     namespace: str
@@ -26,11 +26,11 @@ class ClaimPart(Struct, frozen=True, kw_only=True):
     pool: str  # name of the pool that the device stands for
     milli: int  # whole CPUs are its own, a fraction is shared
     share: str = ""  # the scheduler's id of this share of the device
-    pods: tuple[str, ...] = ()  # uids of those that the claim is reserved for
+    pods: tuple[str, ...] = ()  # uids of the pods that the claim is reserved for
 
     @property
     def id(self) -> str:
-        """What it is held by: no container and no pod has such an id."""
+        """The id of its holder; no container or pod has such an id."""
         return f"claim:{self.claim}:{self.request}:{self.device}"
 
     @property

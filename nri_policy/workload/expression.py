@@ -22,7 +22,7 @@ from nri_policy.workload.pod import Container
 
 OWN_POD = "pod"  # the key of `namespace/pod`, for scopes; it cannot be written
 MAX_PARTS = 8  # of a joint key
-ANY = "*"  # as a value of Equals and In: whatever the value is
+ANY = "*"  # as a value of Equals and In: any value
 
 
 class Operator(StrEnum):
@@ -76,7 +76,7 @@ class Key(Struct, frozen=True):
     separator: str = ""
 
     def value(self, facts: Mapping[str, str]) -> str | None:
-        """Return the value, None where no part has one; where only some do, others are empty."""
+        """Return the value, with empty missing parts; None if all parts are missing."""
         if len(self.parts) == 1:
             return facts.get(self.parts[0])
         values = [facts.get(part) for part in self.parts]
@@ -88,7 +88,7 @@ class Key(Struct, frozen=True):
 class Expression(Struct, frozen=True, kw_only=True):
     """A condition; it has values or globs, as its operator takes them."""
 
-    key: Key | None  # None only where the operator asks for none
+    key: Key | None  # None only for operators without a key
     operator: Operator
     values: tuple[str, ...] = ()
     globs: tuple[Glob, ...] = ()
@@ -98,9 +98,9 @@ ALWAYS = Expression(key=None, operator=Operator.ALWAYS_TRUE)
 
 
 def facts_of(container: Container) -> dict[str, str]:
-    """Return the value of every key that *container* has one for.
+    """Return the keys of *container* that have a value, with these.
 
-    `tags/K` can be asked for but has no value: nothing in this policy tags containers.
+    `tags/K` is a valid key without values: nothing in this policy tags containers.
     """
     pod = container.pod
     facts = {
@@ -140,9 +140,9 @@ def read_expression(value: object, place: ValuePath) -> Expression:
 
 
 def search_count(value: object) -> int:
-    """Return how many globs and joint keys *value* holds, an expression that may be malformed.
+    """Return the number of globs and joint keys in *value*, an expression that may be malformed.
 
-    These are what an evaluation goes through all values or containers for.
+    For each of these an evaluation visits all values or containers.
     """
     if not isinstance(value, dict):
         return 0
@@ -155,7 +155,7 @@ def search_count(value: object) -> int:
 def refuse_unknown(
     value: Mapping[object, object], fields: tuple[str, ...], place: ValuePath
 ) -> None:
-    """Raise AnnotationError for the first key of a map that is none of *fields*."""
+    """Raise AnnotationError for the first key of a map that is not in *fields*."""
     for field in value:
         if field not in fields:
             hint = did_you_mean(field, fields) if isinstance(field, str) else ""
@@ -201,11 +201,11 @@ def _globs(patterns: tuple[str, ...], place: ValuePath) -> tuple[Glob, ...]:
 
 
 def _key(text: object) -> Key | None:
-    """Return the key that *text* writes, None if it is none.
+    """Return the key in *text*, None if it is malformed.
 
-    It is `a`, or joint: `:a:b`, or `<ksep><vsep>a<ksep>b` with separators of one's own, which the
-    peer's code (not its documentation) wants after a colon. No property starts with a separator,
-    so their number tells these apart.
+    It is `a`, or joint: `:a:b`, or `<ksep><vsep>a<ksep>b` with custom separators, which the peer's
+    code (not its documentation) requires after a colon. No property starts with a separator, so the
+    number of separators distinguishes the forms.
     """
     if not isinstance(text, str):
         return None

@@ -1,7 +1,7 @@
-"""Hints: which CPUs and NUMA nodes a container had better be near to; spec placement.md §8.
+"""Hints: CPUs and NUMA nodes near a container's devices and volumes; spec placement.md §8.
 
-Owns which of a container's mounts, devices and assigned resources count. Where hardware is, is the
-Locator's to say; what a hint is worth is the engine's.
+Owns which of a container's mounts, devices and assigned resources count. The Locator knows where
+hardware is, and the engine weighs the hints.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import CLAIM, POD_RESOURCE, HintKind
 
-# Places in a container that the runtime and the kubelet put their own files at: where these come
-# from says nothing about the workload. The peer ignores the same.
+# Mount points of files from the runtime and the kubelet: their sources say nothing about the
+# workload. The peer ignores the same.
 _OWN_FILES = (
     "/.nri-resource-policy",
     "/dev/shm",  # noqa: S108 - the container's
@@ -33,8 +33,8 @@ _OWN_FILES = (
 _KUBELETS = re.compile(
     r"/pods/[^/]+/volumes/kubernetes\.io~(?:configmap|downward-api|empty-dir|projected|secret)/"
 )
-# What is mounted there is a persistent volume. Where the kubelet has a mount namespace of its own,
-# the host's table lacks it: the disk that the folder is on says nothing then.
+# Mount points of persistent volumes. If the kubelet has its own mount namespace, the host's table
+# lacks them, and the disk of the folder says nothing.
 _PERSISTENT = re.compile(r"/.*/pods/[^/]+/volumes/[^/]+/[^/]+")
 
 
@@ -55,9 +55,9 @@ class DeviceFile(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedDevice(Struct, frozen=True, kw_only=True):
-    """A device that a container was allocated by a resource claim, and where its driver says it is.
+    """A device that a resource claim gave to a container, with its place by its driver.
 
-    What the driver does not say is None or empty.
+    Fields that the driver does not publish are None or empty.
     """
 
     claim: str  # name of the claim
@@ -69,14 +69,14 @@ class ClaimedDevice(Struct, frozen=True, kw_only=True):
 
 
 class Hint(Struct, frozen=True, kw_only=True):
-    """A place to be near to. At least one of the sets is not empty; an empty one is unknown."""
+    """A place near a device or volume. At least one set is not empty; an empty one is unknown."""
 
     # path on the host, `podresourceapi:RESOURCE` or `claim:DRIVER`; devices of one share it
     source: str
     kind: HintKind
     cpus: CPUSet
     nodes: CPUSet  # ids
-    device: str = ""  # which one, where the source does not say it
+    device: str = ""  # which device, if the source does not show that
 
     @property
     def place(self) -> str:
@@ -116,9 +116,9 @@ def candidates(
 
 
 def claim_hints(claimed: Iterable[ClaimedDevice], locator: Locator) -> Iterator[Hint]:
-    """Yield a hint for each claimed device of a known place: the NUMA node that its driver names.
+    """Yield a hint for each claimed device with a known place: the NUMA node from its driver.
 
-    Where it names none that is here, the place of its PCI function, or of its PCIe root complex.
+    Without a valid node, the place of its PCI function, or of its PCIe root complex.
     """
     for device in claimed:
         cpus, nodes = EMPTY, EMPTY

@@ -1,7 +1,7 @@
-"""OOM scores: what a Burstable container's score tells of its memory request; nri.md §7.
+"""OOM scores: derives a Burstable container's memory request from its score; nri.md §7.
 
-The runtime is told no memory request. For Burstable containers the kubelet writes it into
-oom_score_adj as 1000 - 1000 * request / capacity, divided as integers, from 3 to 999.
+The runtime does not know memory requests. For Burstable containers the kubelet encodes the request
+in oom_score_adj as 1000 - 1000 * request / capacity, in integers, from 3 to 999.
 """
 
 from __future__ import annotations

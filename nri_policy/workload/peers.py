@@ -1,11 +1,10 @@
-"""Peers: the containers that hold a grant, found by what is known of them; spec placement.md §5.
+"""Peers: an index of the containers with a grant, for expressions; spec placement.md §5.
 
 Owns an index from key and value to containers, and the evaluation of expressions as set algebra
-over it: a set of containers is an integer with a bit for each, so that an expression costs a few
-operations on integers, whatever it matches, and globs are compared with the distinct values of
-their key. A newcomer is indexed when somebody asks next: nobody pays where no container has an
-affinity. Knows pools as numbers only. Invariant: the index is a function of the peers added and not
-removed; nothing that comes out of it depends on the order in which they came.
+over it. A set of containers is an integer with a bit for each, so an expression costs a few
+operations on integers, whatever it matches; globs are compared with the distinct values of their
+key. A new container is indexed at the next query, so nodes without affinities pay nothing. Knows
+pools only as numbers. Invariant: the index only depends on the set of peers, not on their order.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from nri_policy.workload.expression import (
 )
 from nri_policy.workload.pod import Container
 
-_JOINT_KEYS = 32  # that are kept indexed; each costs a little with every container that comes
+_JOINT_KEYS = 32  # joint keys with an index; each adds a little work for every new container
 
 
 class Peer(Struct, frozen=True):
@@ -47,7 +46,7 @@ class Pull(Struct, frozen=True, kw_only=True):
 class Pulls(Struct, frozen=True):
     """What draws a container where, as things stood when it was asked for."""
 
-    terms: tuple[tuple[int, int], ...]  # weight, and the set of peers that has it
+    terms: tuple[tuple[int, int], ...]  # weight, and the set of peers with it
     peers: tuple[Peer | None, ...]  # by bit
 
     def weights(self) -> dict[str, int]:
@@ -81,10 +80,10 @@ def _strength(pull: tuple[Peer, int]) -> tuple[int, str, str]:
 
 
 class _Column(Struct):
-    """Who has which value of one key."""
+    """The containers with each value of one key."""
 
     values: dict[str, int] = field(default_factory=dict)
-    present: int = 0  # all that have any
+    present: int = 0  # all containers with any value
 
     def add(self, value: str, bit: int) -> None:
         self.values[value] = self.values.get(value, 0) | bit
@@ -105,8 +104,8 @@ class Peers:
     def __init__(self) -> None:
         self.pools = array("i")  # by bit: the pool that the peer is booked on, -1 for no peer
         self._peers: list[Peer | None] = []
-        self._facts: list[dict[str, str]] = []  # as they are indexed; empty for those in `_new`
-        self._new: dict[int, None] = {}  # the bits that are not indexed yet
+        self._facts: list[dict[str, str]] = []  # as indexed; empty for bits in `_new`
+        self._new: dict[int, None] = {}  # bits that are not indexed yet
         self._slots: dict[str, int] = {}  # container id -> bit
         self._free: list[int] = []
         self._all = 0
@@ -130,7 +129,7 @@ class Peers:
         self._new[slot] = None
 
     def remove(self, container_id: str) -> None:
-        """Forget a container; KeyError if it is not in."""
+        """Forget a container; raises KeyError if it is unknown."""
         slot = self._slots.pop(container_id)
         facts, bit = self._facts[slot], 1 << slot
         self._new.pop(slot, None)
@@ -212,7 +211,7 @@ class Peers:
 
 
 def _members(column: _Column, expression: Expression) -> int:
-    """Return who satisfies *expression*, or its opposite where it is a negation."""
+    """Return the containers that satisfy *expression*; for a negation, those that do not."""
     if expression.operator in (Operator.EXISTS, Operator.NOT_EXISTS) or ANY in expression.values:
         return column.present
     members = 0

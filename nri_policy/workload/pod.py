@@ -1,7 +1,6 @@
-"""Pod and Container: what the runtime said of them, as the engine sees it.
+"""Pods and containers as the runtime describes them.
 
-Owns the values and the arithmetic between Kubernetes' amounts and the cgroup's; knows nothing of
-the wire that they came over.
+Owns the values, and the arithmetic between amounts in Kubernetes and in cgroups; knows no protocol.
 """
 
 from __future__ import annotations
@@ -70,8 +69,8 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
     qos: QoS
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    amounts: Resources | None = None  # of all its containers together; None: not known
-    hints: tuple[Hint, ...] = ()  # what the kubelet says is near to any of its containers
+    amounts: Resources | None = None  # of all its containers together; None: unknown
+    hints: tuple[Hint, ...] = ()  # from the kubelet, for any of its containers
 
 
 class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,25 +83,25 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pod: Pod
     name: str  # empty where it stands for something else
     state: ContainerState
-    created: int  # ns since the epoch, 0 where the runtime does not say
+    created: int  # ns since the epoch, 0 if the runtime does not say
     labels: Mapping[str, str]
     resources: Resources
-    hints: tuple[Hint, ...] = ()  # what is near to it, before its annotations were asked
+    hints: tuple[Hint, ...] = ()  # before its annotations select some of them
     resized: bool = False  # the resources are newer than the pod's annotations
-    requirements: Requirements | None = None  # by its pod's object; None: not known
-    pod_level: bool | None = None  # whether its pod has resources as a whole; None: not known
+    requirements: Requirements | None = None  # from its pod's object; None: unknown
+    pod_level: bool | None = None  # whether its pod has pod-level resources; None: unknown
     cgroup: str = ""  # the runtime's name for it (OCI's cgroupsPath)
-    stands_for_pod: bool = False  # it is none, and holds the room of its pod (§3.3)
-    part: ClaimPart | None = None  # it is none, and holds this part of a claim (dra.md §2.3)
+    stands_for_pod: bool = False  # not a container, but the holder of its pod's room (§3.3)
+    part: ClaimPart | None = None  # not a container, but the holder of this part (dra.md §2.3)
     claims: tuple[str, ...] = ()  # ids of the parts of claims that it uses
-    ephemeral: bool = False  # its pod's object does not list it: it was added to the running pod
+    ephemeral: bool = False  # missing in its pod's object: it was added to the running pod
 
     @property
     def joins_pod(self) -> bool:
-        """Whether it came to its pod later, as with `kubectl debug`, and is there to look at it.
+        """Whether it was added to its running pod, as by `kubectl debug`.
 
-        NRI does not say so. Without its pod's object it shows only where the pod is Guaranteed: all
-        containers of such a pod have limits, but those of a pod with resources as a whole.
+        NRI does not say so. Without the pod's object it is visible only in a Guaranteed pod: all
+        its containers have limits, except in pods with pod-level resources.
         """
         has = self.resources
         return self.ephemeral or (
@@ -120,7 +119,7 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def claim_part(self) -> ClaimPart:
-        """The part of a claim that it stands for, which it must."""
+        """The part of a claim that it stands for; it must stand for one."""
         assert self.part is not None, "it stands for a part of a claim"
         return self.part
 

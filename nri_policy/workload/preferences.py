@@ -1,6 +1,6 @@
-"""Preferences: what a pod's annotations say about one of its containers, typed.
+"""Preferences: the typed annotations for one container.
 
-What follows from a preference is the engine's business, as are settings.
+The effects of a preference, and the settings, are the engine's.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _TOGETHER = {_PREFER.name, _REQUIRE.name}
 
 
 def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
-    """Return what a pod's *annotations* say about its container of that name.
+    """Return the preferences in a pod's *annotations* for its container of that name.
 
-    Raises AnnotationError for the values in force that are not accepted, all of them.
+    Raises AnnotationError for all values in force that are not accepted.
     """
     if not any_ours(annotations):
         return _NONE
@@ -61,7 +61,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
 
 
 def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
-    """Return the annotations that are in force for *container*, by name."""
+    """Return the annotations in force for *container*, by name."""
     names = {*map(named, annotations)} if len(annotations) <= _FEW else BY_NAME.keys()
     found = {}
     for each in ANNOTATIONS:
@@ -80,7 +80,7 @@ def _parse_isolated(prefer: Found | None, require: Found | None) -> dict[str, An
 
 
 def _list_deprecated(container: str, found: Mapping[str, Found]) -> Iterator[str]:
-    """Yield which of those *found* are of a deprecated form."""
+    """Yield notices about deprecated forms among *found*."""
     for name, each in found.items():
         if each.deprecated:
             yield (

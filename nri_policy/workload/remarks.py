@@ -1,6 +1,6 @@
-"""Remarks: what of a pod's annotations does not do what its owner may expect, for people.
+"""Remarks on annotations that may not do what their author expects.
 
-Nothing here is an error: what fails a container says so itself.
+None of these is an error: a wrong annotation that fails a container is reported as an error.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _SHOWN = 20  # of each kind, for one container
 def remarks(
     annotations: Mapping[str, str], container: str, known: Collection[str], *, all_known: bool
 ) -> tuple[str, ...]:
-    """Return what is unknown, not supported, or about a container that the pod has not, by keys.
+    """Return remarks on unknown and unsupported keys, and on containers that the pod lacks.
 
-    *known* are the containers that the pod has had so far, for a runtime tells of no others; or
-    all, by its manifest.
+    *known* are the pod's containers so far, because a runtime does not list later ones; or all, by
+    its manifest.
     """
     annotations = dict(sorted(annotations.items()))  # the runtime's map has no order
     try:
         notices = preferences(annotations, container).notices
     except AnnotationError:
-        notices = ()  # it was refused for that
+        notices = ()  # it was refused with that text
     no, yet = ("has no", "") if all_known else ("has had no", " so far")
     strangers = (
         f"annotation {key}: the pod {no} container {quoted(name)}{yet}{did_you_mean(name, known)}"

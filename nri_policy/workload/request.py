@@ -55,9 +55,10 @@ class Isolation(IntEnum):
 
 
 class Entitlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a container is entitled to: two that are entitled to the same need no other place.
+    """What a container is entitled to: with the same entitlement it needs no other place.
 
-    It is stored with a grant. What only steers a choice is not in it: who has chosen stays.
+    It is stored with a grant. Values that only steer a choice are not in it: a change of these does
+    not move a running container.
     """
 
     sort: Sort
@@ -69,11 +70,11 @@ class Entitlement(Struct, frozen=True, kw_only=True, omit_defaults=True):
     movable: bool  # may be re-booked to make room
     memory: int  # bytes
     memory_limit: int | None  # bytes; None for none
-    memory_kinds: tuple[MemoryKind, ...]  # sorted: stored forms say the same in each process
+    memory_kinds: tuple[MemoryKind, ...]  # sorted: stored forms are the same in each process
     memory_preserve: bool
     cold_start: float | None  # seconds on pmem alone, from the start on
     hugepages: tuple[tuple[int, int], ...] = ()  # (bytes of a page, bytes)
-    pod_memory: int = 0  # bytes of its pod's limit: `memory` is what of these is booked with it
+    pod_memory: int = 0  # bytes of the pod-level limit: `memory` is the share booked with it
 
     @property
     def shares(self) -> bool:
@@ -98,7 +99,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     burst_level: Level  # where a Burstable container without limit likes to be
     priority: Priority
     hints: tuple[Hint, ...]
-    strict_hints: bool  # to be near to all of them, or not to run
+    strict_hints: bool  # it must be near all of them, or be refused
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
     distribute: bool = False  # over several NUMA nodes evenly, if it has to be on several
@@ -107,20 +108,20 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     zone: Hint | None = None  # the scheduler's; never strict
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
-    unsupported: tuple[str, ...] = ()  # keys of its annotations that have no effect yet
+    unsupported: tuple[str, ...] = ()  # keys of its annotations without effect yet
     source: Source = Source.ESTIMATE  # of the amounts
-    room: bool = False  # whether its pod is to have its CPUs as one
-    because: str = ""  # why it gets no CPUs of its own, or no isolated ones: ends a sentence
+    room: bool = False  # whether its pod should have its CPUs as a whole
+    because: str = ""  # why it gets no exclusive or no isolated CPUs: the end of a sentence
 
 
 class Request(Entitlement, frozen=True, kw_only=True, omit_defaults=True):
-    """What one container asks for: what it is entitled to, and what steers the choice."""
+    """A container's entitlement, with the values that steer the choice."""
 
     steering: Steering
 
     @property
     def entitlement(self) -> Entitlement:
-        """What it is entitled to whatever its pod has: its share of the pod's memory is not."""
+        """Its entitlement without its share of the pod-level memory."""
         return Entitlement(
             sort=self.sort,
             qos=self.qos,
@@ -146,9 +147,9 @@ def request_of(
     capacity: int,
     affinities: tuple[Affinity, ...] = (),
 ) -> Request:
-    """Return what *container* asks for under its annotations and the *settings*.
+    """Return the request of *container* with its annotations under the *settings*.
 
-    *capacity* is the node's memory in bytes, by which the kubelet reckons OOM scores.
+    *capacity* is the node's memory in bytes, with which the kubelet computes OOM scores.
     """
     amounts = amounts_of(container, preferences.requirements, capacity)
     milli = min(amounts.milli, _MOST)
@@ -203,7 +204,7 @@ def request_of(
 
 
 def _has_room(qos: QoS, preferences: Preferences, settings: Settings) -> bool:
-    """Whether a pod is to have its CPUs as one."""
+    """Return whether a pod should have its CPUs as a whole."""
     if preferences.pod_room is None:
         return settings.pod_rooms is PodRooms.GUARANTEED and qos is QoS.GUARANTEED
     return preferences.pod_room

@@ -32,7 +32,7 @@ class Requirements(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PodRequirements(Struct, frozen=True, kw_only=True):
-    """What a pod's object says that its containers ask for."""
+    """The requirements of a pod's containers in its object."""
 
     containers: Mapping[str, Requirements]  # by name
     pod_level: bool  # whether the pod has resources as a whole (KEP-2837)
@@ -44,7 +44,7 @@ class _Entry(msgspec.Struct):
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    """Entries stay raw: one that is malformed hurts no other container."""
+    """Entries stay raw: a malformed one affects no other container."""
 
     init_containers: dict[str, msgspec.Raw] | None = None
     containers: dict[str, msgspec.Raw] | None = None
@@ -55,7 +55,7 @@ _ENTRY = msgspec.json.Decoder(_Entry)
 
 
 def requirements(annotations: Mapping[str, str], container: str) -> Requirements | None:
-    """Return what is annotated for *container*; None if nothing is.
+    """Return the requirements in the annotation for *container*; None without one.
 
     Raises AnnotationError.
     """
