@@ -1,22 +1,24 @@
-"""The decisions: pure, deterministic, transactional.
+"""The engine: takes events, returns decisions; pure, deterministic and transactional.
+
+Owns the grants of CPUs and memory. It must not know protocols, files, clocks or clusters.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `claims` | what parts of resource claims hold, as a store would say it |
-| `classification` | which classes containers are in, and what the runtime hears of that |
+| `claims` | cuts and releases the CPUs of resource claims |
+| `classification` | the classes of containers, and the updates for them |
 | `criteria` | the table of criteria by which pools are compared |
-| `engine` | events in, decisions out |
-| `event` | what can happen to a node, as values |
-| `explanation` | why a container is where it is |
-| `grant` | what the engine gives out |
+| `engine` | takes events, returns decisions |
+| `event` | the events of a node, as values |
+| `explanation` | the reasons of a decision |
+| `grant` | grants, placements and decisions |
 | `layout` | what follows from the machine and the settings alone, made once and then only read |
-| `listing` | a container as the runtime lists it, against what is known of it |
-| `placement_notes` | what a container got less of than it asked for |
-| `quota` | the CFS quota of containers that have nothing but CPUs of their own |
-| `requested` | what a container asks for, by the settings in force |
-| `shortage` | why a request cannot be met |
-| `state` | who holds what; for `node` alone |
-| `topology_hints` | what hints are worth at each pool, and what they demand |
+| `listing` | merges a container in the runtime's list with what is known of it |
+| `placement_notes` | notes on what a container has less of than it asked for |
+| `quota` | the CFS quota of containers with only exclusive CPUs |
+| `requested` | reads the request of a container under the settings |
+| `shortage` | the errors of requests that cannot be met |
+| `state` | the grants and bookings; for `node` alone |
+| `topology_hints` | scores pools by hints, and finds the bounds of strict ones |
 """

@@ -1,7 +1,7 @@
-"""Announcement: what the runtime must hear of containers; spec placement.md §9.
+"""Announcement: the updates that the runtime must get; spec placement.md §9.
 
-It is told of what differs from what it has. What is returned counts as sent: `State.sent` and
-`State.quotas` have it afterwards.
+Only differences from what the runtime has are sent. A returned placement counts as sent: it is in
+`State.sent` and `State.quotas` afterwards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nri_policy.workload.request import Sort
 
 
 def announce(state: State, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
-    """Return what the runtime must hear of a container, None if it knows; it counts as sent."""
+    """Return the update for a container, None if the runtime has it already; it counts as sent."""
     placed = state.placed[container_id]
     settings, grant, request = state.layout.settings, placed.grant, placed.request
     kept = state.resizing[container_id].shared if container_id in state.resizing else EMPTY
@@ -26,7 +26,7 @@ def announce(state: State, container_id: str, cause: str, *, with_shares: bool) 
     before, now = state.sent.get(container_id), (cpus, mems)
     told = state.quotas.get(container_id)
     quota = quota_of(placed.container, request, grant, told, pinned=settings.pin_cpu)
-    changed = quota != told and NO_QUOTA in (quota, told)  # from one limit to another: it knows
+    changed = quota != told and NO_QUOTA in (quota, told)  # it knows a change between two limits
     if before == now and not changed and not with_shares:
         return None
     if before is not None and before[1] and mems and before[1] != mems:
@@ -47,7 +47,7 @@ def announce(state: State, container_id: str, cause: str, *, with_shares: bool) 
 
 
 def announce_all(state: State, container_ids: Iterable[str], cause: str) -> dict[str, Placement]:
-    """Return the updates for those of the containers whose place the runtime does not know."""
+    """Return the updates for those containers whose place differs from what the runtime has."""
     return {
         each: placement
         for each in container_ids
@@ -56,9 +56,9 @@ def announce_all(state: State, container_ids: Iterable[str], cause: str) -> dict
 
 
 def announce_since(state: State, free: CPUSet, cause: str) -> dict[str, Placement]:
-    """Return what other containers must hear now that the free CPUs are no longer *free*.
+    """Return the updates for other containers, after the free CPUs were *free* before.
 
-    These share free CPUs that changed, or have moved, if only to another pool or other memory.
+    Some share free CPUs that changed; some moved, perhaps only to another pool or other memory.
     """
     moved = _announce_moved(state, cause) if state.moved else {}
     changes = _announce_sharers(state, free ^ state.supply.free_cpus(), cause)
@@ -83,9 +83,9 @@ def _announce_moved(state: State, cause: str) -> dict[str, Placement]:
 def _announce_sharers(state: State, changed: CPUSet, cause: str) -> dict[str, Placement]:
     """Return the updates for the containers that share in a pool with *changed* CPUs.
 
-    They go by the ids of pools: the order in which pools came into use is not in the journal.
-    Every creation calls this, so what a pool's sharers have in common is looked up once, and kept
-    for the events to come.
+    In the order of the pools' ids, because their order of use is not in the journal. Every creation
+    calls this, so the common placement of a pool's sharers is looked up once, and cached for later
+    events.
     """
     placements: dict[str, Placement] = {}
     if not changed or not state.layout.settings.pin_cpu:
@@ -104,7 +104,7 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> dict[str, Pl
             known, sent = (cpus, known[1]), state.sent
             for each in members:
                 sent[each] = known
-            # what they have in common is the same objects
+            # they have the very same objects in common
             alike = Placement(cpus=cpus, mems=known[1], shares=None, cause=cause)
             placements |= dict.fromkeys(members, alike)
         state.common[pool] = known
@@ -114,16 +114,16 @@ def _announce_sharers(state: State, changed: CPUSet, cause: str) -> dict[str, Pl
 def _find_common(
     state: State, members: Mapping[str, CPUSet | None]
 ) -> tuple[CPUSet, CPUSet] | None:
-    """Return what the runtime has of all *members*, None where they are not all alike.
+    """Return the common placement that the runtime has of all *members*; None if they differ.
 
-    *members* have the memory that each is to have.
+    *members* have the memory that each should have.
     """
     ordinary = members.keys().isdisjoint
     if not (ordinary(state.resizing) and ordinary(state.quotas)):
-        return None  # who keeps what it had is not like the others
+        return None  # a container in a resize keeps CPUs, so it differs from the others
     sent = [*map(state.sent.get, members)]
     known = sent[0]
-    # lists count and compare what is the very same object without looking into it
+    # comparing an object with itself is fast: lists do not look into it
     if known is None or sent.count(known) < len(sent):
         return None
     return known if [*members.values()].count(known[1]) == len(sent) else None
@@ -132,10 +132,10 @@ def _find_common(
 def _announce_members(
     state: State, members: Mapping[str, CPUSet | None], cpus: CPUSet, cause: str
 ) -> dict[str, Placement]:
-    """Return the updates for the sharers of a pool with *cpus*, who have not all the same."""
+    """Return the updates for the sharers of a pool with *cpus*, which differ from each other."""
     placements: dict[str, Placement] = {}
     sent = state.sent
-    known = alike = None  # what the runtime has of the one before, and hears of it
+    known = alike = None  # what the runtime has of the previous member, and its update
     now = cpus, EMPTY
     for member, mems in members.items():
         before = sent.get(member)

@@ -29,12 +29,12 @@ from nri_policy.workload.request import Request, Sort
 
 
 class Findings(Struct, frozen=True, kw_only=True):
-    """What a choice was made from, to be explained."""
+    """The facts behind a choice, for its explanation."""
 
-    table: Table | None = None  # None where pools were not compared
+    table: Table | None = None  # None if pools were not compared
     pulls: Pulls | None = None
-    uses: tuple[str, ...] = ()  # the parts of claims that it has, as it asked for
-    notes: tuple[str, ...] = ()  # what it may not have expected
+    uses: tuple[str, ...] = ()  # its parts of claims
+    notes: tuple[str, ...] = ()  # on results that it may not expect
 
     @property
     def scores(self) -> bytes | None:
@@ -48,7 +48,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     state: State
     container: Container
     request: Request
-    memory: MemoryRequest | None  # None where none is booked
+    memory: MemoryRequest | None  # None if it books no memory
     held: Held | None  # of ordinary CPUs
     pulls: Pulls | None
     notes: tuple[str, ...]
@@ -63,7 +63,7 @@ class Choice(Struct, frozen=True, kw_only=True):
 
     grant: Grant
     kind: DecisionKind
-    offer: Offer | None = None  # of memory; None where none is booked
+    offer: Offer | None = None  # of memory; None if it books none
     findings: Findings = Findings()
     room: bool = False  # whether preemptible containers must make room
 
@@ -148,12 +148,12 @@ def _in_a_pool(
 ) -> Choice:
     """Choose a pool for a request of ordinary CPUs (§4); PlacementError in cases 2 and 5.
 
-    1. The pool that it holds ordinary CPUs of has room, or one below it for a container that only
-       shares: a resize stays there, always if it asks for no more.
-    2. These have none, and it is to stay: refused.
-    3. Some pool has room: the best one; for a resize, one around its CPUs that is as good.
-    4. None has, and it requests no CPU: it shares the reserved ones, if there is memory (§2).
-    5. None has: refused.
+    1. The container holds ordinary CPUs of a pool that has room, or one below it has and the
+       container only shares: a resize stays there, always if it asks for no more.
+    2. These pools have no room, and the container must stay: refuse.
+    3. Some pool has room: choose the best; for a resize, an equal one around its CPUs.
+    4. No pool has room, but it requests no CPU: it shares the reserved ones if memory fits (§2).
+    5. No pool has room: refuse.
     """
     affinities = request.steering.affinities
     cold = held is None or state.layout.memory.is_cold(held.grant.mems)
@@ -182,7 +182,7 @@ def _in_a_pool(
 
 
 def _search_near(case: _Case, held: Held) -> Found:
-    """Return the pool that is held, or one below it that is better for who only shares."""
+    """Return the pool that is held, or a better one below it for a container that only shares."""
     offers = None
     if case.memory is not None:
         offers = case.state.memory.offers(case.memory, held.grant.mems, booked=held.booked)
@@ -214,7 +214,7 @@ def _has_memory(case: _Case, found: Found) -> bool:
 
 
 def _refuse(case: _Case, found: Found) -> PlacementError:
-    """Return the error that none of the pools that were compared has room."""
+    """Return the error that no compared pool has room."""
     refusal = shortage(case.state.layout, case.request, found.table, found.offers)
     return explain(case.state, case.container, case.findings(found), refusal)
 
@@ -250,7 +250,7 @@ def _choice(case: _Case, found: Found, pool: int) -> Choice:
 
 
 def find_failing(state: State, request: Request, grant: Grant) -> str | None:
-    """Return which strict hint *grant* does not keep to, None if all are kept to."""
+    """Return a strict hint that *grant* violates; None if there is none."""
     if not request.steering.strict_hints or request.sort is Sort.PRESERVE:
         return None
     cpus = state.cpus(grant, hide_hyperthreads=False)

@@ -1,9 +1,9 @@
-"""Claimants: what a container has that uses resource claims; spec dra.md §2.3, §2.4.
+"""Claimants: the grants of containers that use resource claims; spec dra.md §2.3, §2.4.
 
-A part of a claim holds its CPUs, exclusive and shared, whoever uses it. A claimant books no CPU of
-its own but what it requests beyond its claims, which it shares with others in their pool: what it
-requests is taken to name the same CPUs once more, as schedulers want it to. So its grant follows
-from its claims, and is made anew whenever these change; no annotation moves it.
+A part of a claim holds its CPUs, exclusive and shared, for all of its users. A claimant books only
+the CPUs that it requests beyond its claims, which it shares with others in their pool: its request
+and its claims count the same CPUs, as schedulers expect. So its grant follows from its claims, and
+is computed again whenever these change; no annotation moves it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from nri_policy.workload.request import Request, Sort
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
-    """What the claims of a container come to."""
+    """The grant of a container by its claims."""
 
     grant: Grant
-    uses: tuple[str, ...]  # which parts of claims
+    uses: tuple[str, ...]  # the parts of claims
     notes: tuple[str, ...]
 
 
@@ -36,8 +36,8 @@ def choose_by_claims(
 ) -> Claimed:
     """Return the grant of a container that uses claims, without memory nodes.
 
-    What it requests beyond them stays in the pool *held*, if that has room. PlacementError for a
-    claim that is not held, or where nothing is left of what it requests beyond its claims.
+    CPUs that it requests beyond them stay in the pool *held*, if that has room. Raises
+    PlacementError if a claim is not held, or if there is no room for these CPUs.
     """
     parts = [*_parts(state, container, request)]
     tree, amount = state.layout.tree, sum(each.request.milli for each in parts)
@@ -92,7 +92,7 @@ def _pool_with(state: State, request: Request, pool: Pool, milli: int, held: int
 
 
 def _use(placed: Placed) -> str:
-    """Return which part of a claim that is."""
+    """Return a part of a claim in words."""
     part = placed.container.claim_part
     return f"{format_cpu(part.milli)} CPU of {part.device} by {part.full_name}"
 

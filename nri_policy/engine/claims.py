@@ -1,10 +1,10 @@
-"""Claims: cutting what a resource claim was allocated, and giving it back; spec dra.md §2.3.
+"""Claims: cuts and releases the CPUs of resource claims; spec dra.md §2.3.
 
 A part of a claim is a grant in one pool, that of the device that the scheduler chose: it is never
-widened and never moved. The scheduler counts what was published (`dra.projection`), so room is
-there; containers that came since make it. Who makes room, in this order: those that request
-nothing, small sharers, which go up the tree, and at last owners of exclusive CPUs, which go to
-other pools. The settings say how far that may go.
+widened and never moved. The scheduler counts what was published (`dra.projection`), so there is
+room, or containers that came later must make it. The order of containers that move: those without a
+CPU request, small sharers, which move up the tree, and last owners of exclusive CPUs, which move to
+other pools. The settings limit this.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 from nri_policy.workload.request import Request
 
-MAX_OWNERS = 16  # that are looked at to move for one part of a claim
+MAX_OWNERS = 16  # owners that are tried for one part of a claim
 
 
 class ClaimError(Refused):
-    """A claim that cannot be what it says; its text is for who made it."""
+    """An impossible claim; the text is for the author of the claim."""
 
 
 def stand_in(part: ClaimPart) -> Container:
@@ -72,10 +72,10 @@ def parts_of(state: State, claim: str) -> list[Placed]:
 
 
 def prepare(state: State, event: Prepared) -> Decision:
-    """Hold all parts of a claim, whose containers are still to come, and tell who made room.
+    """Hold all parts of a claim before its containers exist; return updates for moved containers.
 
-    ClaimError where another allocation of it is held, or a part names no pool; PlacementError where
-    there is no room: some parts may be held then.
+    Raises ClaimError if another allocation of the claim is held, or if a part names no pool;
+    PlacementError if there is no room: some parts may be held then.
     """
     free, parts = state.supply.free_cpus(), {each.id: each for each in event.parts}
     if held := parts_of(state, event.parts[0].claim):
@@ -83,7 +83,7 @@ def prepare(state: State, event: Prepared) -> Decision:
         if known != {each: part.allocated for each, part in parts.items()}:
             name = f"{event.parts[0].namespace}/{event.parts[0].name}"
             raise ClaimError(f"claim {name} is prepared already, with another allocation")
-        for each in held:  # it was to be given back, and is wanted again
+        for each in held:  # it was about to be released, and is used again
             container = replace(each.container, part=parts[each.container.id])
             grant = replace(each.grant, ending=False)
             if (container, grant) != (each.container, each.grant):
@@ -119,7 +119,7 @@ def _give_back(state: State, claim: str) -> list[Placed]:
 
 
 def end_claims(state: State) -> list[Placed]:
-    """Give back the claims that were to end with a container that is gone by now."""
+    """Release the claims that were to end with their last container, which is gone."""
     ending = [each for each in state.claims.values() if each.grant.ending]
     claims = dict.fromkeys(each.container.claim_part.claim for each in ending)
     return [gone for claim in claims for gone in _give_back(state, claim)]
@@ -131,7 +131,7 @@ def _in_use(state: State, held: Iterable[Placed]) -> bool:
 
 
 def _hold(state: State, part: ClaimPart) -> None:
-    """Hold one part of a claim, whoever has to make room for it."""
+    """Hold one part of a claim, and move containers to make room for it."""
     layout = state.layout
     pool = next((each for each in layout.tree.pools if each.name == part.pool), None)
     if pool is None:
@@ -184,7 +184,7 @@ def _book(state: State, container: Container, request: Request, grant: Grant) ->
 def _explain(
     state: State, container: Container, request: Request, grant: Grant, kind: DecisionKind
 ) -> Placed:
-    """Return what holds a grant for a part of a claim, and how it came by it."""
+    """Return the holder of a part of a claim, with an explanation."""
     explanation = Explanation(
         container=container.full_name,
         kind=kind,
@@ -285,7 +285,7 @@ def _shortage(state: State, part: ClaimPart, request: Request, pool: Pool) -> Pl
 
 
 def stored_claim(part: ClaimPart, cpus: CPUSet, layout: Layout) -> StoredGrant:
-    """Return what a store would say of a part of a claim that holds *cpus*."""
+    """Return the stored form of a part of a claim that holds *cpus*."""
     holder, request = stand_in(part), claim_request(part, layout)
     return StoredGrant(
         pod_uid=holder.pod.uid,
@@ -334,7 +334,7 @@ def hold_again(state: State, claims: Iterable[Placed]) -> None:
 
 
 def complete(state: State) -> list[str]:
-    """Give claims that have lost CPUs others of their device; return who has fewer for now."""
+    """Replace CPUs that claims have lost by others of their device; return texts on shortages."""
     texts = []
     for now in [*state.claims.values()]:
         own = now.grant.exclusive

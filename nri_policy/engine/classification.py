@@ -1,7 +1,7 @@
-"""Classification: which classes containers are in, and what the runtime hears of that.
+"""Classification: the classes of containers, and the updates for them.
 
-Owns when what is desired is computed: a scheduling class once, at the creation, for nothing can
-change it later; limits of I/O again when disks or settings change.
+Owns when classes are computed: a scheduling class once, at the creation, because it cannot be
+changed later; I/O limits again when disks or settings change.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def classes_of(
 ) -> Classes | None:
     """Return the classes of a container under creation; None: it is in none.
 
-    AnnotationError where it is to be refused.
+    Raises AnnotationError if it must be refused.
     """
     if event.unheard:
         return find_classes(state, container, request)
@@ -58,20 +58,20 @@ def classes_of(
 def reclassify(
     state: State, container: Container, request: Request, stored: StoredGrant | None
 ) -> None:
-    """Take in the classes of a container that runs: as stored, or as one that came without us."""
+    """Set the classes of a running container: as stored, or as for one created without us."""
     classes = None
     if stored is not None:
         classes = stored.classes
     elif (missed := find_classes(state, container, request)) is not None:
-        classes = replace(missed, blockio=None)  # its limits follow, as new ones
+        classes = replace(missed, blockio=None)  # its limits are sent later, as new ones
     if classes is not None:
         state.classes[container.id] = classes
 
 
 def find_classes(state: State, container: Container, request: Request) -> Classes | None:
-    """Return the classes of a container that was created without a word of ours.
+    """Return the classes of a container that was created without this policy.
 
-    Limits of I/O can still follow.
+    Only I/O limits can still be set.
     """
     settings, equipment = state.layout.settings, state.equipment
     try:
@@ -112,9 +112,9 @@ def add_classes(state: State, decision: Decision, classes: Classes) -> Decision:
 
 
 def update_limits(state: State, cause: str, *, everyone: bool = False) -> dict[str, Placement]:
-    """Return what the runtime must hear of limits of I/O that are others now.
+    """Return the updates for I/O limits that changed.
 
-    Of containers in a class of I/O; of *everyone* where new settings may have put others into one.
+    Of containers in an I/O class, or of *everyone* after new settings, which may add some.
     """
     changes = {}
     settings, equipment = state.layout.settings, state.equipment
@@ -140,12 +140,12 @@ def update_limits(state: State, cause: str, *, everyone: bool = False) -> dict[s
 
 
 def updatable_limits(classes: Classes | None, equipment: Equipment) -> Mapping[str, str]:
-    """Return the limits of a container's I/O, if the runtime can be told them again."""
+    """Return the limits of a container's I/O, if the runtime can change them."""
     return {} if classes is None or equipment.no_io_updates else classes.limits
 
 
 def with_limits(state: State, decision: Decision, cause: str) -> Decision:
-    """Return a decision about everybody with what is new of their limits of I/O."""
+    """Return a decision about all containers with their new I/O limits."""
     changes = {**decision.changes}
     for each, new in update_limits(state, cause, everyone=True).items():
         changes[each] = replace(changes.get(each, new), limits=new.limits)

@@ -27,10 +27,10 @@ class Found(Struct, frozen=True, kw_only=True):
     """The best pool for a request."""
 
     table: Table
-    pool: int | None  # None where none can hold it
-    # whether preemptible containers count when its CPUs are cut; both are to be compared
+    pool: int | None  # None if no pool can hold it
+    # the ways to count preemptible containers when its CPUs are cut; both are compared
     looks: tuple[bool, ...]
-    offers: Offers | None  # of memory; None where none is requested
+    offers: Offers | None  # of memory; None if none is requested
 
 
 class Comparison:
@@ -81,7 +81,7 @@ class Comparison:
         state, request, layout = self._state, self._request, self._state.layout
         burstable = request.qos is QoS.BURSTABLE
         unlimited = burstable and request.cpu_limit is None
-        # criterion 9 is for those that get CPUs of their own (§6)
+        # criterion 9 only counts for exclusive CPUs (§6)
         wanted = layout.classes[request.steering.priority][:1] if request.exclusive else ()
         table = state.supply.score(
             exclusive=request.exclusive,
@@ -168,7 +168,7 @@ def spill_order(layout: Layout, request: Request, offers: Offers | None) -> list
 
 
 def _out_of_bounds(state: State, request: Request, offers: Offers | None) -> list[int]:
-    """Return the pools in which *request* cannot be as near to its hints as it must (§8)."""
+    """Return the pools in which *request* would violate strict hints (§8)."""
     layout = state.layout
     bounds = layout.topology_hints.bounds(request.steering.hints)
     free = state.supply.free_cpus() | state.supply.free_isolated_cpus()

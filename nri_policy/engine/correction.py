@@ -1,4 +1,4 @@
-"""Correction: containers turn out to ask for something else than what they were placed for."""
+"""Correction: places containers again whose actual requests differ from the assumed ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nri_policy.workload.pod import Container
 
 
 def describe(state: State, event: Described) -> Decision:
-    """Take in what a pod's object says; whoever was placed for something else is corrected."""
+    """Apply the requests in a pod's object; place containers again whose requests differ."""
     free = state.supply.free_cpus()
     containers = [state.placed[each].container for each in state.of_pod(event.pod_id)]
     known = [described(each, event.said) for each in containers]
@@ -32,9 +32,9 @@ def describe(state: State, event: Described) -> Decision:
 
 
 def correct(state: State, containers: Iterable[Container], cause: str) -> list[str]:
-    """Take *containers* for what is known of them now; return who of them is placed anew.
+    """Update *containers* with what is known now; return the ids of those that were placed again.
 
-    One for which there is no room keeps what it has.
+    If nothing fits, a container keeps its grant.
     """
     changed = []
     for known in [*containers]:

@@ -1,6 +1,6 @@
-"""CPU shares: how many exclusive CPUs come from each part of a pool; spec placement.md §6.
+"""CPU shares: the number of exclusive CPUs from each part of a pool; spec placement.md §6.
 
-Owns the ways to share them out over NUMA nodes: by the devices there, or evenly.
+Owns the ways to divide them among NUMA nodes: by the devices there, or evenly.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def pick_shares(
     classes: Sequence[CPUSet] = (),
     slack: Slack | None = None,
 ) -> CPUSet | None:
-    """Return *candidates*: of each part its share as far as it has that, the rest from anywhere.
+    """Return *candidates*: its share of each part as far as possible, the rest from anywhere.
 
-    None where *slack* does not allow it, which is used up then, too.
+    None if *slack* does not allow it; *slack* is used up then, too.
     """
     taken, n = EMPTY, sum(share for _, share in shares)
     try:
-        # where the choice is small first
+        # parts with few candidates first
         for part, share in sorted(shares, key=lambda each: len(each[0] & candidates)):
             left = (candidates - taken) & part
             taken |= picker.pick(min(share, len(left)), left, classes, slack)
@@ -55,10 +55,10 @@ def proportional(weights: Sequence[int], n: int) -> list[int]:
 
 
 def even_shares(area: CPUSet, n: int, unit: int, levels: Sequence[Sequence[CPUSet]]) -> list[Share]:
-    """Return shares of *n* CPUs of *area*, as even as can be over the domains of the first level.
+    """Return shares of *n* CPUs of *area*, as even as possible over domains of the first level.
 
-    That is over as few of them as hold *n*, and inside each over those of the next level; where one
-    holds all, it is the picker's choice. CPUs stay together by *unit*, the threads of a core.
+    Over as few of these domains as hold *n*, and inside each over those of the next level; if one
+    domain holds all, the picker chooses. CPUs stay together by *unit*, the threads of a core.
     """
     parts = sorted(
         (part for each in levels[0] if (part := each & area)) if levels else (),

@@ -17,9 +17,9 @@ class Criterion(Struct, frozen=True, kw_only=True):
 
     name: str
     heading: str  # of its column in `explain`
-    doc: str  # what is in that column, and what is better
+    doc: str  # the meaning of that column, and which value is better
     reason: str  # why a pool won by it: the end of a sentence about that pool
-    lack: str  # what a pool has that lost by it
+    lack: str  # the property of a pool that lost by it
     columns: tuple[Column, ...]
 
 

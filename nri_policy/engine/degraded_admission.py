@@ -1,7 +1,7 @@
-"""Admission: places for containers that run already, whom nobody can refuse any more.
+"""Degraded admission: places for running containers that can no longer be refused.
 
-Owns what such a container does without where there is too little: it is in the books all the same,
-or its CPUs could become somebody else's own.
+Owns which wishes are dropped if there is too little. Such a container is booked anyway, because its
+CPUs could otherwise become exclusive to another.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def keep(
 
 
 def _book(state: State, candidate: Candidate, grant: Grant, kind: DecisionKind) -> None:
-    """Book a grant for the reasons that gave it to its container, as far as they are known."""
+    """Book a grant with the reasons for it, as far as they are known."""
     book(state, candidate.container, candidate.booked, Choice(grant=grant, kind=kind))
     why = candidate.explanation
     if why is None:
@@ -62,15 +62,15 @@ def _book(state: State, candidate: Candidate, grant: Grant, kind: DecisionKind) 
 def admit_degraded(
     state: State, container: Container, request: Request, refusal: PlacementError
 ) -> tuple[str, ...]:
-    """Book what there is for a container after its *refusal*; return what it does without.
+    """Book what is left for a container after its *refusal*; return notes on what it lacks.
 
-    Strict hints go first, then the place of its memory, last the CPUs of its own.
+    Strict hints are dropped first, then the place of its memory, last its exclusive CPUs.
     """
     steering = replace(request.steering, strict_hints=False)
     whole = replace(request, steering=steering)
     refused: Explanation | None = None
     left = min(whole.milli, max(0, state.supply.allocatable_shared(state.layout.tree.top.id)))
-    # who shares nothing in particular may do so on the reserved CPUs, if it may be moved there
+    # a container without a shared part may use the reserved CPUs, if it may be moved there
     shared = replace(
         whole,
         exclusive=0,
@@ -89,11 +89,11 @@ def admit_degraded(
                 refused = error.explanation
                 continue
             why = _explanation(state, container.id)
-            if less is shared and refused is not None:  # pools were compared for what it asks for
+            if less is shared and refused is not None:  # pools were compared for the whole request
                 why = replace(why, request=whole, scores=refused.scores)
                 _explain(state, container.id, why)
             short: list[str] = []
-            if memory != less.memory:  # it is in use, wherever it can be booked
+            if memory != less.memory:  # the memory is in use, so it must be booked somewhere
                 state.drop(container.id)
                 again = Candidate(
                     container=container, request=less, cpus=EMPTY, mems=EMPTY, explanation=why

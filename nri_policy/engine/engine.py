@@ -54,10 +54,10 @@ from nri_policy.workload.pod import Container
 
 
 class Touched(Struct, frozen=True):
-    """Whose entries in `Snapshot.placed` came, went or changed in the latest event."""
+    """The holders that changed in the latest event, in `Snapshot.placed`."""
 
-    mark: object  # of the entries as they are after it
-    before: object  # as they were before it; None where all may be others
+    mark: object  # of the entries after the event
+    before: object  # mark of the previous entries; None if any of them may have changed
     ids: tuple[str, ...]
 
 
@@ -65,23 +65,23 @@ class Engine:
     """Decides for all containers of one node."""
 
     def __init__(self, machine: Machine, settings: Settings, earlier: Earlier = NOTHING) -> None:
-        """Start empty; CapacityError where *settings* ask the impossible of *machine*.
+        """Start without containers; raises CapacityError if *settings* are impossible on *machine*.
 
-        *earlier* is what was in use when the node ran before: what was reserved stays so as far as
-        possible, for running containers know it.
+        *earlier* has the CPUs in use before a restart: the reserved ones stay the same as far as
+        possible, because running containers use them.
         """
         self._state = State(layout_of(machine, settings, earlier))
         self._tables = self._state.snapshot()
         self._touched = Touched(object(), None, ())
-        self._unheard = earlier.exclusive  # of containers that no Synchronized has named yet
-        self._earlier: CPUSet | None = earlier.reserved  # that stored grants are of
+        self._unheard = earlier.exclusive  # of containers before the first Synchronized
+        self._earlier: CPUSet | None = earlier.reserved  # when stored grants were made
 
     @classmethod
     def resume(cls, layout: Layout, picture: Synchronized) -> Engine:
-        """Return an engine in the state that *picture* was taken of, down to who came first.
+        """Return an engine in the state that *picture* shows, with the same order of containers.
 
-        It decides from then on as the one did that the picture is of. ValueError or KeyError where
-        it is no picture of a state on *layout*.
+        It then decides like the engine that the picture is of. Raises ValueError or KeyError if
+        *picture* is impossible on *layout*.
         """
         engine = cls.__new__(cls)
         state = resume(layout, picture, lambda container: read_request(container, layout)[0])
@@ -97,7 +97,7 @@ class Engine:
 
     @property
     def state(self) -> State:
-        """Who holds what; to be read, not written."""
+        """The present state, read-only."""
         return self._state
 
     @property
@@ -107,7 +107,7 @@ class Engine:
 
     @property
     def touched(self) -> Touched:
-        """Whose grants are others after the latest event."""
+        """The holders whose grants changed in the latest event."""
         return self._touched
 
     def fork(self) -> Engine:
@@ -122,10 +122,10 @@ class Engine:
         return interim_placement(self._state, request)
 
     def handle(self, event: Event) -> Decision:  # noqa: C901, PLR0912 - a case for each event
-        """Apply *event* and return what to do about it.
+        """Apply *event* and return the decision.
 
-        Refused: nothing has changed, and the text is for who caused the event: a container's owner
-        (PlacementError, AnnotationError), or who gave new settings (CapacityError).
+        Raises Refused: nothing has changed, and the text is for the author of the event: of a
+        container (PlacementError, AnnotationError), or of new settings (CapacityError).
         """
         state = self._state
         state.moved.clear()
@@ -175,7 +175,7 @@ class Engine:
         return decision
 
     def _list_moved(self, asked: str | None) -> tuple[Moved, ...]:
-        """Return who else is booked on another pool than before this event."""
+        """Return the other containers that this event moved to another pool."""
         before, now = self._tables.placed, self._state.placed
         return tuple(
             Moved(container_id=each, before=before[each].grant.pool, after=now[each].grant.pool)

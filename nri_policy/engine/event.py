@@ -1,7 +1,7 @@
-"""Events: what can happen to a node, as the engine hears of it. Values only.
+"""Events: what can happen to a node. Values only.
 
 The tag of an event is its name in documents, metrics and the journal: a class may be renamed, a tag
-may not. Events are told apart by a `match`, which mypy checks against the union.
+may not. A `match` distinguishes events, and mypy checks it against the union.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Created(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="create
     """A container is about to be created."""
 
     container: Container
-    admitted: bool = False  # the runtime goes on already: it cannot be refused
-    unheard: bool = False  # and hears of nothing that only a creation can bring
+    admitted: bool = False  # the runtime continues anyway: it cannot be refused
+    unheard: bool = False  # and settings that only a creation can bring are not sent
 
 
 class Started(Struct, frozen=True, kw_only=True, tag="started"):
@@ -37,15 +37,15 @@ class Started(Struct, frozen=True, kw_only=True, tag="started"):
 
 
 class Elapsed(Struct, frozen=True, kw_only=True, tag="elapsed"):
-    """It is *now*: what was to happen by then is due."""
+    """Time has advanced to *now*; handle expired deadlines."""
 
     now: float  # seconds since the epoch
 
 
 class Resized(Struct, frozen=True, kw_only=True, tag="resized"):
-    """A container, or a pod, is about to get other resources; 0 and "" in them mean: as before.
+    """A container or a pod will get other resources; 0 and "" in them mean: unchanged.
 
-    Unless that is *certain*, ResizeEnded says what came of it.
+    Unless this is *certain*, ResizeEnded has the result.
     """
 
     container_id: str
@@ -55,14 +55,14 @@ class Resized(Struct, frozen=True, kw_only=True, tag="resized"):
 
 
 class Described(Struct, frozen=True, kw_only=True, tag="described"):
-    """It is known by now what the object of a pod says that its containers ask for."""
+    """The API server has the object of a pod, with the requests of its containers."""
 
     pod_id: str
     said: PodRequirements
 
 
 class ResizeEnded(Struct, frozen=True, kw_only=True, tag="resize-ended"):
-    """A container has the resources that it was to get, or the runtime has *refused* them."""
+    """A container has its new resources, or the runtime has *refused* them."""
 
     container_id: str
     refused: bool = False
@@ -75,7 +75,7 @@ class Stopped(Struct, frozen=True, kw_only=True, tag="stopped"):
 
 
 class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
-    """A pod has stopped, or is gone, with all its containers."""
+    """A pod and all its containers have stopped, or are gone."""
 
     pod_id: str
 
@@ -93,7 +93,7 @@ class Unprepared(Struct, frozen=True, kw_only=True, tag="unprepared"):
 
 
 class StoredGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an earlier engine granted, and enough of who held it to know that again."""
+    """A grant of an earlier engine, with enough about its holder to recognize that again."""
 
     pod_uid: str
     full_name: str  # namespace/pod/container, namespace/pod of a room, or a claim's
@@ -101,9 +101,9 @@ class StoredGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     entitlement: Entitlement = field(name="request")  # what the grant is for
     pool: str  # name: ids are another tree's
     grant: Grant
-    deadline: float | None  # when its cold start ends, seconds since the epoch
-    resources: Resources | None = None  # what it asked for then; None: not known
-    created: int = 0  # ns since the epoch, or later than all before it; 0: not known
+    deadline: float | None  # end of its cold start, seconds since the epoch
+    resources: Resources | None = None  # at that time; None: unknown
+    created: int = 0  # ns since the epoch, or later than all before it; 0: unknown
     classes: Classes | None = None  # what it has by them
     home: str | None = None  # the name of the pool that the grant's home is
     requirements: Requirements | None = None  # by its pod's object
@@ -123,10 +123,10 @@ class StoredGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):
-    """The runtime has said which containers exist; nothing else does."""
+    """The runtime has listed its containers; no others exist."""
 
     containers: tuple[Container, ...]
-    pods: tuple[Pod, ...] = ()  # that exist, and have no container now
+    pods: tuple[Pod, ...] = ()  # existing pods without a container
     held: Mapping[str, StoredGrant] = field(default_factory=dict)  # by container id
     now: float = 0.0  # seconds since the epoch
     latest: int = 0  # of a picture: `Container.created` of the youngest there ever was
@@ -150,7 +150,7 @@ class Reconfigured(Struct, frozen=True, kw_only=True, tag="reconfigured"):
 
 
 class Drifted(Struct, frozen=True, kw_only=True, tag="drifted"):
-    """Containers do not run on what the runtime was told, though it may believe so itself."""
+    """Containers run on other CPUs or nodes than were sent; the runtime may not know that."""
 
     container_ids: tuple[str, ...]
 
@@ -178,5 +178,5 @@ KINDS: tuple[str, ...] = tuple(each.__struct_config__.tag for each in get_args(E
 
 
 def kind(event: Event) -> str:
-    """Return what sort of event it is, one of KINDS."""
+    """Return the kind of an event, one of KINDS."""
     return str(event.__struct_config__.tag)

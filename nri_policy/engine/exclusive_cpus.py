@@ -22,8 +22,8 @@ class Cut(Struct, frozen=True):
     """Exclusive CPUs picked for one request."""
 
     cpus: CPUSet
-    isolated: bool  # whether they are kernel-isolated ones
-    beside: bool = True  # whether what is kept for preemptible containers was left to them
+    isolated: bool  # whether they are kernel-isolated
+    beside: bool = True  # whether preemptible containers keep their CPUs
 
 
 NOTHING_CUT = Cut(EMPTY, False)
@@ -60,7 +60,7 @@ def cut_cpus(
 def _pick(
     state: State, request: Request, pool: Pool, held: Held | None, *, with_preemptible: bool
 ) -> Cut:
-    """Return exclusive CPUs of *pool*: as many as possible that were held, and others."""
+    """Return exclusive CPUs of *pool*: as many held ones as possible, and others."""
     layout, supply, steering = state.layout, state.supply, request.steering
     shares = request.shares
     candidates, slack = supply.free_isolated_cpus() & pool.cpus, None
@@ -73,7 +73,7 @@ def _pick(
     classes = layout.classes[steering.priority]
     own = held.grant.exclusive if held else EMPTY
     whole_cores = steering.full_cores is FullCores.REQUIRE
-    if own and whole_cores:  # §6: it has the cores of the threads that it keeps to itself
+    if own and whole_cores:  # §6: add the other threads of its cores
         own = CPUSet.union(
             core.cpus for core in layout.machine.cores if not core.cpus.isdisjoint(own)
         )
@@ -93,10 +93,10 @@ def _pick(
 def _find_shares(
     layout: Layout, request: Request, candidates: CPUSet, picked: CPUSet
 ) -> Iterator[tuple[CPUSet, list[Share]]]:
-    """Yield how *candidates* could be shared out better than those *picked*, the best first (§6).
+    """Yield better ways to divide *candidates* than the *picked* ones, the best first (§6).
 
     Near devices on several nodes in proportion to their number, if the CPUs are on several nodes or
-    the container asks for that; else on one node that has more of the hints; or evenly.
+    the container asks for that; else on one node with more of the hints; or evenly.
     """
     steering, n, hints = request.steering, request.exclusive, layout.topology_hints
     _, nodes, caches = layout.picker.domains.touched(picked)

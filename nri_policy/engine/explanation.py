@@ -19,7 +19,7 @@ from nri_policy.workload.request import Request
 
 
 class DecisionKind(StrEnum):
-    """How a decision came about."""
+    """The kind of a decision."""
 
     PLACED = "placed"
     MADE_ROOM = "placed, others made room"
@@ -38,23 +38,23 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     container: str  # namespace/pod/name
     kind: DecisionKind
-    request: Request | None  # None where its annotations say nothing that makes sense
-    room: Request | None = None  # of a tenant: what its pod's room is for, and was placed for
+    request: Request | None  # None if its annotations are malformed
+    room: Request | None = None  # of a tenant: the request of its pod's room
     tree: PoolTree
     pool: int | None  # id of the pool chosen
-    scores: bytes | None  # the table of criteria, packed; None where pools were not compared
-    # what drew it where, as it was found or as it was stored; None where it has no affinities
+    scores: bytes | None  # the table of criteria, packed; None if pools were not compared
+    # the affinities that matched, as found or as stored; None without affinities
     pulls: Pulls | tuple[Pull, ...] | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table | None:
-        """The criteria of all pools, read anew each time; None where pools were not compared."""
+        """The criteria of all pools, unpacked at each call; None if pools were not compared."""
         return None if self.scores is None else Table.unpack(self.scores, len(self.tree.pools))
 
     @property
     def compared(self) -> Request | None:
-        """What pools were compared for, where they were: a tenant is where its pod's room is."""
+        """The request for which pools were compared: a tenant is in the pool of its room."""
         return self.room or self.request
 
     @property
@@ -75,7 +75,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
     @property
     def unmatched(self) -> str:
-        """What to say of affinities that drew it nowhere; empty where there are none of these."""
+        """Return a text if its affinities matched nothing; else ""."""
         if self.request is None or self.pulls is None:
             return ""
         found = self.pulls.terms if isinstance(self.pulls, Pulls) else self.pulls

@@ -29,24 +29,24 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     # shares without a request, and may be moved to make room; stored by its first name
     preemptible: bool = field(name="guest")
     mems: CPUSet  # node ids
-    home: int | None = None  # the pool that it was moved up from first, where it goes back to
-    returned: bool = False  # it has been back, and stays wherever it is moved now
-    tenant: bool = False  # its CPUs are its pod's room's, which are booked for the room (§3.3)
-    rest: CPUSet = EMPTY  # what a tenant shares with others of its room
+    home: int | None = None  # the pool that it was first moved up from, and returns to
+    returned: bool = False  # it has returned once, and stays after the next move
+    tenant: bool = False  # it is in its pod's room, which books the CPUs (§3.3)
+    rest: CPUSet = EMPTY  # CPUs of the room that a tenant shares with other tenants
     claimed: CPUSet = EMPTY  # CPUs of the claims that it uses, which hold them (dra.md §2.3)
-    # of a room: slices that containers had when they ended, by name; they come back to them
+    # of a room: slices of ended containers, by name; a restarted container gets its slice back
     ended: Mapping[str, CPUSet] = {}
-    preserved: CPUSet = EMPTY  # CPUs that one with cpu.preserve came with; empty: no cpuset
-    ending: bool = False  # of a claim: it is held until the last container that uses it ends
+    preserved: CPUSet = EMPTY  # the kubelet's cpuset, with cpu.preserve; empty: none
+    ending: bool = False  # of a claim: it ends with the last container that uses it
 
     @property
     def own(self) -> CPUSet:
-        """The CPUs that nobody else uses but those who hold them with it: its own and claimed."""
+        """The CPUs that only this container, or other users of its claims, may use."""
         return self.exclusive | self.claimed
 
 
 class Moved(Struct, frozen=True, kw_only=True):
-    """A container that others share CPUs with, booked on another pool for somebody else."""
+    """A container with shared CPUs that was booked on another pool to make room for another."""
 
     container_id: str
     before: int  # pool id
@@ -61,7 +61,7 @@ class Held(Struct, frozen=True, kw_only=True):
     stays: bool = False  # in this pool, or it is refused
 
     def covers(self, request: Request) -> bool:
-        """Whether *request* asks for no more of anything."""
+        """Return whether *request* asks for no more of anything."""
         grant = self.grant
         return (
             request.sort is grant.sort is Sort.NORMAL
@@ -72,14 +72,14 @@ class Held(Struct, frozen=True, kw_only=True):
         )
 
 
-# the cause of a Placement that is no other than the one before
+# the cause of a Placement that repeats the one before
 AGAIN = "the runtime was told again: it had not set it"
 
 
 class Placement(Struct, frozen=True, omit_defaults=True):
-    """What the runtime is told of a container; None and an empty set mean: leave alone.
+    """The CPUs, memory and limits to send for a container; None and empty sets mean: unchanged.
 
-    One decision may change hundreds of containers that share CPUs: they have one of these together.
+    A decision may change hundreds of containers that share CPUs: these have the same object.
     """
 
     cpus: CPUSet
@@ -91,7 +91,7 @@ class Placement(Struct, frozen=True, omit_defaults=True):
     limits: Mapping[str, str] = {}
 
     def after(self, before: Placement) -> Placement:
-        """Return what to tell a container that has not heard of *before* either."""
+        """Return the placement that replaces *before*, which was not sent, and this one."""
         if before.shares is None and before.quota is None and not before.limits:
             return self
         return replace(
@@ -106,7 +106,7 @@ Changes = Mapping[str, Placement]  # by container id
 
 
 def join(first: Changes, then: Changes) -> dict[str, Placement]:
-    """Return what to tell containers for two sets of changes, one after the other."""
+    """Return the placements that replace two sets of changes in a row."""
     both = first.keys() & then.keys()
     return {**first, **then, **{each: then[each].after(first[each]) for each in both}}
 
@@ -118,13 +118,13 @@ class Decision(Struct, frozen=True, kw_only=True):
     grant: Grant | None = None
     placement: Placement | None = None
     classes: Classes | None = None  # of the container asked about, if it is in any
-    # to other containers: pool by pool, each in order of placement, then to those that have moved
+    # of other containers: by pool, each in order of placement, then those that moved
     changes: Changes = {}
     moved: tuple[Moved, ...] = ()  # others, to another pool
     explanation: Explanation | None = None
-    released: tuple[str, ...] = ()  # namespace/pod/name of those that gave back what they held
+    released: tuple[str, ...] = ()  # namespace/pod/name of those that released their grants
     warnings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # on what it was asked for, and did
+    notes: tuple[str, ...] = ()  # on annotations and their effects
 
 
 Outcome = Decision | Refused  # of an event

@@ -15,7 +15,7 @@ from nri_policy.workload.request import Request, Sort
 
 
 def interim_placement(state: State, request: Request) -> Placement:
-    """Return where a container can wait for its decision: on CPUs that are nobody's own."""
+    """Return the placement of a container before its decision: on CPUs that are not exclusive."""
     cpus = EMPTY
     if state.layout.settings.pin_cpu:
         top = state.layout.tree.top.id

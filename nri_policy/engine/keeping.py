@@ -1,7 +1,7 @@
-"""Keeping: booking what running containers held, as far as it is still possible; placement.md §10.
+"""Keeping: books the previous grants of running containers, as far as possible; placement.md §10.
 
-Owns the phases in which they are booked, and what is possible. Containers that have lost something
-are returned, for others to complete them or to place them anew.
+Owns the phases of booking, and the conditions. Containers that lost something are returned to the
+caller, which completes them or places them again.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class Restored(Struct):
 
     refused: list[str] = field(default_factory=list)  # why it fits nowhere, in a `strict` change
     flagged: list[str] = field(default_factory=list)  # what is wrong with one that stays
-    short: list[str] = field(default_factory=list)  # how much memory is booked beyond the nodes'
-    notes: list[str] = field(default_factory=list)  # how one was placed anew
+    short: list[str] = field(default_factory=list)  # texts on memory booked beyond the nodes'
+    notes: list[str] = field(default_factory=list)  # texts on containers that were placed again
 
 
 def keep_all(
     state: State, candidates: Sequence[Candidate], result: Restored, *, forced: bool
 ) -> list[Candidate]:
-    """Book what containers can keep; return those that cannot keep all.
+    """Book the grants that containers can keep; return the containers that cannot keep all.
 
-    The phases, so that a container that has lost nothing never moves for one that has:
+    The phases, so that a container that lost nothing never moves for one that did:
 
     1. The exclusive CPUs of all known grants are set aside.
     2. Known grants are booked: first those without a shared part, then those with both, then the
-       sharers. A degraded container keeps what it has before anyone gets more.
+       sharers. A degraded container keeps what it has before others get more.
     3. Grants are read from the cpusets of containers without a known one. Sharers are recognised
-       by what the known grants leave of a pool.
+       by the CPUs of a pool that known grants leave.
     4. Mixed grants whose shared part had no room in phase 2 move to a pool above.
     """
     alone = find_unshared(candidate.cpus for candidate in candidates)
@@ -101,7 +101,7 @@ def _keep_torn(
     """Book a mixed grant on the nearest pool above that has room for its shared part.
 
     If none has, a *forced* change books it without the shared part. Return the candidate unless it
-    has all that it had.
+    keeps everything.
     """
     pools, name = state.layout.tree.pools, candidate.container.full_name
     for pool in state.layout.tree.path(pools[grant.pool]):
@@ -119,7 +119,7 @@ def _keep_torn(
 
 
 def _keeps(candidate: Candidate) -> bool:
-    """Whether what a container held is still for what it asks, or was left to it when degraded."""
+    """Return whether a container's grant fits its request, or is the best that there was."""
     return candidate.held is not None and (candidate.same or candidate.degraded is not None)
 
 
@@ -136,7 +136,7 @@ def _shares(candidate: Candidate) -> int:
 def _set_aside(state: State, candidate: Candidate, *, forced: bool) -> CPUSet:
     """Take the exclusive CPUs that a container held, or what is left of them in a *forced* change.
 
-    Return them: none where not all are there.
+    Return them, or no CPUs if any is missing.
     """
     held = candidate.held
     assert held is not None, "it is known"
@@ -156,7 +156,7 @@ def _whole(candidate: Candidate, grant: Grant) -> bool:
 
 
 def _has_zone(state: State, candidate: Candidate, grant: Grant) -> bool:
-    """Whether a grant that was read has memory nodes, where the runtime could tell them."""
+    """Return whether a grant that was read has memory nodes, if the runtime should show them."""
     pinned = state.layout.settings.pin_memory and not candidate.request.memory_preserve
     return bool(grant.mems) or not (pinned and state.layout.memory.nodes)
 

@@ -48,32 +48,32 @@ class Layout(Struct, frozen=True, kw_only=True):
     topology_hints: TopologyHints
     # closeness of each pool to a level: 0 at it, -links off it
     burst_levels: dict[Level, array[float]]
-    gives_classes: bool  # to containers that ask for none
+    gives_classes: bool  # to containers without an annotation
     # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs (§4)
     too_coarse: tuple[int, ...]
-    aligned: bool  # whether Guaranteed containers with exclusive CPUs are to be in a NUMA node
-    # what containers ask for, and what is odd about it, by all that it follows from; `requested`
+    aligned: bool  # whether Guaranteed containers with exclusive CPUs must be in a NUMA node
+    # cache of requests and warnings, by all that they depend on; `requested`
     # keeps it here
     requests: dict[tuple[object, ...], tuple[Request, tuple[str, ...]]] = {}
 
     def cpus_of(self, grant: Grant, free: CPUSet, hide_hyperthreads: bool) -> CPUSet:
         """Return the CPUs that a grant allows (§9); empty for `preserve`.
 
-        *free* are those that it shares with others, as far as they are in its pool.
+        *free* are all free CPUs; a sharer gets those in its pool.
         """
         if grant.sort is Sort.PRESERVE:
             return EMPTY
         own = grant.exclusive | grant.claimed | grant.rest
         cpus = self.capacity.reserved if grant.sort is Sort.RESERVED else own
         if grant.shares:
-            # a preemptible one at the top runs on the reserved CPUs while all others are owned
+            # a preemptible one at the top uses the reserved CPUs while all others are exclusive
             cpus |= (free & self.tree.pools[grant.pool].cpus) or self.capacity.reserved
         return self.picker.first_threads(cpus) if hide_hyperthreads else cpus
 
     def unowned(self, grant: Grant, taken: CPUSet) -> CPUSet:
-        """Return the CPUs of a container with `cpu.preserve`, empty where they are left alone.
+        """Return the CPUs of a container with `cpu.preserve`; empty if they are not set.
 
-        With `preserve: unowned` these are what it had, but for those that are *taken*.
+        With `preserve: unowned` these are the ones that it had, without the *taken* ones.
         """
         if self.settings.preserve is Preserve.ALL:
             return EMPTY
@@ -89,10 +89,10 @@ class Layout(Struct, frozen=True, kw_only=True):
 def layout_of(
     machine: Machine, settings: Settings, earlier: Earlier = NOTHING, *, forced: bool = False
 ) -> Layout:
-    """Return the layout of *machine* under *settings*; CapacityError if they ask the impossible.
+    """Return the layout of *machine* under *settings*; raises CapacityError if impossible.
 
-    What was reserved *earlier* stays so as far as possible. A *forced* layout does with what there
-    is, and says so in its shortages.
+    The CPUs reserved *earlier* stay reserved as far as possible. A *forced* layout always succeeds,
+    and lists its shortages.
     """
     tree = build(machine, machine.online)
     picker = picker_of(machine, tree)
@@ -151,10 +151,10 @@ def _closeness(tree: PoolTree, level: Level) -> array[float]:
 
 
 def successors(old: PoolTree, new: PoolTree) -> list[int | None]:
-    """Return which pool of *new* stands for each of *old*: the one around what is left of it.
+    """Return for each pool of *old* its successor in *new*: the one around its remaining CPUs.
 
-    Names will not do: a socket that loses one of its two NUMA nodes is the other one. None where
-    nothing is left.
+    Names are not enough: a socket that loses one of its two NUMA nodes becomes the other. None if
+    no CPU remains.
     """
     left = [pool.cpus & new.top.cpus for pool in old.pools]
     return [new.around(cpus).id if cpus else None for cpus in left]

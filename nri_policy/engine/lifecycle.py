@@ -1,7 +1,7 @@
-"""Lifecycle: what a container's creation, start and end do to the State.
+"""Lifecycle: a container's creation, start and end.
 
 Functions that decide return a Decision. PlacementError and AnnotationError are for the container's
-owner; half of it may be done then, and the engine goes back.
+owner; the state may be half changed then, and the engine restores it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nri_policy.workload.request import Request
 
 
 def create(state: State, event: Created) -> Decision:
-    """Decide where a container to be runs, and who moves for it."""
+    """Decide where a new container runs, and which containers move for it."""
     free = state.supply.free_cpus()
     container = event.container
     if container.pod_level is None:
@@ -47,7 +47,7 @@ def create(state: State, event: Created) -> Decision:
         check_amounts(container.resources)
         request, warnings = read_request(container, state.layout)
         check_supported(container, request, state.layout.settings)
-    # older runtimes do not say when: whoever comes later is younger
+    # older runtimes have no creation times: assume that it is the latest
     container = replace(container, created=max(container.created, state.latest + 1))
     for stale in (container.id, state.find(container.full_name)):
         if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
@@ -87,10 +87,10 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     admitted: bool = False,
     resizing: Resizing | None = None,
 ) -> Decision:
-    """Place a container that holds no grant, and tell it and all who share CPUs with it.
+    """Place a container without a grant; return its placement and those of its neighbours.
 
-    *free* are the CPUs that were free at first, *before* is how it was placed until now. One that
-    is *admitted* gets what is left if there is no room for it; PlacementError for all others.
+    *free* are the CPUs that were free before, *before* is its previous placement. An *admitted*
+    container gets what is left if there is no room; others raise PlacementError.
     """
     request = share_memory(state, container, request)
     try:
@@ -111,11 +111,11 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     elif (
         before is not None
         and request.milli < before.request.milli
-        and not before.grant.tenant  # what it gives back stays in its pod's room
+        and not before.grant.tenant  # CPUs that it releases stay in its pod's room
     ):
         bring_back(state, container.id)
     placed = state.placed[container.id]
-    # one that was degraded keeps the weight that it came with
+    # a degraded container keeps its original weight
     placement = announce(state, container.id, "asked for", with_shares=placed.request is request)
     return Decision(
         container_id=container.id,
@@ -159,7 +159,7 @@ def stop(state: State, event: Stopped | PodStopped) -> Decision:
     free = state.supply.free_cpus()
     asked = [event.container_id] if isinstance(event, Stopped) else [*state.of_pod(event.pod_id)]
     gone = [leave(state, each) for each in asked if each in state.placed]
-    freed = [each for each in gone if not each.grant.tenant]  # a slice goes to its room's rest
+    freed = [each for each in gone if not each.grant.tenant]  # a slice returns to its room
     for placed in gone:
         state.forget(placed.container.id)
     if isinstance(event, PodStopped) and event.pod_id in state.rooms:
@@ -181,7 +181,7 @@ def stop(state: State, event: Stopped | PodStopped) -> Decision:
 
 
 def resend(state: State, container_ids: tuple[str, ...]) -> Decision:
-    """Tell the runtime again where containers run: what it has of them is not what counts."""
+    """Send the placements of containers again: the runtime's record does not match reality."""
     placed = [each for each in container_ids if each in state.placed]
     for each in placed:
         del state.sent[each]

@@ -45,9 +45,9 @@ def recall(
 
 
 def update_from_list(known: Container, milli: int, listed: Container) -> Container:
-    """Return a *known* container as the runtime lists it now, which may tell of a missed resize.
+    """Return a *known* container with its present values in the list, after a missed resize.
 
-    Its CPU shares may be those that we have set for *milli* rather than what it asked for.
+    Its CPU shares may be the ones that we set for *milli*, not its own.
     """
     old, new = known.resources, as_granted(listed.resources, known.resources, known.pod.qos)
     merged = replace(
@@ -58,7 +58,7 @@ def update_from_list(known: Container, milli: int, listed: Container) -> Contain
         memory_limit=new.memory_limit,
     )
     state = max(known.state, listed.state)
-    if not new.cpu_shares or _amounts(merged) == _amounts(old):  # no shares: it does not say
+    if not new.cpu_shares or _amounts(merged) == _amounts(old):  # no shares: unknown to the list
         return replace(known, state=state)
     requirements = resized_requirements(known, merged, heard=False)
     return replace(known, state=state, resources=merged, resized=True, requirements=requirements)
@@ -71,13 +71,13 @@ def in_force(
     milli: int,
     told: CPUSet | None = None,
 ) -> Container:
-    """Return a container that the runtime lists, with the amounts that it has by three witnesses.
+    """Return a container in the runtime's list with its amounts in force, from three sources.
 
-    A runtime may list what a container was created with (CRI-O after its restart); what is *known*
-    of it, if anything, may be from before a resize. So that one counts that agrees with what its
-    cgroup was *found* to have. Where none does, both are older, and the cgroup counts. Its shares
-    may be those that we have set for *milli*. One without a quota shows by its CPUs, those that it
-    was *told* of last, that what is known came into force.
+    A runtime may list the amounts at creation (CRI-O after its restart), and what is *known* may be
+    from before a resize. The source that agrees with what its cgroup was *found* to have wins. If
+    neither agrees, both are older, and the cgroup counts. Its shares may be the ones that we set
+    for *milli*. A cgroup without a quota still shows by its CPUs, the ones that it was *told* last,
+    that the known amounts are in force.
     """
     said, qos = listed.resources, listed.pod.qos
     latest = found.cpu_shares or (found.cpu_quota == NO_QUOTA and parse_cpus(found.cpus) == told)
@@ -88,8 +88,8 @@ def in_force(
         return listed
     says = found.cpu_shares not in (0, known.cpu_shares, shares_of(milli))
     now = replace(known, cpu_shares=found.cpu_shares) if says else known
-    # Kubernetes takes no limit away: where none is found, the kernel does not say, or somebody
-    # else has lifted it
+    # Kubernetes never removes a limit: if there is none, the kernel does not show it, or another
+    # program has removed it
     if found.cpu_limit is not None:
         now = replace(now, cpu_quota=found.cpu_quota, cpu_period=found.cpu_period)
         if listed.pod.qos is QoS.GUARANTEED and listed.pod_level is not True:
@@ -111,9 +111,9 @@ def _with_amounts(listed: Resources, known: Resources) -> Resources:
 
 
 def has(found: Resources, asked: Resources, milli: int, qos: QoS) -> bool:
-    """Return whether a cgroup was *found* to have what was *asked* for, as far as it says.
+    """Return whether the amounts *found* in a cgroup match those *asked* for.
 
-    Its shares may be those that we have set for *milli*, its quota may have been taken away.
+    Its shares may be the ones that we set for *milli*, and its quota may have been removed.
     """
     found = as_granted(found, asked, qos)
     same_shares = found.cpu_shares in (0, asked.cpu_shares, shares_of(milli))
@@ -121,7 +121,7 @@ def has(found: Resources, asked: Resources, milli: int, qos: QoS) -> bool:
 
 
 def _agrees(found: Resources, said: Resources) -> bool:
-    """Return whether a cgroup was *found* to have the limits of CPU and memory that are *said*."""
+    """Return whether a cgroup was *found* to have the CPU and memory limits that are *said*."""
     return _same_cpu(found, said) and _memory(found) == _memory(said)
 
 
@@ -135,7 +135,7 @@ def _same_cpu(found: Resources, said: Resources) -> bool:
 
 
 def _memory(resources: Resources) -> int:
-    """Return the limit of memory as exactly as the kernel keeps it, 0 for none."""
+    """Return the memory limit, rounded as by the kernel; 0 for none."""
     limit = resources.memory_limit
     return 0 if limit >= NO_LIMIT else limit // _PAGE
 
@@ -153,10 +153,10 @@ def parse_cpus(text: str) -> CPUSet:
 
 
 def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
-    """Return the containers that exist; of two of one id or name the running, newest one (§10).
+    """Return existing containers; of two with one id or name the running, newest one (§10).
 
-    Where the runtime does not say which is newer, the one whose id is *known* is: its creation came
-    last.
+    If the runtime has no creation times, the one with a *known* id is the newest, because its
+    creation was the last event.
     """
 
     def rank(container: Container) -> tuple[int, int, bool]:

@@ -1,8 +1,8 @@
-"""Making way for width: who moves up so that exclusive CPUs lie closer together; placement.md §2.
+"""Making way: sharers that move up so that exclusive CPUs are closer together; placement.md §2.
 
 Each pool with a small sharer keeps a whole CPU for it, so exclusive CPUs can end up on two packages
-although one would hold them. Owns when that is looked into, and the ways in their order; whether
-one of them is any better is the placement's to try. Changes nothing.
+although one would hold them. Owns when such moves are searched for, and their order; placement
+tries whether a move helps. Changes nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DOMAINS = ("socket", "NUMA node", "L3 cache")
 
 
 class Way(Struct, frozen=True, kw_only=True):
-    """Sharers without whom a pool would hold a request."""
+    """Sharers that must leave a pool so that it can hold a request."""
 
-    to: Pool  # where they go: above it
+    to: Pool  # their new pool, above the old one
     movers: tuple[str, ...]  # container ids
-    milli: int  # that they have booked together
+    milli: int  # booked by all of them
 
 
 class Ways(Struct, frozen=True, kw_only=True):
@@ -63,10 +63,10 @@ def cpus_to_keep(state: State, request: Request, held: Held | None) -> tuple[CPU
 def find_ways(
     state: State, request: Request, grant: Grant, table: Table, held: Held | None
 ) -> Ways:
-    """Return who could move so that *request* gets closer CPUs than the *grant* chosen for it.
+    """Return sharers that could move so that *request* gets closer CPUs than by *grant*.
 
-    It was chosen from *table*. In a resize, of what was *held*, also who could so that it keeps its
-    CPUs.
+    The grant was chosen from *table*. In a resize, also sharers whose moves let the container keep
+    CPUs that it *held*.
     """
     layout = state.layout
     most = layout.settings.make_way.movers
@@ -81,7 +81,7 @@ def find_ways(
     for target in targets:
         best: Way | None = None
         for left in layout.tree.path(target):
-            # those around, of which others keep CPUs as well, only where it needs them
+            # widen the search to pools above only if the request needs it
             if left.parent is None or (best is not None and len(best.movers) <= most):
                 break
             way = search.way(left, target, len(grant.exclusive), request, _LOOKED_AT)
@@ -113,7 +113,7 @@ def note_beyond(layout: Layout, ways: Ways, grant: Grant) -> tuple[str, ...]:
 
 
 def find_last_ways(state: State, request: Request) -> list[Way]:
-    """Return who could move so that *request* fits anywhere at all, the fewest first."""
+    """Return sharers that could move so that *request* fits at all, the fewest first."""
     widths, search = state.layout.widths, _Search(state)
     isolated = state.supply.free_isolated_cpus()
     found: list[tuple[tuple[int, Width, int, int, int], Way]] = []
@@ -123,7 +123,7 @@ def find_last_ways(state: State, request: Request) -> list[Way]:
             n = 0
         for target in state.layout.tree.path(pool):
             if target.parent is None and pool.parent is not None:
-                continue  # it is the same as to leave the pool below
+                continue  # the same as leaving the pool below
             if way := search.way(target, pool, n, request, len(state.movers)):
                 to = widths.pools[way.to.id]
                 order = len(way.movers), to, way.milli, target.id, pool.id
@@ -140,7 +140,7 @@ class _Search:
         self._search = Search(state.supply, self._movers)
 
     def way(self, target: Pool, pool: Pool, n: int, request: Request, most: int) -> Way | None:
-        """Return who of the first *most* in *target* has to leave it for *n* CPUs of *pool*."""
+        """Return the sharers, of the first *most* in *target*, that block *n* CPUs of *pool*."""
         places = self._search.who(target.id, pool.id, n, request.shared, request.shares, most)
         if not places:
             return None
@@ -153,10 +153,10 @@ class _Search:
 
 
 def _targets(state: State, request: Request, grant: Grant, held: Held | None) -> list[Pool]:
-    """Return the pools that are narrower than *grant* and have as many CPUs, in no other's grant.
+    """Return the pools that are narrower than *grant* and have enough CPUs without a grant.
 
-    None where it is as narrow as can be. Those that are as narrow, too, where CPUs that were *held*
-    would be kept in them and are not kept now.
+    None if the grant is as narrow as possible. Equally narrow pools count too, if the container
+    would keep CPUs there that it *held* and loses now.
     """
     layout = state.layout
     widths, wide = layout.widths, width_of(layout, grant)
@@ -182,7 +182,7 @@ def _targets(state: State, request: Request, grant: Grant, held: Held | None) ->
 
 
 def _narrower(width: Width, wide: Width) -> str:
-    """Return in words what of *width* is less than in *wide*."""
+    """Return in words how *width* is narrower than *wide*."""
     for name, count, before in zip(_DOMAINS, width, wide, strict=True):
         if count < before:
             return f"one {name}" if count == 1 else counted(count, name)

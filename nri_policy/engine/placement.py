@@ -1,7 +1,6 @@
-"""Placement: booking what was chosen, and who makes room for it; spec placement.md §2 to §4.
+"""Placement: books a choice, and moves containers that make room; spec placement.md §2 to §4.
 
-It works on a State inside a transaction: the caller restores the state if `PlacementError` is
-raised.
+It works on a State inside a transaction: the caller restores the state after a `PlacementError`.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ def place(
     *,
     last: bool = True,
 ) -> Choice:
-    """Book a grant for *request* and return how it came about; PlacementError where none can be.
+    """Book a grant for *request* and return the choice; raises PlacementError.
 
-    What the container *held* until now, its pool and its CPUs, is kept as far as possible (§4,
-    resize). Sharers are re-booked as a *last* resort, if allowed.
+    The pool and CPUs that the container *held* before are kept as far as possible (§4, resize).
+    Sharers are re-booked as a *last* resort, if allowed.
     """
     if container.claims:
         return _book_claimant(state, container, request)
@@ -83,7 +82,7 @@ def place(
 
 
 def _book_claimant(state: State, container: Container, request: Request) -> Choice:
-    """Book what a container has by its claims, and memory as near to these as there is."""
+    """Book the CPUs of a container by its claims, and memory as near to these as possible."""
     try:
         claimed = choose_by_claims(state, container, request)
     except PlacementError as refusal:
@@ -139,7 +138,7 @@ def _choose_closer(
 ) -> Choice:
     """Return a choice closer together than *first*, for which few sharers have moved up (§2).
 
-    Else *first*, and nobody has moved.
+    If there is none, return *first*, without moves.
     """
     assert first.findings.table is not None, "pools were compared"
     found = find_ways(state, request, first.grant, first.findings.table, held)
@@ -158,7 +157,7 @@ def _choose_closer(
         state.restore(before)
         for member in way.movers:
             del state.moved[member]
-    if found.ways:  # what it was offered of the memory is out of date
+    if found.ways:  # its memory offer is out of date
         first = choose(state, container, request, held)
     return _add_notes(first, *note_beyond(state.layout, found, first.grant))
 
@@ -183,7 +182,7 @@ def _is_closer(
 
 
 def _note_movers(choice: Choice, *notes: str) -> Choice:
-    """Return *choice* with *notes* on who has moved for it."""
+    """Return *choice* with *notes* on the containers that moved for it."""
     kind = choice.kind if choice.kind is DecisionKind.RESIZED else DecisionKind.MADE_ROOM
     return _add_notes(replace(choice, kind=kind), *notes)
 
@@ -217,7 +216,7 @@ def _misfit(state: State, request: Request, grant: Grant, wrong: str) -> Placeme
 
 
 def _last_resort(state: State, container: Container, request: Request) -> Mapping[str, Pool]:
-    """Return who has to be re-booked, and where to, for *request* to fit."""
+    """Return the containers to re-book, each with its new pool, so that *request* fits."""
     if request.sort is Sort.PRESERVE:
         return {}
     memory = memory_request(container, request, aligned=state.layout.aligned)

@@ -15,9 +15,9 @@ from nri_policy.workload.request import Isolation, Request, Sort
 
 
 def lacks_cpus(explanation: Explanation, grant: Grant) -> bool:
-    """Whether a container has less CPU by its *grant* than it asks for: there was no room for it.
+    """Return whether a container has less CPU by its *grant* than it asks for.
 
-    What is not booked for it alone, as in a room or a claim, is not compared.
+    CPUs in a room or a claim are not compared, because others use them too.
     """
     asked = explanation.request
     if asked is None or grant.tenant or explanation.kind is DecisionKind.CLAIMED:

@@ -1,10 +1,10 @@
-"""Amounts of pods: what the containers of a pod ask for in all, as they are resized; §3.1, §3.3.
+"""Amounts of pods: the sum that a pod's containers ask for, through resizes; §3.1, §3.3.
 
-A sandbox says it once. Of a later resize of the pod runtimes tell before or after those of its
-containers, and older ones never. So it also follows from its containers: Rule 1: a pod that asked
-for what its containers did still does. Rule 2: one that asked for more, as for containers that have
-ended or are still to come, asks for no less than its containers. Rule 3: what a pod with resources
-as a whole asks for follows from nothing.
+The sandbox has it at the start. Runtimes report a later resize of the pod before or after those of
+its containers, and older ones never. So it is also derived from the containers. Rule 1: a pod that
+asked for the sum of its containers still does. Rule 2: a pod that asked for more, for containers
+that ended or do not exist yet, asks at least for the sum. Rule 3: the amounts of a pod with
+pod-level resources are never derived.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _PERIOD = 100_000  # µs; the kubelet's
 
 
 def amounts_with(state: State, before: Container, after: Container) -> Resources | None:
-    """Return what the pod of *after*, which was *before* until now, asks for in all; None: unknown.
+    """Return the amounts of the pod of *after*, which was *before* until now; None: unknown.
 
-    `after.pod.amounts` is what it asked for until now.
+    `after.pod.amounts` has the amounts until now.
     """
     pod, amounts = after.pod, after.pod.amounts
     if amounts is None or after.pod_level:
@@ -49,7 +49,7 @@ def _follow(
     has: Sequence[Resources],
     amount: Callable[[Resources], int],
 ) -> int:
-    """Return a pod's amount, once its containers *has* what they *had*; 0 is none, and stays."""
+    """Return a pod's amount after its containers changed from *had* to *has*; 0 means none."""
     before, now = (sum(map(amount, each)) for each in (had, has))
     if not whole:
         return 0
@@ -57,10 +57,10 @@ def _follow(
 
 
 def share_amounts(state: State, pod_id: str, whole: Resources | None) -> list[Container]:
-    """Let the containers of a pod know what it asks for in all, where that is *whole*.
+    """Set the pod's amounts to *whole* in all its containers.
 
-    One that would be taken to ask for something else by that is still to be resized, too; or has
-    been already, to the memory that its pod shrinks to. Return the latter, as known from now on.
+    If that changes a container's request, the container is still to be resized; or it was resized
+    already to the memory that its pod shrinks to. Return the latter, updated.
     """
     shrunk: list[Container] = []
     if whole is None:
@@ -82,7 +82,7 @@ def share_amounts(state: State, pod_id: str, whole: Resources | None) -> list[Co
 def _of_pod(container: Container, whole: Resources) -> Container:
     """Return *container* of a pod that asks for *whole*.
 
-    A limit of memory that is the pod's is taken for the pod's: it is booked alike.
+    A memory limit equal to the pod's counts as the pod's: both are booked alike.
     """
     container = replace(container, pod=replace(container.pod, amounts=whole))
     known = container.requirements

@@ -1,8 +1,8 @@
-"""Pods with resources as a whole (KEP-2837): what their containers know of each other.
+"""Pods with pod-level resources (KEP-2837): what their containers show about each other.
 
-Owns when a container is known to be of such a pod, and how the memory of the pod is booked once:
-with its first container that has the pod's limit, less what the others book themselves. Spec
-placement.md §3.2; what a container asks for then is `workload.amounts`.
+Owns when a container is known to be in such a pod. The memory of the pod is booked once: with its
+first container that has the pod's limit, less what the others book themselves. Spec placement.md
+§3.2; `workload.amounts` has the requests of such containers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def learn_from_others(state: State, container: Container) -> Container:
 
 
 def _fills_room(state: State, container: Container, others: Iterable[Container]) -> bool:
-    """Whether a container of a pod with a room, or one of the *others*, has all CPUs of the pod.
+    """Return whether a container of a pod with a room, or one of *others*, has all its CPUs.
 
-    Of two containers none has: that is the pod's limit, which the kubelet shows for its own.
+    Two containers cannot both have all: then it is the pod's limit, shown as the container's.
     """
     room = state.rooms.get(container.pod.id)
     if room is None or container.pod.qos is not QoS.GUARANTEED:
@@ -40,7 +40,7 @@ def _fills_room(state: State, container: Container, others: Iterable[Container])
 
 
 def learn_together(containers: Iterable[Container]) -> list[Container]:
-    """Return *containers* that came all at once, with what they show of each other."""
+    """Return *containers* that were listed together, with what they show about each other."""
     listed = [*containers]
     shown = {each.pod.id for each in listed if each.pod_level or shows_pod_level(each)}
     return [
@@ -60,7 +60,7 @@ def mistaken(state: State, container: Container) -> Iterator[Container]:
 
 
 def share_memory(state: State, coming: Container, request: Request) -> Request:
-    """Book a pod's memory once, with one more container; return what is to be booked for it."""
+    """Book a pod's memory once, with one more container; return that container's request."""
     pod_id = coming.pod.id
     if pod_id in state.rooms:  # booked with the room
         return replace(request, memory=0) if request.pod_memory else request

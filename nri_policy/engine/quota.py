@@ -1,9 +1,9 @@
-"""Quota: the CFS quota of containers that have nothing but CPUs of their own; placement.md §3.1.
+"""Quota: the CFS quota of containers with only exclusive CPUs; spec placement.md §3.1.
 
 Their cpuset is their limit, and a quota of as many CPUs only throttles them at the edges of its
-periods. So the runtime is told `NO_QUOTA`, and whoever reads a container's amounts from the runtime
-or its cgroup finds that: there it means "as granted". The limit that the kubelet set is in the
-container's amounts, and in the store.
+periods. So the runtime gets `NO_QUOTA`, and readers of a container's amounts from the runtime or
+its cgroup find that: it means "as granted". The kubelet's limit is in the container's amounts, and
+in the store.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ NO_QUOTA = -1
 def quota_of(
     container: Container, request: Request, grant: Grant, told: int | None, *, pinned: bool
 ) -> int | None:
-    """Return the quota that the runtime is to know of, None where it need not hear of any.
+    """Return the quota to send to the runtime, None if none is needed.
 
-    It is *told* of the kubelet's only where it was told of another one before. A container that is
-    not *pinned* to its CPUs has no other limit.
+    The kubelet's quota is sent only to replace another one that was *told* before. An
+    unpinned container keeps its quota, because its cpuset is no limit.
     """
     limit = container.resources.cpu_quota
     if limit <= 0:
@@ -43,9 +43,9 @@ def quota_of(
 
 
 def as_granted(said: Resources, known: Resources, qos: QoS) -> Resources:
-    """Return what is *said* of a container, or pod, that is *known*: no quota is the one it had.
+    """Return what is *said* of a container or pod with a removed quota replaced by the *known* one.
 
-    Only a Guaranteed one can lose it, and Kubernetes takes no limit away.
+    Only a Guaranteed one can lose it, and Kubernetes never removes a limit.
     """
     if said.cpu_quota == NO_QUOTA and known.cpu_quota > 0 and qos is QoS.GUARANTEED:
         return replace(said, cpu_quota=known.cpu_quota, cpu_period=known.cpu_period)
@@ -53,9 +53,9 @@ def as_granted(said: Resources, known: Resources, qos: QoS) -> Resources:
 
 
 def with_limit(container: Container) -> Container:
-    """Return a container of which nothing is known with the quota that it was admitted with.
+    """Return an unknown container with the quota that it was admitted with.
 
-    That of a Guaranteed container is its request.
+    The quota of a Guaranteed container equals its request.
     """
     resources = container.resources
     if (

@@ -1,8 +1,8 @@
-"""Re-booking: who is booked farther up the tree so that another fits; spec placement.md §2.
+"""Re-booking: containers that move up the tree so that another fits; spec placement.md §2.
 
-Owns who has to: preemptible containers that are left without a CPU, and, as the last resort before
-a refusal, small sharers, for each of which its pool keeps a whole CPU. No container loses a CPU:
-the pool above has all that were shared. No memory moves: the pages would stay behind.
+Owns which ones must move: preemptible containers without a CPU left, and, as the last resort before
+a refusal, small sharers, for each of which its pool keeps a whole CPU. No container loses a CPU,
+because the pool above has all shared ones. No memory moves: the pages would stay behind.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ def move_up(state: State, member: str, above: Pool, cause: str) -> None:
 def bring_back(state: State, asked: str | None = None) -> None:
     """Move the oldest container that fits back to its home, or to the nearest pool above it.
 
-    The one *asked* about is left out. A container goes back once; if it is moved again, it stays
-    (§2).
+    Not the one *asked* about. A container returns once; if it is moved again, it stays (§2).
     """
     tree = state.layout.tree
     by_age = sorted((state.placed[each].container.created, each) for each in state.away)
@@ -75,7 +74,7 @@ def _nearest_home(state: State, grant: Grant) -> Pool | None:
 
 
 def rebook(state: State, member: str, grant: Grant, note: str) -> None:
-    """Give a sharer *grant*, on another pool, and say why; its memory stays where it is."""
+    """Give a sharer *grant*, on another pool, with a note; its memory stays in its place."""
     placed = state.placed[member]
     explanation = placed.explanation
     explanation = replace(explanation, pool=grant.pool, notes=(*explanation.notes, note))
@@ -83,10 +82,10 @@ def rebook(state: State, member: str, grant: Grant, note: str) -> None:
 
 
 def last_resort(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> Mapping[str, Pool]:
-    """Return which sharers have to be booked on which pools above for *fits* to hold; {}: none do.
+    """Return the sharers to re-book on pools above so that *fits* holds; {}: impossible.
 
-    The fewest of *ways*, which begin with these; others where by trials fewer suffice (§2). Without
-    any of them it would not fit. The state is as before afterwards.
+    The fewest of *ways*, which begin with these; other sharers if trials need fewer (§2). Without
+    them the request would not fit. The state is unchanged afterwards.
     """
     found: Mapping[str, Pool] = {}
     for _, group in groupby(ways, key=lambda way: len(way.movers)):
@@ -99,7 +98,7 @@ def last_resort(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> 
 
 
 def _first_way(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> Mapping[str, Pool]:
-    """Return who moves in the first of *ways* that helps, only to the pools above theirs if so."""
+    """Return the movers of the first of *ways* that helps; to the nearest pools if possible."""
     tree = state.layout.tree
     near = [
         {each: _above(tree, state.placed[each].grant.pool) for each in way.movers} for way in ways
@@ -115,11 +114,11 @@ def _first_way(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> M
 
 
 def _by_trials(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
-    """Return the same by trials: what *fits* may ask for more than numbers of CPUs.
+    """Return the movers by trials, because *fits* may require more than numbers of CPUs.
 
-    One alone to the pool above, the smallest first, then the oldest; else as many as it takes in
-    this order; else to the top, of all. Moving one up only takes from what is needed of pools, so
-    that who is refused with all of them at the top has to be.
+    One alone to the pool above, the smallest first, then the oldest; else as many as necessary in
+    this order; else all to the top. A move up only frees capacity, so a request that does not fit
+    with all of them at the top must be refused.
     """
     tree = state.layout.tree
     sharers = [state.placed[container_id] for _, _, container_id, _ in state.movers_in_order()]
@@ -148,7 +147,7 @@ def _by_trials(state: State, fits: Callable[[], bool]) -> Mapping[str, Pool]:
 def _find_needed(
     state: State, moved: list[Placed], to: Mapping[str, Pool], fits: Callable[[], bool]
 ) -> dict[str, Pool]:
-    """Return where those of *moved* go without whom it would not fit: put back, largest first."""
+    """Return the necessary movers with their pools; put back the others, the largest first."""
     needed = {}
     for each in reversed(moved):
         pool = to[each.container.id]

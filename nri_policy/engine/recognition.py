@@ -1,6 +1,6 @@
-"""Recognition: reading the cpuset that a container runs on as a grant; spec placement.md §10.
+"""Recognition: reads the cpuset of a running container as a grant; spec placement.md §10.
 
-Owns whom a CPU belongs to that nobody has stored. Changes nothing.
+Decides which container owns a CPU when no grant is stored. Changes nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Candidate(Struct, frozen=True, kw_only=True):
     cpus: CPUSet  # what it runs on now, empty where that is unknown
     mems: CPUSet
     held: Grant | None = None  # its pool is an id of the layout that places it now
-    same: bool = True  # it asks for what `held` was given for
-    there: bool = False  # the reserved CPUs are those of the time when `held` was given
-    degraded: Request | None = None  # what `held` is for since the machine could not give it more
-    explanation: Explanation | None = None  # why it is where `held` is; None: not known
-    moved_by: str = ""  # what moves it, if anything does, for people; empty: a start of the daemon
+    same: bool = True  # `held` was given for an equal request
+    there: bool = False  # the reserved CPUs are the same as when `held` was given
+    degraded: Request | None = None  # the reduced request that `held` was given for
+    explanation: Explanation | None = None  # of `held`; None: unknown
+    moved_by: str = ""  # the cause of a move, in words; empty: a start of the daemon
 
     @property
     def booked(self) -> Request:
@@ -44,7 +44,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 def find_unshared(cpusets: Iterable[CPUSet]) -> CPUSet:
-    """Return the CPUs that are in exactly one of *cpusets*."""
+    """Return the CPUs in exactly one of *cpusets*."""
     once, more = EMPTY, EMPTY
     for cpus in cpusets:
         more |= once & cpus
@@ -63,7 +63,7 @@ def read_grant(state: State, candidate: Candidate, alone: CPUSet) -> Grant | Non
     if request.sort is Sort.RESERVED:
         if cpus == layout.capacity.reserved:
             return grant
-        request = replace(request, sort=Sort.NORMAL)  # the reserved ones had no room for it
+        request = replace(request, sort=Sort.NORMAL)  # the reserved CPUs had no room
         grant = plain_grant(request, top.id, mems)
     if request.exclusive:
         own = _own(state, request, cpus, alone)
@@ -91,7 +91,7 @@ def _usual_cpus(state: State, request: Request, pool: Pool) -> CPUSet:
 
 
 def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet | None:
-    """Return which of *cpus* are the container's own, None where they cannot be its grant."""
+    """Return the exclusive CPUs among *cpus*; None if *cpus* cannot be the container's grant."""
     layout, whole_cores = state.layout, request.steering.full_cores is FullCores.REQUIRE
     if request.hide_hyperthreads and (len(cpus) < request.exclusive or whole_cores):
         cpus = _find_hidden(state, request, cpus)
@@ -105,7 +105,7 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
             continue
         if len(own) == request.exclusive:
             return own
-        if whole_cores:  # rounded up to them, unless it came before they were required
+        if whole_cores:  # rounded up to cores, unless its grant is older than the setting
             with suppress(ValueError):
                 rounded = layout.picker.pick(request.exclusive, own, whole_cores=True)
                 if request.shares or rounded == own:
@@ -116,7 +116,7 @@ def _own(state: State, request: Request, cpus: CPUSet, alone: CPUSet) -> CPUSet 
 
 
 def _find_hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
-    """Return the CPUs that a container holds of which it sees one of each core; none: too few.
+    """Return the CPUs of a container that sees only one thread of each core; empty: too few.
 
     It sees the lowest of its threads: some above them were booked with these.
     """
@@ -132,9 +132,9 @@ def _find_hidden(state: State, request: Request, shown: CPUSet) -> CPUSet:
 
 
 def _zone_of_unpinned(state: State, candidate: Candidate, pool: Pool) -> CPUSet:
-    """Return a zone for a container whose memory nobody has pinned yet, if there is room in it.
+    """Return a zone for a container whose memory was never pinned, if there is room in it.
 
-    The kubelet's static CPU manager leaves containers so: they keep their CPUs all the same.
+    The kubelet's static CPU manager leaves memory unpinned; such containers keep their CPUs anyway.
     """
     memory = memory_request(
         candidate.container, candidate.request, aligned=state.layout.aligned, cold=False

@@ -1,7 +1,7 @@
-"""Reconfiguration: what new settings, or a machine that changed, mean for those who are placed.
+"""Reconfiguration: prepares the engine's state for new settings or a changed machine.
 
-Works out the new layout and who comes to it with which claim; whether all find a place there is the
-engine's to try. Changes nothing of the old state.
+Makes the new layout and the list of candidates with their grants; the engine then tries whether all
+find a place. Changes nothing of the old state.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from nri_policy.workload.request import Sort
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """A new layout without anyone on it, and those who are to find a place there."""
+    """A new layout without containers, and the containers to place there."""
 
     state: State
     candidates: list[Candidate]
-    claims: list[Placed]  # parts of resource claims, which come first
-    forced: bool  # the machine is another one, whoever finds no place
-    cause: str  # why, for people
+    claims: list[Placed]  # parts of resource claims, which are placed first
+    forced: bool  # the machine has changed, even if not all find a place
+    cause: str  # in words
 
 
 def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
@@ -37,7 +37,7 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
 
     *unheard* are the exclusive CPUs of containers that no Synchronized has named yet.
     """
-    # a machine that comes with settings is this one, as they want it seen
+    # a machine that comes with settings is the same one as the settings see it
     forced = event.machine is not None and event.settings is None
     settings = event.settings or old.layout.settings
     holders = [*old.placed.values(), *old.rooms.values()]
@@ -96,7 +96,7 @@ def _candidate(
 
 
 def _explanation(placed: Placed, tree: PoolTree) -> Explanation | None:
-    """Return why a container is where it is, told on another *tree*; None if pools differ there."""
+    """Return a container's explanation on another *tree*; None if the pools differ."""
     why = placed.explanation
     alike = [each.name for each in why.tree.pools] == [each.name for each in tree.pools]
     return replace(why, tree=tree) if alike else None

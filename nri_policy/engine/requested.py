@@ -1,4 +1,4 @@
-"""What a container asks for: its amounts and annotations, read by the settings in force."""
+"""Reads the request of a container from its amounts and annotations, under the settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Isolation, Request, Sort, Steering, request_of
 from nri_policy.workload.requirements import Requirements
 
-MAX_SHAPES = 256  # of containers whose requests are kept
+MAX_SHAPES = 256  # cached requests
 
 
 class AmountsError(Refused):
@@ -32,10 +32,10 @@ class AmountsError(Refused):
 
 
 def read_request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
-    """Return what *container* asks for, and what is odd about that; raises AnnotationError.
+    """Return the request of *container*, with warnings; raises AnnotationError.
 
-    Most containers are like many others, so what those without annotations of ours, hints and
-    implied affinities ask for is kept in the layout.
+    Most containers are alike. So requests without annotations of ours, hints and implicit
+    affinities are cached in the layout.
     """
     pod, settings = container.pod, layout.settings
     if (
@@ -97,7 +97,7 @@ def _plain_container(  # noqa: PLR0913, PLR0917 - a shape
 
 
 def _read_request(container: Container, layout: Layout) -> tuple[Request, tuple[str, ...]]:
-    """Do as `read_request` does, without looking at what is kept."""
+    """Do the same as `read_request`, without the cache."""
     if container.stands_for_pod:
         return _read_room(container, layout), ()
     if container.part is not None:
@@ -123,10 +123,10 @@ def room_milli(container: Container) -> int:
 
 
 def _read_room(container: Container, layout: Layout) -> Request:
-    """Return what the room of the pod that *container* stands for asks for (§3.3).
+    """Return the request of the room of the pod that *container* stands for (§3.3).
 
-    All CPUs of the pod, as a Guaranteed container gets its own, and memory up to its limit. A
-    fraction that it was resized to takes a CPU.
+    All CPUs of the pod, like exclusive CPUs of a Guaranteed container, and memory up to its limit.
+    A fraction after a resize takes a whole CPU.
     """
     pod, limit = container.pod, container.resources.memory_limit
     cpus = -(-room_milli(container) // 1000)
@@ -150,7 +150,7 @@ def _read_room(container: Container, layout: Layout) -> Request:
 
 
 def claim_request(part: ClaimPart, layout: Layout) -> Request:
-    """Return what a part of a claim asks for: whole CPUs of its own, and a shared fraction.
+    """Return the request of a part of a claim: whole exclusive CPUs, and a shared fraction.
 
     Spec dra.md §2.3.
     """
@@ -186,9 +186,9 @@ def claim_request(part: ClaimPart, layout: Layout) -> Request:
 def read_admitted(
     container: Container, layout: Layout
 ) -> tuple[Container, Request, tuple[str, ...]]:
-    """Return what `read_request` does of a container that runs already.
+    """Do as `read_request` for a container that already runs.
 
-    One with an annotation that makes no sense is taken for one without any.
+    Malformed annotations count as missing.
     """
     try:
         return container, *read_request(container, layout)

@@ -1,7 +1,7 @@
-"""Resizing: a running container asks for another amount, and the runtime confirms it or does not.
+"""Resizing: a running container gets other amounts, and the runtime confirms or refuses them.
 
-Until it does, nobody gets what the container frees. The room of its pod grows with it, and shrinks
-once it is in force (§3.3.4).
+Until then, CPUs that the container frees are given to no other. The room of its pod grows with it,
+and shrinks when the resize is in force (§3.3.4).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nri_policy.workload.pod import Container, Resources
 
 
 def resize(state: State, event: Resized) -> Decision:
-    """Give a container, or a pod's room, what it asks for from now on."""
+    """Give a container, or a pod's room, its new amounts."""
     free, container_id = state.supply.free_cpus(), event.container_id
     placed = state.placed.get(container_id)
     if placed is None:
@@ -51,14 +51,14 @@ def resize(state: State, event: Resized) -> Decision:
     whole = amounts_with(state, placed.container, container)
     container = _of_pod(container, whole)
     grow_room(state, container.pod.id, whole)
-    placed = state.placed[container_id]  # what it shares of its room can be more by now
+    placed = state.placed[container_id]  # its share of the room may have grown
     request, warnings = read_request(container, state.layout)
     if request.pod_memory and request.pod_memory == placed.request.pod_memory:
         request = replace(request, memory=placed.request.memory)
-    # §2: who was moved up stays there until its own resize, be it to the same
+    # §2: a container that was moved up stays there until its own resize, even to the same amounts
     away = placed.grant.home is not None or placed.grant.returned
     same = request == placed.request
-    # one that was degraded asks for more than it has anyway, not now
+    # a degraded container asks for more than it has anyway, not because of this event
     if (same and not away) or (not same and merged == placed.container.resources):
         state.enter(replace(placed, container=container))
         share_amounts(state, container.pod.id, whole)
@@ -109,7 +109,7 @@ def _shrink_room(
 
 
 def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:
-    """Take in what a pod asks for in all, and give it to its room, if it has one."""
+    """Set the new amounts of a pod, and give them to its room, if it has one."""
     free, room = state.supply.free_cpus(), state.rooms.get(pod_id)
     if room is not None:
         check_amounts(resources)
@@ -123,7 +123,7 @@ def _resize_pod(state: State, pod_id: str, resources: Resources) -> Decision:
 
 
 def _of_pod(container: Container, amounts: Resources | None) -> Container:
-    """Return *container* of a pod that asks for *amounts* in all."""
+    """Return *container* of a pod with these *amounts* in all."""
     return replace(container, pod=replace(container.pod, amounts=amounts))
 
 

@@ -1,7 +1,7 @@
-"""Restoration: running containers find their places again; spec placement.md §10.
+"""Restoration: places running containers again; spec placement.md §10.
 
-Owns the order, and the recognition of a stored grant. A container that cannot be placed gets what
-is left: no other container moves for it.
+Owns the order, and reading stored grants. A container without a place gets leftovers: no other
+container moves for it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def place_and_announce(  # noqa: PLR0913 - who is placed, and what is refused
     forced: bool = False,
     missing: int | None = None,
 ) -> Decision:
-    """Place *candidates* and tell who must hear.
+    """Place *candidates* and return their updates.
 
-    Refuse it all if one is lost or more than *missing* bytes of memory are short; None: never.
+    Refuse if one is lost or more than *missing* bytes of memory are short; None: never.
     """
     restored = restore(state, candidates, forced=forced, strict=missing is not None)
     end_claims(state)
@@ -68,7 +68,7 @@ def with_stored_grant(
 ) -> Candidate:
     """Return *candidate* with its *stored* grant, if *pools* (ids by name) still has its pool.
 
-    *there* is whether the reserved CPUs are those that it was stored with.
+    *there*: the reserved CPUs are the same as when it was stored.
     """
     if stored.pool not in pools:
         return candidate
@@ -78,9 +78,9 @@ def with_stored_grant(
 
 
 def _read_stored_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
-    """Return a *stored* grant on the tree of *pools*, which has its pool; KeyError if it has not.
+    """Return a *stored* grant on the tree of *pools*; raises KeyError if its pool is missing.
 
-    It has no home any more where the tree has no pool of that name.
+    Without a home, if the tree has no pool of the home's name.
     """
     home = None if stored.home is None else pools.get(stored.home)
     return replace(stored.grant, pool=pools[stored.pool], home=home)
@@ -132,10 +132,10 @@ def restore(
 ) -> Restored:
     """Place all *candidates*, first those that can stay as they are; claims are held already.
 
-    They run already: a container that fits nowhere gets what the others leave, unless the change
-    is *strict* and can be refused for it. In a *forced* change CPUs are gone: a container that has
-    lost some keeps the rest. Tenants are placed after their rooms, or as all others are if their
-    room has no place.
+    They run already, so a container that fits nowhere gets what the others leave, unless the change
+    is *strict* and can be refused. In a *forced* change CPUs are gone: a container that lost some
+    keeps the rest. Tenants are placed after their rooms, or like other containers if their room
+    found no place.
     """
     # §10.1 and 10.2: `keep_all`; 10.3: the rest, in order
     result = Restored()
@@ -160,9 +160,9 @@ def restore(
 
 
 def _restore_claimants(state: State, candidates: Iterable[Candidate], result: Restored) -> None:
-    """Place containers that use claims: these hold their CPUs, and memory stays where it is.
+    """Place containers that use claims: the claims hold their CPUs, and memory is not moved.
 
-    Those that have lost nothing first: what they share beyond their claims stays in its pool.
+    First those that lost nothing: their shared CPUs beyond the claims stay in their pool.
     """
     nodes = state.layout.memory.nodes
 
@@ -195,12 +195,12 @@ def _restore(
     forced: bool,
     strict: bool,
 ) -> None:
-    """Place *candidates*, none of which is a tenant, and note in *result* what became of them."""
+    """Place *candidates*, without tenants, and record the outcomes in *result*."""
     homeless = []
     left = keep_all(state, candidates, result, forced=forced)
     for candidate in sorted(left, key=_order):
         kept = state.holder(candidate.container.id) is not None
-        if kept and not candidate.degraded:  # with what is left of its own
+        if kept and not candidate.degraded:  # with a part of its grant
             _complete(state, candidate, result)
             continue
         name = candidate.container.full_name
@@ -234,10 +234,10 @@ def _restore(
 
 
 def _complete(state: State, candidate: Candidate, result: Restored) -> None:
-    """Add to what is left of a container what it lacks, beside it or else in pools above.
+    """Complete the grant of a container, near what is left of it or else in pools above.
 
-    Its own CPUs stay its own. Who lost nothing now, but lacks something since an earlier change,
-    goes to no pool outside its own.
+    Its exclusive CPUs stay. A container that lost nothing now, but is incomplete since an earlier
+    change, stays in its pool.
     """
     container, held = candidate.container, candidate.held
     assert held is not None, "something is left of it"
@@ -267,7 +267,7 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
 
 
 def _note_move(state: State, candidate: Candidate) -> None:
-    """Let the explanation of a running container that was placed anew say why it did not stay."""
+    """Add to the explanation of a moved container why it did not stay."""
     placed = state.holder(candidate.container.id)
     assert placed is not None, "it has just been placed"
     if (
@@ -289,14 +289,14 @@ def _note_move(state: State, candidate: Candidate) -> None:
     note = f"it ran on CPUs {candidate.cpus} before: {why}"
     if candidate.moved_by:
         note = f"moved by {candidate.moved_by}: {note}"
-        if placed.explanation.kind is DecisionKind.RESIZED:  # in its pool, but it has not asked
+        if placed.explanation.kind is DecisionKind.RESIZED:  # in its pool, but not resized
             why_here = replace(placed.explanation, kind=DecisionKind.PLACED)
             state.enter(replace(placed, explanation=why_here))
     add_notes(state, candidate.container.id, note)
 
 
 def _warm(state: State, candidates: Iterable[Candidate]) -> None:
-    """Give dram to those of *candidates* that were placed anew long after their start."""
+    """Give dram to those of *candidates* that were placed again long after their start."""
     for candidate in candidates:
         container_id, mems = candidate.container.id, candidate.mems
         if container_id in state.cold and mems and not state.layout.memory.is_cold(mems):

@@ -1,7 +1,7 @@
-"""Rooms: cutting the CPUs of a pod as one, and resizing them; spec placement.md §3.3.
+"""Rooms: cuts the CPUs of a pod as a whole, and resizes them; spec placement.md §3.3.
 
-Owns when a pod gets its room, and which of its CPUs a resize keeps. What its containers have of it
-is in `tenancy`.
+Owns when a pod gets its room, and which of its CPUs a resize keeps. `tenancy` divides the room
+among the containers.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def why_no_room(pod: Container) -> str:
 
 
 def open_room(state: State, first: Container, request: Request) -> tuple[str, ...]:
-    """Cut the room of a pod for its *first* tenant, if it is to have one; return what is odd.
+    """Cut the room of a pod for its *first* tenant, if it should have one; return warnings.
 
-    A pod whose containers have other CPUs by now gets none. PlacementError where no room is left.
+    A pod with containers on other CPUs gets none. Raises PlacementError if there is no space.
     """
     pod = first.pod
     if not request.steering.room or pod.id in state.rooms or first.claims:
@@ -89,7 +89,7 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
 
 
 def _steer_like(asked: Request, request: Request) -> Steering:
-    """Return what steers a room that is drawn to others as *request* is."""
+    """Return the steering of a room with the affinities of *request*."""
     return replace(asked.steering, affinities=request.steering.affinities)
 
 
@@ -154,11 +154,11 @@ def _recall(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]
 
 
 def resize_room(state: State, room: Placed, resources: Resources) -> None:
-    """Give a room as many CPUs, and as much memory, as its pod has from now on (§3.3.4).
+    """Give a room the CPUs and memory of its pod's new amounts (§3.3.4).
 
-    It grows as a container does (§4): it keeps what it has as far as possible, and slices that are
-    not in it any more move into it. It shrinks by CPUs that are in no slice, to whole ones.
-    PlacementError where that cannot be: half of it may be done then.
+    It grows like a container (§4): it keeps its CPUs as far as possible, and slices outside of it
+    move into it. It shrinks by whole CPUs outside of all slices. Raises PlacementError if that is
+    impossible; half of it may be done then.
     """
     pod_id = room.container.id
     asked = overlay(room.container.resources, resources)
@@ -186,7 +186,7 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
 
 
 def _move_slices(state: State, pod_id: str) -> None:
-    """Place the tenants anew whose slices, or pools, are not those of their pod's room any more."""
+    """Place tenants again whose slice, or pool, is no longer that of their pod's room."""
     room = state.rooms[pod_id].grant
     for each in [*tenants(state, pod_id)]:
         container_id, resizing = each.container.id, state.resizing.get(each.container.id)
@@ -201,7 +201,7 @@ def _move_slices(state: State, pod_id: str) -> None:
 
 
 def grow_room(state: State, pod_id: str, whole: Resources | None) -> None:
-    """Give the room of a pod, if it has one, what *whole* has more than it; as `resize_room`."""
+    """Grow the room of a pod, if it has one, to *whole*, never shrink it; as `resize_room`."""
     room = state.rooms.get(pod_id)
     if room is None or whole is None:
         return
@@ -241,7 +241,7 @@ def _refusal(state: State, room: Placed, request: Request, text: str) -> Placeme
 
 
 def _shrink(state: State, room: Placed, request: Request, slices: CPUSet) -> CPUSet:
-    """Return which of a room's CPUs stay when it shrinks: those of its *slices*, and others."""
+    """Return the CPUs that a shrinking room keeps: those of its *slices*, and others."""
     cpus, layout = room.grant.exclusive, state.layout
     if request.exclusive < len(slices):
         text = (

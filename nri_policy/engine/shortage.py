@@ -37,9 +37,9 @@ class Lack(StrEnum):
 class PlacementError(Refused):
     """A request that cannot be met. Its text is for the container's owner.
 
-    It carries what is short (`lack`), who asked for it (`requested`), the name of the `pool` that
-    comes closest, and what is `available` there: milli-CPU, or bytes of memory or of huge pages
-    where these are short.
+    It has the resource that is short (`lack`), the request (`requested`), the name of the closest
+    `pool`, and the amount `available` there: milli-CPU, or bytes of memory or huge pages if these
+    are short.
     """
 
     def __init__(  # noqa: PLR0913 - what there is to know of a refusal
@@ -104,7 +104,7 @@ def _places(hints: Iterable[Hint]) -> str:
 
 
 def describe_cpus(request: Request) -> str:
-    """Return the CPUs that a request asks for, in words."""
+    """Return the CPUs of a request in words."""
     parts = []
     if request.exclusive:
         sort = "isolated " if request.steering.isolated is Isolation.REQUIRED else ""
@@ -123,7 +123,7 @@ def _shared(milli: int) -> str:
 
 
 def memory_shortage(request: Request, pool: Pool, short: Shortage) -> PlacementError:
-    """Return the error for a request whose memory *pool* is *short* of."""
+    """Return the error that *pool* is *short* of memory for a request."""
     asked = sum(amount for _, amount in request.hugepages) if short.pages else request.memory
     return PlacementError(
         Lack.HUGE_PAGES if short.pages else Lack.MEMORY,
@@ -137,16 +137,16 @@ def memory_shortage(request: Request, pool: Pool, short: Shortage) -> PlacementE
 def shortage(
     layout: Layout, request: Request, table: Table, offers: Offers | None
 ) -> PlacementError:
-    """Return the error that says what is short, and which pool comes closest.
+    """Return the error that names the shortage and the closest pool.
 
     The cases, in this order:
 
     1. A pool has the CPUs, but no memory, or huge pages: `MEMORY` or `HUGE_PAGES`, of the widest
        such pool.
-    2. A pool has both, but not within a NUMA node, as `alignment` asks: `ALIGNED_MEMORY`.
-    3. Strict hints leave no pool: `HINTS`.
+    2. A pool has both, but not within a NUMA node, as `alignment` requires: `ALIGNED_MEMORY`.
+    3. Strict hints exclude all pools: `HINTS`.
     4. A pool that `alignment` permits has the CPUs, but not as whole idle cores: `FULL_CORES`.
-    5. No such pool has the CPUs: `ISOLATED_CPU`, `ALIGNED_CPU` where those are what is asked for.
+    5. No such pool has the CPUs: `ISOLATED_CPU` or `ALIGNED_CPU`, if these were requested.
     """
     pools = layout.tree.pools
     enough = [pool for pool in reversed(range(table.count)) if not table.missing(pool)]
@@ -179,7 +179,7 @@ def shortage(
 
 
 def _hint_shortage(layout: Layout, request: Request, table: Table) -> PlacementError:
-    """Return the error that no pool has room near all strict hints, or that none is near all."""
+    """Return the error that no pool has room near all strict hints, or none is near all."""
     hints, pools = request.steering.hints, layout.tree.pools
     near = layout.topology_hints.bounds(hints).cpus
     detail = "" if near else f"nothing is near to all strict hints ({_places(hints)})"

@@ -1,8 +1,8 @@
-"""State: the only mutable thing in the engine: who holds what, and what the runtime was last told.
+"""State: the only mutable part of the engine: all grants, and what the runtime has of them.
 
-Owns the bookkeeping, not the choice. `snapshot` and `restore` make a decision a transaction. A
-snapshot, which every event takes, costs copies of a few tables; what follows from these is made
-anew by `restore`, which only those that fail take.
+Owns the bookkeeping, not the choice. `snapshot` and `restore` make a decision a transaction. Every
+event takes a snapshot, so that costs only copies of a few tables; everything derived from these is
+rebuilt by `restore`, which only failed events call.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Placed(Struct, frozen=True, kw_only=True):
     """A container that holds a grant."""
 
     container: Container
-    request: Request  # what the grant is for: less than it asks for where that had no room
+    request: Request  # of the grant: reduced if there was no room for all
     grant: Grant
     explanation: Explanation
 
     @property
     def asked(self) -> Request:
-        """What it asks for."""
+        """Its whole request."""
         return self.explanation.request or self.request
 
 
@@ -55,11 +55,11 @@ class Resizing(Struct, frozen=True, kw_only=True):
 
     before: Placed
     sent: tuple[CPUSet, CPUSet]
-    kept: CPUSet  # CPUs that it frees, and that nobody else gets until it is in force
+    kept: CPUSet  # CPUs that it frees, kept from others until the resize is in force
 
     @property
     def shared(self) -> CPUSet:
-        """What is kept and will be free for all, itself included."""
+        """The kept CPUs that will be free for all, including itself."""
         return EMPTY if self.before.grant.isolated else self.kept
 
 
@@ -85,39 +85,39 @@ class State:
     def __init__(self, layout: Layout, equipment: Equipment = UNLIMITED) -> None:
         self.layout = layout
         self.equipment = equipment
-        self.classes: dict[str, Classes] = {}  # of the containers that are in any, by id
+        self.classes: dict[str, Classes] = {}  # by container id, of containers in a class
         self.supply = supply_of(layout.tree, layout.capacity.sharable, layout.capacity.isolated)
         self.memory = MemorySupply(layout.memory)
         # Containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
         self.cold: dict[str, float | None] = {}
         self.resizing: dict[str, Resizing] = {}  # by container id
-        # whose pool or zone changed for others in this event, and why, if not for the event itself
+        # containers moved for others in this event, with the cause if it is not the event itself
         self.moved: dict[str, str | None] = {}
-        self.latest = 0  # `Container.created` of the youngest of all so far
-        # by container id, in the order of placement; `enter` and `drop` change it, nobody else
+        self.latest = 0  # `Container.created` of the latest container so far
+        # by container id, in the order of placement; only `enter` and `drop` change it
         self.placed: dict[str, Placed] = {}
-        # by pod id, in the order of placement: of the pods that have their CPUs as one (§3.3)
+        # by pod id, in the order of placement: pods that have their CPUs as a whole (§3.3)
         self.rooms: dict[str, Placed] = {}
-        # by id of the part: of resource claims, in the order in which they were prepared
+        # by id of the part: of resource claims, in the order of their preparation
         self.claims: dict[str, Placed] = {}
-        self.touched: dict[str, None] = {}  # ids that these two were called with in this event
+        self.touched: dict[str, None] = {}  # ids that `enter` and `drop` had in this event
         self.sent: dict[str, tuple[CPUSet, CPUSet]] = {}  # cpus and mems that the runtime has
-        # CFS quotas that the runtime was told of, µs a period, NO_QUOTA for none
+        # CFS quotas sent to the runtime, µs per period, NO_QUOTA for none
         self.quotas: dict[str, int] = {}
         self.reserved_milli = 0  # milli-CPU booked on the reserved CPUs
-        # who may be booked farther up to make room (§2), or is at the top: milli-CPU, age, id and
-        # pool, by container id
+        # sharers that may be booked farther up to make room (§2), or are at the top: milli-CPU,
+        # age, id and pool, by container id
         self.movers: dict[str, tuple[int, int, str, int]] = {}
-        self.away: dict[str, None] = {}  # who has a home to go back to, by container id
+        self.away: dict[str, None] = {}  # containers with a home to return to, by id
         self.peers = Peers()
         self._names: dict[str, str] = {}  # namespace/pod/name -> container id
-        # pool id -> containers whose cpuset follows its free CPUs: the nodes that the runtime is to
-        # know of those whose cpuset is just these CPUs, None for all others
+        # pool id -> containers whose cpuset follows its free CPUs; memory nodes, for containers
+        # whose cpuset equals the pool's free CPUs; else None
         self.sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
-        # pool id -> what the runtime has of all of these, if all have, and are to have, the same
-        # memory and CPUs; missing where that has to be looked up
+        # pool id -> the common placement that the runtime has of all these containers; missing if
+        # it must be looked up
         self.common: dict[int, tuple[CPUSet, CPUSet]] = {}
-        # who is left alone, but for the exclusive CPUs of others; by container id
+        # containers without a cpuset of ours except for others' exclusive CPUs; by container id
         self.unowned: dict[str, None] = {}
         # pod id -> its containers that have a part of its memory booked instead of their own
         self.pod_memory: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -125,10 +125,10 @@ class State:
         self._pods: defaultdict[str, dict[str, None]] = defaultdict(dict)
 
     def snapshot(self) -> Snapshot:
-        """Return what `restore` needs to come back to this moment.
+        """Return the data for `restore` to this moment.
 
-        The tables go into it, and go on as copies: that keeps them compact. A table that many
-        entries have left takes several times as long to copy.
+        The tables themselves go into it, and the state continues with copies, which are compact: a
+        table with many deleted entries takes several times as long to copy.
         """
         snapshot = Snapshot(
             self.placed,
@@ -196,7 +196,7 @@ class State:
         self._pods[pod_id][container_id] = None
 
     def movers_in_order(self) -> list[tuple[int, int, str, int]]:
-        """Return who may be booked farther up, in the order in which they are moved (§2)."""
+        """Return the sharers that may be booked farther up, in the order of moves (§2)."""
         top = self.layout.tree.top.id
         return sorted([mover for mover in self.movers.values() if mover[3] != top])
 
@@ -309,10 +309,10 @@ class State:
         self.common.pop(placed.grant.pool, None)
 
     def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
-        """Give a sharer *grant* instead: on another pool, with the same amount of memory booked.
+        """Replace a sharer's grant by *grant* on another pool, with the same amount of memory.
 
-        Or, of a tenant, on its pool instead of in its room, or back. So does a resize of it that is
-        not in force yet: what that frees stays out of others' reach.
+        Or a tenant's by one on its pool instead of in its room, or back. A pending resize of it
+        moves too: the CPUs that it frees are still kept from others.
         """
         container, pool, old = placed.container, grant.pool, placed.grant
         self.supply.unbook(old.pool, old.shared, old.shares, old.preemptible)
@@ -325,7 +325,7 @@ class State:
         if old.shares:
             _remove(self.sharing, old.pool, container.id)
         self.away.pop(container.id, None)
-        del self.placed[container.id]  # it is the last to be placed now
+        del self.placed[container.id]  # it becomes the last one
         placed = replace(placed, grant=grant)
         self.enter(placed)
         if grant.shares:
@@ -349,9 +349,9 @@ class State:
             self.resizing[container_id] = replace(resizing, before=before)
 
     def drop(self, container_id: str, *, settle: bool = True) -> Placed:
-        """Take the grant of a holder back; what the runtime was told of it stays.
+        """Take the grant of a holder back; the record of what the runtime has stays.
 
-        Others who miss memory get of its only if it is to *settle*, and not come back resized.
+        Short bookings of others get its memory only if *settle*, and not if it comes back resized.
         """
         if container_id in self.resizing:
             self.end_resize(container_id)
@@ -388,19 +388,19 @@ class State:
         return placed
 
     def forget(self, container_id: str) -> None:
-        """Forget what the runtime was told of a container that is gone."""
+        """Forget the placement of a container that is gone."""
         self.sent.pop(container_id, None)
         self.quotas.pop(container_id, None)
         self.classes.pop(container_id, None)
 
     def list_quota(self, listed: Container) -> None:
-        """Note the quota that the runtime lists, so that it is told of another one only."""
+        """Record the quota in the runtime's list, so that only another one is sent."""
         self.quotas.pop(listed.id, None)
         if listed.resources.cpu_quota == NO_QUOTA:
             self.quotas[listed.id] = NO_QUOTA
 
     def await_resize(self, container_id: str, resizing: Resizing) -> None:
-        """Keep from others what a container's resize frees; *resizing* says how things were."""
+        """Keep CPUs that a container's resize frees from others; *resizing* has the old state."""
         before = resizing.before.grant
         kept = before.exclusive - self.placed[container_id].grant.exclusive
         self.supply.take(EMPTY if before.tenant else kept)
@@ -412,7 +412,7 @@ class State:
         self.supply.give(EMPTY if resizing.before.grant.tenant else resizing.kept)
 
     def end_resizes(self) -> None:
-        """Give back what was kept for any resize."""
+        """Free the CPUs that were kept for resizes."""
         for container_id in [*self.resizing]:
             self.end_resize(container_id)
 
@@ -429,9 +429,9 @@ class State:
         return self.sharing.get(pool, {})
 
     def cpus(self, grant: Grant, hide_hyperthreads: bool, kept: CPUSet = EMPTY) -> CPUSet:
-        """Return the CPUs that a grant allows (§9); empty where they are left alone.
+        """Return the CPUs that a grant allows (§9); empty if they are not set.
 
-        It shares what is *kept* for it as it shares what is free.
+        A sharer also uses the CPUs *kept* for its resize.
         """
         if grant.sort is Sort.PRESERVE:
             return self.layout.unowned(grant, self.taken)
@@ -440,13 +440,13 @@ class State:
 
     @property
     def taken(self) -> CPUSet:
-        """The CPUs that are somebody's own, be it only until the end of a resize."""
+        """The exclusive CPUs, with those held only until the end of a resize."""
         capacity, supply = self.layout.capacity, self.supply
         free = supply.free_cpus() | supply.free_isolated_cpus()
         return (capacity.sharable | capacity.isolated) - free
 
     def mems(self, placed: Placed) -> CPUSet:
-        """Return the memory nodes that the runtime is to know of; empty where left alone."""
+        """Return the memory nodes to send to the runtime; empty if they are not set."""
         pinned = self.layout.settings.pin_memory and not placed.request.memory_preserve
         return placed.grant.mems if pinned else EMPTY
 

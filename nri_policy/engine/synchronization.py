@@ -1,7 +1,6 @@
-"""Synchronization: what the runtime lists when the daemon registers, taken for the truth; §10.
+"""Synchronization: applies the runtime's list of containers when the daemon registers; §10.
 
-A container that is no longer listed is gone, a new one is placed, and all others keep what they
-have.
+Containers missing in the list are gone, new ones are placed, and all others keep their grants.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from nri_policy.workload.pod import Container, ContainerState
 
 
 def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> Decision:
-    """Take what the runtime lists for the truth; tell it of all who are to run elsewhere.
+    """Apply the runtime's list; return updates for containers that must run elsewhere.
 
-    Stored grants are of the time when *earlier* was reserved; None: when the same was as now.
+    Stored grants were made when *earlier* was reserved; None: the present CPUs.
     """
     state.equipment = event.equipment or state.equipment
     before = state.placed.keys() | event.held.keys()
-    # §10.4: of two of one name the running, newest one counts
+    # §10.4: of two with one name the running, newest one counts
     present = [*deduplicate(event.containers, before)]
     listed_now = {container.id: container.full_name for container in present}
     came = [each.full_name for each in present if before and each.id not in before]
@@ -46,7 +45,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
         for key, each in event.held.items()
         if key not in listed_now and each.of_container
     ]
-    # §10.5: what the runtime no longer has is released
+    # §10.5: release containers that are not in the list
     gone = [
         each
         for each, placed in state.placed.items()
@@ -85,7 +84,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
             deadlines[container.id] = stored.deadline
         candidates.append(candidate)
     candidates += recall_rooms(state, pods.values(), candidates, event.held)
-    state.end_resizes()  # who was resized is listed with what it has
+    state.end_resizes()  # the list has the new amounts of resized containers
     settle_all(state)
     cause = takeover_cause(left, came, first=earlier is not None)
     decision = place_and_announce(state, candidates, warnings, cause)
@@ -102,7 +101,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
 
 
 def _mark_told(decision: Decision, told: Mapping[str, tuple[CPUSet, CPUSet]]) -> Decision:
-    """Return *decision* with a cause of its own for what was *told* before, and is not set yet."""
+    """Return *decision* with the cause AGAIN for placements that were *told* before."""
     changes = {
         each: replace(change, cause=AGAIN)
         if told.get(each) == (change.cpus, change.mems)
@@ -155,9 +154,9 @@ def _update_known(state: State, placed: Placed, listed: Container) -> list[Candi
 
 
 def takeover_cause(left: list[str], came: list[str], *, first: bool) -> str:
-    """Return why containers change when the runtime lists all, and to which others.
+    """Return the cause of changes by a list, with the containers that ended and began meanwhile.
 
-    It does so when the daemon starts, which is the *first* time, and when it registers anew.
+    The runtime lists containers at the *first* registration of the daemon, and at later ones.
     """
     cause = "the daemon took over the running containers"
     if not first:

@@ -1,12 +1,12 @@
-"""Tenancy: what the containers of a pod have of its room; spec placement.md §3.3.
+"""Tenancy: divides the room of a pod among its containers; spec placement.md §3.3.
 
-A room is an exclusive grant of a pod. It is held by what stands for the pod, and is booked, kept
-and stored as that of a container. Its tenants book no CPUs, and of the memory only their huge
-pages, whose nodes are in their zones beside the room's. A slice is a part of the room's CPUs, and
-the rest, what no slice has, is shared by all tenants with a shared part.
+A room is an exclusive grant of a pod. A container that stands for the pod holds it, and it is
+booked, kept and stored like that of a container. Its tenants book no CPUs, and of the memory only
+their huge pages, whose nodes are in their zones beside the room's. A slice is a part of the room's
+CPUs; all tenants with a shared part share the rest, the CPUs in no slice.
 
 Rule 1: slices are disjoint, and together with the rest they are the room. Rule 2: after each event
-every sharer has the whole rest, or shares its pool's CPUs where there is none (`settle`).
+every sharer has the whole rest, or shares its pool's CPUs if there is no rest (`settle`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nri_policy.workload.request import Request, Sort
 
 
 def room_of(state: State, container: Container, request: Request) -> Placed | None:
-    """Return the room that *container* is a tenant of, None if it is of none.
+    """Return the room that *container* is a tenant of, None if there is none.
 
     Reserved and preserved containers are never tenants, nor are those that use claims.
     """
@@ -53,23 +53,23 @@ def slices_of(state: State, pod_id: str) -> CPUSet:
 
 
 def rest_of(state: State, room: Placed) -> CPUSet:
-    """Return the CPUs of a room that are in no slice."""
+    """Return the CPUs of a room outside of all slices."""
     return room.grant.exclusive - slices_of(state, room.container.id)
 
 
 def tenant_grant(
     state: State, room: Placed, container: Container, request: Request, held: Held | None
 ) -> Grant:
-    """Return what *container* gets of *room*, with as many CPUs of what it *held* as possible.
+    """Return the grant of *container* in *room*, with as many CPUs that it *held* as possible.
 
-    PlacementError where its slice is larger than what is left.
+    Raises PlacementError if its slice is larger than the rest.
     """
     own = _slice(state, room, container, request, held) if request.exclusive else EMPTY
     return tenant_with(room, request, own, rest_of(state, room) - own)
 
 
 def tenant_with(room: Placed, request: Request, own: CPUSet, rest: CPUSet) -> Grant:
-    """Return the grant of a tenant whose slice is *own*, while *rest* is shared."""
+    """Return the grant of a tenant with the slice *own*, while *rest* is shared."""
     grant = Grant(
         pool=room.grant.pool,
         sort=Sort.NORMAL,
@@ -91,7 +91,7 @@ def _share(room: Placed, request: Request, grant: Grant, rest: CPUSet) -> Grant:
     if rest:
         pool = room.grant.pool
         return replace(grant, pool=pool, rest=rest, shares=False, preemptible=False)
-    if grant.shares:  # wherever it is by now
+    if grant.shares:  # in the room or in its pool
         return grant
     return replace(grant, rest=EMPTY, shares=True, preemptible=True)
 

@@ -1,6 +1,6 @@
-"""Tenants that run already, and find their places in their pods' rooms again; placement.md §10.
+"""Tenants: places running tenants in their pods' rooms again; spec placement.md §10.
 
-Owns what a tenant keeps of a room that is another one now, and what it has where the room is gone.
+Owns which CPUs a tenant keeps of a changed room, and its grant if the room is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nri_policy.workload.request import Sort
 
 
 def is_tenant(candidate: Candidate, rooms: Collection[str]) -> bool:
-    """Whether *candidate* is to have its place in one of *rooms*, by the ids of their pods."""
+    """Return whether *candidate* belongs in one of *rooms*, by the ids of their pods."""
     container = candidate.container
     if container.stands_in or container.claims or candidate.request.sort is not Sort.NORMAL:
         return False
@@ -30,7 +30,7 @@ def is_tenant(candidate: Candidate, rooms: Collection[str]) -> bool:
 
 
 def evict(candidate: Candidate) -> Candidate:
-    """Return a tenant whose room is gone: its slice counts as what it held, a share as nothing."""
+    """Return a tenant without its room: its slice counts as held, a share does not."""
     held = candidate.held
     if held is None or not held.tenant:
         return candidate
@@ -42,9 +42,9 @@ def evict(candidate: Candidate) -> Candidate:
 def restore_tenants(
     state: State, candidates: Iterable[Candidate], result: Restored, *, strict: bool
 ) -> None:
-    """Place the tenants of rooms that have their places, first those that can keep what they have.
+    """Place the tenants of placed rooms, first those that can keep their CPUs.
 
-    One whose slice no longer fits goes on with what is left of it, unless the change is *strict*.
+    A tenant whose slice no longer fits keeps what is left of it, unless the change is *strict*.
     """
     changed = []
     for candidate in candidates:
@@ -70,7 +70,7 @@ def restore_tenants(
 
 
 def _own(state: State, room: Placed, candidate: Candidate) -> CPUSet:
-    """Return the CPUs of a slice that are left to it: those held, or else those it runs on."""
+    """Return the remaining CPUs of a slice: those held, or else those it runs on."""
     held, asked, rest = candidate.held, candidate.request.exclusive, rest_of(state, room)
     if held is not None and held.tenant:
         return held.exclusive & rest

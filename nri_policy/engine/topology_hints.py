@@ -1,9 +1,9 @@
-"""Topology hints: what they are worth at each pool, and what they demand; spec placement.md §8.
+"""Topology hints: scores pools by hints, and finds the bounds of strict ones; placement.md §8.
 
-Owns the arithmetic of hints over one tree; which hints a container has is `workload.hints`' matter.
-A hint that names CPUs is measured by them, one that names only NUMA nodes by these. A node lies in
-every pool that has one of its CPUs, a node without CPUs in every pool that its nearest nodes lie
-in: an L3 pool holds the node that it is part of.
+Owns the arithmetic of hints over one tree; `workload.hints` selects a container's hints. A hint
+with CPUs is measured by them, one with only NUMA nodes by these. A node is in every pool that has
+one of its CPUs, a node without CPUs in every pool that its nearest nodes are in: an L3 pool has the
+node that it is part of.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 
 _A_LEVEL_ABOVE = 0.9
-_MOST_KNOWN = 1024  # combinations of places whose scores are kept
+_MOST_KNOWN = 1024  # combinations of places with cached scores
 
 _HintArea = tuple[CPUSet, CPUSet]  # of a hint: its CPUs, its nodes
 
@@ -31,7 +31,7 @@ class Scores(Struct, frozen=True, kw_only=True):
     """The columns of criteria 3 and 4 of §4, a value a pool."""
 
     hints: array[float]  # product of all scores
-    nonzero: array[float]  # product of those that are not 0; 0 where all are
+    nonzero: array[float]  # product of the non-zero scores, or 0
     depth: array[float]  # 0 where all scores are 0
 
 
@@ -56,7 +56,7 @@ class TopologyHints:
         self._known: dict[tuple[tuple[_HintArea, int], ...], Scores] = {}
 
     def scores(self, hints: Iterable[Hint]) -> Scores | None:
-        """Return the scores of all pools; None where no hint says anything on this machine."""
+        """Return the scores of all pools; None if no hint has a place on this machine."""
         places = Counter((hint.cpus, hint.nodes) for hint in hints if self.cpus(hint))
         if not places:
             return None
@@ -94,10 +94,9 @@ class TopologyHints:
         return hint.nodes or CPUSet(n.id for n in nodes if not n.cpus.isdisjoint(hint.cpus))
 
     def mems(self, hint: Hint) -> CPUSet:
-        """Return the nodes that *hint* names, or that its CPUs are of, and those nearest to them.
+        """Return the nodes of *hint*, or of its CPUs, and those nearest to them.
 
-        These are of slower or faster memory beside the same CPUs: what is near to one is near to
-        the other.
+        The latter have slower or faster memory beside the same CPUs, so they are equally near.
         """
         nodes, named = self._machine.nodes, self.nodes(hint)
         homes = CPUSet.union(node.nearest for node in nodes if node.id in named)
@@ -125,7 +124,7 @@ class TopologyHints:
         return CPUSet.union(self.mems(hint) for hint in _of_devices(hints))
 
     def pick_memory(self, hints: Iterable[Hint], offer: CPUSet) -> CPUSet | None:
-        """Return the part of a pool's *offer* that is near to the devices (§8); None: all of it.
+        """Return the part of a pool's *offer* near the devices (§8); None: all of it.
 
         It must be as good as the offer: on every node of the devices, of the same kinds, and with
         memory that the kernel can use.
@@ -144,8 +143,8 @@ class TopologyHints:
     def localities(self, hints: Iterable[Hint]) -> tuple[CPUSet, ...]:
         """Return the CPUs near each device, to spread over.
 
-        Assigned devices come before device files, because one device may have several of these;
-        so of device files each place counts once.
+        One device may have several device files, so of device files each place counts once;
+        assigned devices precede them.
         """
         devices = _of_devices(hints)
         found = [cpus for cpus in map(self.cpus, devices) if cpus]

@@ -35,10 +35,10 @@ def _kinds(kinds: tuple[MemoryKind, ...]) -> Kinds:
 def memory_request(
     container: Container, request: Request, *, aligned: bool, cold: bool = True
 ) -> MemoryRequest | None:
-    """Return what *container* asks of the memory nodes, None if it keeps to itself.
+    """Return the memory request of *container*, None with `memory.preserve`.
 
-    It starts cold if it wishes so and *cold* does not say that it is past that. Where containers
-    are *aligned*, the memory of one with exclusive CPUs stays beside them.
+    It starts cold if it asks for that, unless *cold* is False: it has warmed up. If containers are
+    *aligned*, the memory of one with exclusive CPUs stays beside them.
     """
     if request.memory_preserve:
         return None
@@ -62,10 +62,10 @@ def memory_request(
 def offer_pages(
     state: State, room: Placed, container: Container, request: Request, held: CPUSet
 ) -> Offer | None:
-    """Return where a tenant of *room* has its huge pages, None if it asks for none (§3.3).
+    """Return the offer of huge pages to a tenant of *room*, None if it asks for none (§3.3).
 
-    They are on nodes of the room's zone if they fit there. Pages do not move: where it *held* nodes
-    already, they are among these. MemoryShortageError.
+    On nodes of the room's zone if they fit there. Pages do not move, so the zone includes all
+    nodes *held* before. Raises MemoryShortageError.
     """
     memory = pages_request(state, container, request)
     if memory is None:
@@ -102,11 +102,11 @@ def near_devices(state: State, request: Request, offer: Offer, exclusive: CPUSet
 def near_cpus(
     state: State, request: Request, offer: Offer, exclusive: CPUSet, held: CPUSet
 ) -> Offer:
-    """Return *offer* on the nodes beside its *exclusive* CPUs alone, if it has no others and fits.
+    """Return *offer* only on nodes beside its *exclusive* CPUs, if it has no others and fits.
 
-    Memory follows the CPUs (§7). The nodes must be of all the kinds that are offered. *held* is the
-    zone that it has already, some nodes of which may be gone. In a cold start all is as offered:
-    what is added later is not narrowed either. The nodes of its devices are in it as well.
+    Memory follows the CPUs (§7). The nodes must have all kinds in the offer, and include those of
+    its devices. *held* is its present zone, of which some nodes may be gone. During a cold start
+    the offer is unchanged, because memory that is added later is not narrowed either.
     """
     offered, home = offer.booking.zone, offer.booking.home
     if not exclusive or home.cold:

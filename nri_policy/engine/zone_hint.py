@@ -1,6 +1,6 @@
-"""The scheduler's zone: where on this node it counted on the pod, as a hint that binds nobody.
+"""The scheduler's zone: the NUMA zone that it chose for the pod, as a hint that is not binding.
 
-Owns what the annotation means here, and the words for whether it was kept.
+Owns the meaning of the annotation here, and the notes on whether it was kept.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def has_room(layout: Layout, zone: Hint, table: Table) -> bool:
 
 
 def zone_note(state: State, request: Request, grant: Grant, table: Table | None) -> tuple[str, ...]:
-    """Return whether a *grant* keeps to the request's zone, and if not why, for `explain`.
+    """Return a note for `explain` on whether a *grant* keeps to the request's zone.
 
-    *table* is of the pools that were compared, None where none were. Empty without a zone.
+    *table* is of the compared pools, None if there were none. Empty without a zone.
     """
     if request.steering.zone is None:
         return ()
