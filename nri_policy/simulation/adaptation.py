@@ -1,12 +1,12 @@
-"""The runtime's side of NRI: which plugins there are, and asking them about events.
+"""The runtime's side of NRI: its plugins, and their calls for each event.
 
-Owns the socket, the handshake (register, configure, synchronize), the order of plugins, which call
-carries which event, and the locks. Named after its model, NRI's pkg/adaptation. Must not know how
+Owns the socket, the handshake (register, configure, synchronize), the order of plugins, the call
+for each event, and the locks. Named after its model, NRI's pkg/adaptation. Must not know how
 containers are kept: a Host lists and changes them.
 
-There are two locks as in the original, and up to NRI 0.12.0 its fault: an event takes the runtime's
-lock and then the adaptation's, a plugin's UpdateContainers takes them the other way round. Whoever
-calls that at the wrong moment hangs both for good (containerd#13733).
+There are two locks as in the original, and up to NRI 0.12.0 its bug: an event takes the runtime's
+lock and then the adaptation's, a plugin's UpdateContainers takes them in the other order. A call at
+the wrong moment deadlocks both for ever (containerd#13733).
 
 Plugins are accepted one at a time: the next is not even read from before the last is active or
 refused. A plugin that is gone is skipped; one that answers with an error fails the event.
@@ -46,12 +46,12 @@ class ContainerBackend(Protocol):
     """What keeps the pods and containers."""
 
     def inventory(self) -> tuple[list[nri.PodSandbox], list[nri.Container]]:
-        """Return what a new plugin is told of."""
+        """Return the pods and containers for a new plugin."""
 
     def apply_updates(
         self, updates: Iterable[nri.ContainerUpdate], *, cause: str
     ) -> list[nri.ContainerUpdate]:
-        """Change containers; return the updates that failed and whose failure matters."""
+        """Change containers; return the failed updates whose failures matter."""
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -73,8 +73,8 @@ class Adaptation:
         timeouts: Timeouts,
     ) -> None:
         self.lock = asyncio.Lock()
-        self._own = asyncio.Lock()  # around what plugins are asked about an event
-        self.plugins: list[PluginLink] = []  # active ones, in the order in which they are asked
+        self._own = asyncio.Lock()  # held while plugins handle an event
+        self.plugins: list[PluginLink] = []  # active ones, in the order of their calls
         self.synchronizations = 0  # successful ones, ever
         self.changed = asyncio.Condition()  # notified when the two above change
         self._socket_path = socket_path
@@ -114,7 +114,7 @@ class Adaptation:
     async def notify(
         self, event: nri.Event, pod: nri.PodSandbox, container: nri.Container | None = None
     ) -> None:
-        """Tell plugins of an event that they only look at; raises Refused."""
+        """Notify plugins of an event that they only observe; raises Refused."""
         method = _method(event)
         reply = getattr(nri, f"{method}Response")
         request = getattr(nri, f"{method}Request")(pod=pod)
@@ -224,7 +224,7 @@ class Adaptation:
     async def _answers(
         self, event: nri.Event, request: Callable[[], Message], reply: type[Reply]
     ) -> AsyncIterator[tuple[str, Reply]]:
-        """Yield (plugin, its answer), one after the other; *request* is made anew for each."""
+        """Yield (plugin, its answer), one after the other, each to a new *request*."""
         for plugin in self._subscribed(event):
             try:
                 answer = await self._ask(plugin, _method(event), request(), reply)
@@ -241,7 +241,7 @@ class Adaptation:
     def _subscribed(self, event: nri.Event) -> list[PluginLink]:
         return [plugin for plugin in self.plugins if plugin.subscribed(event)]
 
-    # ---- plugins come and go
+    # ---- connections of plugins
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = PluginLink(reader, writer, serve=self._serve, deadline=self._timeouts.deadline)
@@ -249,7 +249,7 @@ class Adaptation:
         await self._links[link]
 
     async def _attend(self, link: PluginLink) -> None:
-        """Accept a plugin, and read from it until it goes."""
+        """Accept a plugin, and read from it until it disconnects."""
         async with self._accepting:
             reading = asyncio.create_task(link.run())
             try:

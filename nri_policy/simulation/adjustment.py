@@ -1,11 +1,11 @@
-"""Merging what plugins ask for in their answers to one event.
+"""Merges the answers of several plugins to one event.
 
-Owns the rules of NRI's result collection (spec: NRI on the wire, 4): who may set what, removal
-marks, what an empty value means. Must not know of connections or of containers that are kept.
+Owns the rules of NRI's result collection (spec: NRI on the wire, 4): who may set which field,
+removal marks, and the meaning of empty values. Must not know connections or stored containers.
 
-Each thing that is set is claimed for the plugin that sets it. A second claim is a conflict,
-whoever makes it, and fails the whole event; a removal gives up the claim. Later plugins see the
-container, or the requested resources, with what earlier ones asked for.
+A plugin claims each field that it sets. A second claim is a conflict, even of the same plugin, and
+fails the whole event; a removal releases the claim. Later plugins see the container, or the
+requested resources, with the changes of earlier ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHOLE = ("io_priority", "seccomp_policy", "scheduler", "rdt")  # taken as one
 
 
 class Results:
-    """What the plugins asked for so far, in answer to one event about one container."""
+    """The plugins' changes so far, in answer to one event about one container."""
 
     def __init__(self, container: nri.Container, request: nri.LinuxResources | None = None) -> None:
         """Begin with *container* as it is, and the CRI *request* if the event is an update."""
@@ -187,9 +187,9 @@ def overlay(
     wanted: nri.LinuxResources,
     claim: _Claim = lambda _: None,
 ) -> None:
-    """Set in *target* all that is set in *wanted*: wrapped values that are there, even 0; no "".
+    """Set in *target* all fields that are set in *wanted*: wrapped values even if 0, but no "".
 
-    Raises what *claim* raises when it is told the name of a field, before that is set.
+    Calls *claim* with the name of each field before that is set, and raises what it raises.
     """
     for part in ("cpu", "memory"):
         for field, value in getattr(wanted, part).ListFields():

@@ -1,4 +1,4 @@
-"""The cgroups of a simulated node: what a kernel would say of the embedded runtime's containers."""
+"""The cgroups of a simulated node: the kernel's side of the embedded runtime's containers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SimulatedCgroups:
         return {}
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs that are set for those of *cgroups* that are there."""
+        """Return the CPUs of those of *cgroups* that exist."""
         there = {each.message.linux.cgroups_path: each for each in self._runtime.containers}
         return {
             each: there[each].cpus for each in cgroups if each in there and there[each].in_force
@@ -108,7 +108,7 @@ class SimulatedCgroups:
         return False
 
     def processes(self, cgroup: str) -> Collection[int]:
-        """Return the process of a pod or container that has a cgroup; 0 if nobody says which."""
+        """Return the process of the pod or container with a cgroup; 0 if it has no number."""
         for pod in self._runtime.pods:
             if pod.message.linux.cgroups_path == cgroup and pod.ready:
                 return [pod.message.pid]

@@ -54,8 +54,8 @@ class Update(Struct, frozen=True, kw_only=True):
 
     cause: str  # the event and its subject, as in "CreateContainer default/pod1/c0"
     container: str  # key of the container that changed
-    resources: nri.LinuxResources  # what was set
-    changed: bool  # something; else it was told what it has already
+    resources: nri.LinuxResources  # the values that were set
+    changed: bool  # whether anything differs from before
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -85,17 +85,17 @@ class Container:
 
     @property
     def effective(self) -> nri.LinuxResources:
-        """What its cgroup is set to; before there is one, what it will be set to."""
+        """The settings of its cgroup; before that exists, the planned ones."""
         return self.message.linux.resources if self.in_force is None else self.in_force
 
     @property
     def cpus(self) -> CPUSet:
-        """CPUs that it is pinned to, or will be; empty if it is not."""
+        """CPUs that it is pinned to, or will be; empty: none."""
         return _parse_cpus(self.effective.cpu.cpus)
 
     @property
     def mems(self) -> CPUSet:
-        """Memory nodes that it is pinned to, or will be; empty if it is not."""
+        """Memory nodes that it is pinned to, or will be; empty: none."""
         return _parse_cpus(self.effective.cpu.mems)
 
     @property
@@ -136,7 +136,7 @@ class Container:
                 raise CRIError(f"{text}: stat {each.source}: no such file or directory")
 
     def make_cgroup(self) -> None:
-        """Make its cgroup, by the specification as it is now."""
+        """Make its cgroup, with the present specification."""
         self.in_force = nri.LinuxResources()
         self.in_force.CopyFrom(self.message.linux.resources)
 
@@ -171,7 +171,7 @@ class Container:
             )
 
     def write_cpus(self, cpus: CPUSet, *, cause: str) -> None:
-        """Set the CPUs of its cgroup alone, as whoever may write the file can."""
+        """Set only the CPUs of its cgroup, as any program with the right to write it can."""
         assert self.in_force is not None
         self.in_force.cpu.cpus = str(cpus)
         written = nri.LinuxResources(cpu=nri.LinuxCPU(cpus=str(cpus)))
@@ -189,7 +189,7 @@ class Pod:
     ready: bool = True  # until it is stopped
     calls: asyncio.Lock = field(default_factory=asyncio.Lock)  # the kubelet makes one at a time
     containers: list[Container] = field(default_factory=list)
-    # what it was resized to; its sandbox keeps saying what it was created with, as real ones do
+    # its resized amounts; its sandbox keeps those of the creation, as in real runtimes
     resized: nri.LinuxResources | None = None
 
     @property

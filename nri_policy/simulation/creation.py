@@ -1,4 +1,4 @@
-"""Creation: what a runtime of some release tells plugins of a new pod or container."""
+"""Creation: the messages of a runtime's release about a new pod or container."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Creation:
         self._pid = count(1000)
 
     def pod(self, manifest: PodManifest) -> Pod:
-        """Return the pod that a manifest asks for."""
+        """Return a new pod of a manifest."""
         serial = next(self._serial)
         uid = manifest.metadata.uid or runtimespec.object_uid("uid", manifest.key, serial)
         metadata = msgspec.structs.replace(manifest.metadata, uid=uid)
@@ -44,7 +44,7 @@ class Creation:
     def container(
         self, pod: Pod, manifest: ContainerManifest, devices: Iterable[nri.LinuxDevice]
     ) -> Container:
-        """Return a container of a pod, which is not in its list yet."""
+        """Return a new container of a pod, not yet in the pod's list."""
         attempt = sum(container.name == manifest.name for container in pod.containers)
         message = self._kubelet.container(pod.manifest, manifest, attempt=attempt)
         message.id = runtimespec.object_id("container", pod.id, manifest.name, next(self._serial))

@@ -1,11 +1,11 @@
 """CRI calls of the embedded runtime: the sequence of NRI events in each (spec nri.md §3.6).
 
-Owns when a change takes effect. Unsolicited updates on NRI < 0.12.1 can deadlock it for good, as
-they do the original. Not modelled: the panic of NRI 0.11 at sysctl adjustments; a Synchronize over
-4 MiB in one message on NRI < 0.7 (refused here); a plugin left deaf by a slow Synchronize on NRI <
-0.7 (closed here); plugins started by the runtime; the built-in validator, and the owners in
-validation requests; net devices and memory policies in adjustments; containers that are missed for
-lack of a barrier between synchronization and events.
+Owns when a change takes effect. Unsolicited updates on NRI < 0.12.1 can deadlock it, as in the
+original. Not modelled: the panic of NRI 0.11 at sysctl adjustments; a Synchronize over 4 MiB in one
+message on NRI < 0.7 (refused here); a plugin without events after a slow Synchronize on NRI < 0.7
+(closed here); plugins started by the runtime; the built-in validator, and the owners in validation
+requests; net devices and memory policies in adjustments; containers missed for lack of a barrier
+between synchronization and events.
 
 Where the two runtimes differ:
 
@@ -14,11 +14,11 @@ Where the two runtimes differ:
 | the cgroup is made             | at StartContainer | at CreateContainer             |
 | an update before POST_CREATE   | is skipped        | is skipped                     |
 | an update before POST_START    | changes the spec  | takes effect                   |
-| a stop before the start        | is told, and none | ends the container             |
-| lists after its restart        | what it has set   | what was asked at the creation |
-| a creation that fails later    | is told as an end | is not told                    |
+| a stop before the start        | sends an event    | ends the container             |
+| lists after its restart        | the present state | the amounts at the creation    |
+| a creation that fails later    | sends an end      | sends nothing                  |
 | update of another fails        | is logged         | fails the call that carried it |
-| an update of Synchronize fails | is logged         | plugin is left deaf, or closed |
+| an update of Synchronize fails | is logged         | the plugin gets no events      |
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ContainerRuntime:
         self.machine = SimulatedKernel(online_cpus=online_cpus, memory_nodes=memory_nodes)
         self.kubelet = kubelet
         self.devices = DeviceManager()
-        # Called where another call can come between: where in a container's life.
+        # Called where another call can come between, with the place in a container's life.
         self.between: Between = _nobody
         # The latest event: the cause of what the daemon writes to cgroups itself, by or after it.
         self.cause = ""
@@ -113,7 +113,7 @@ class ContainerRuntime:
         await self._nri.start()
 
     def vanish(self, container: Container) -> None:
-        """Let a container exit, and no plugin hear of it."""
+        """Let a container exit without an event."""
         container.enter(RuntimeState.STOPPED)
         container.in_force = None
 
@@ -121,12 +121,12 @@ class ContainerRuntime:
 
     @property
     def pods(self) -> list[Pod]:
-        """Pods that are not removed, in the order of their creation."""
+        """Existing pods, in the order of their creation."""
         return list(self._pods.values())
 
     @property
     def containers(self) -> list[Container]:
-        """Containers that are not removed, in the order of their creation."""
+        """Existing containers, in the order of their creation."""
         return list(self._containers.values())
 
     # ---- CRI
@@ -224,7 +224,7 @@ class ContainerRuntime:
             await self.after()
 
     async def update_container(self, container: Container, resources: nri.LinuxResources) -> None:
-        """UpdateContainerResources; what is not set, or 0, stays as it is."""
+        """UpdateContainerResources; fields that are unset, or 0, stay unchanged."""
         request = nri.LinuxResources()
         request.CopyFrom(resources)
         for value in (request.cpu.shares, request.cpu.quota, request.cpu.period):
@@ -261,7 +261,7 @@ class ContainerRuntime:
             await self.after()
 
     async def stop_container(self, container: Container) -> None:
-        """StopContainer; does nothing to a container that is stopped."""
+        """StopContainer; does nothing to a stopped container."""
         async with self._call(container.pod):
             await self._stop(container, ends=self._can_end(container))
 
@@ -290,7 +290,7 @@ class ContainerRuntime:
     # ---- what NRI asks
 
     def inventory(self) -> tuple[list[nri.PodSandbox], list[nri.Container]]:
-        """Return what a new plugin is told of: all pods, and containers that did not end."""
+        """Return the list for a new plugin: all pods, and containers that have not ended."""
         self.cause = "Synchronize"
         return (
             [pod.message for pod in self.pods],
@@ -332,7 +332,7 @@ class ContainerRuntime:
                 raise CRIError(error.message, code=error.code) from error
 
     async def _tell(self, event: nri.Event, pod: Pod, container: Container | None = None) -> None:
-        """Tell plugins of an event whose failure changes nothing."""
+        """Notify plugins of an event; a failure changes nothing."""
         try:
             async with self._nri.lock:
                 await self._nri.notify(event, pod.message, container.message if container else None)
@@ -371,7 +371,7 @@ class ContainerRuntime:
         return True
 
     async def _stop(self, container: Container, *, ends: bool = True) -> None:
-        """End a container; plugins hear of it once, while it still seems to run."""
+        """End a container; plugins get one event, while it still seems to run."""
         if container.state in (RuntimeState.STOPPED, RuntimeState.REMOVED):
             return
         try:
@@ -421,7 +421,7 @@ async def _nothing() -> None:
 
 
 async def _nobody(where: str, container: Container) -> None:
-    """Let nothing come between."""
+    """Do nothing in between."""
 
 
 def _require(container: Container, *states: RuntimeState) -> None:

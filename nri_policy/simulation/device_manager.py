@@ -1,9 +1,9 @@
-"""The kubelet's device manager: which devices a node has, and which container was given which.
+"""The kubelet's device manager: the devices of a node, and the containers that have them.
 
-Owns the choice of devices when a pod is admitted, what a container gets with them, and what the
-kubelet says of it all over its PodResources API (nri.md §8). Device plugins are not modelled: what
-they would advertise is told to it. Neither are the drivers of resource claims (DRA), the scheduler
-that allocates these, and the API server: what a claim was allocated is told to it, too.
+Owns the choice of devices when a pod is admitted, what a container gets with them, and the
+kubelet's answers over its PodResources API (nri.md §8). Device plugins, drivers of resource claims
+(DRA), the scheduler and the API server are not modelled: scenarios set the devices and the
+allocations.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class PluginDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A device as a plugin advertises it."""
 
     id: str
-    numa: int | None = None  # id of its NUMA node; None where that is unknown
-    file: str = ""  # the device file that comes with it, as a path in the container; empty for none
+    numa: int | None = None  # id of its NUMA node; None if unknown
+    file: str = ""  # its device file, as a path in the container; empty for none
 
     def __post_init__(self) -> None:
         if self.numa is not None and self.numa < 0:
@@ -51,8 +51,8 @@ class DriverDevice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     driver: str
     device: str
-    numa: Annotated[int, msgspec.Meta(ge=0)] | None = None  # None: the driver does not say
-    cpu: int | float | str = ""  # CPUs of a device of ours, as in 2500m; empty for all others
+    numa: Annotated[int, msgspec.Meta(ge=0)] | None = None  # None: not published by the driver
+    cpu: int | float | str = ""  # CPUs of a device of our driver, as in 2500m; else empty
 
     def __post_init__(self) -> None:
         if (self.driver == DRIVER) != bool(self.cpu):
@@ -156,7 +156,7 @@ class DeviceManager:
                     yield f"{variable(part)}={part.device}"
 
     def admit(self, pod: PodManifest) -> None:
-        """Give the containers of *pod*, whose uid is set, what they ask for; or AdmissionError."""
+        """Give the containers of *pod*, which has its uid, their devices; raises AdmissionError."""
         for each in pod.spec.resource_claims:
             if (name := pod.claim_name(each)) not in self._claims:
                 raise AdmissionError(f"pod {pod.key}: the claim {name} is not allocated")
@@ -207,9 +207,9 @@ class DeviceManager:
                 yield nri.LinuxDevice(path=device.file, type="c", major=MAJOR, minor=minor)
 
     def pod_resources(self) -> list[pb.PodResources]:
-        """Return what the PodResources API tells of each pod: an entry a device.
+        """Return the PodResources API's answer about all pods: an entry for each device.
 
-        Init containers that end are not in it, as with the kubelet.
+        Without init containers that end, as in the kubelet.
         """
         return [
             pb.PodResources(

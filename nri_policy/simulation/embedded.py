@@ -1,8 +1,8 @@
 """The embedded runtime: a container runtime without containers, for tests, demo and simulation.
 
-It speaks NRI over a real unix socket as containerd or CRI-O of a given release do, is called like
-a CRI, and keeps what every container would run with. The CRI calls, and what is not modelled, are
-in `cri`; here is what a kubelet makes of them for whole pods.
+It speaks NRI over a real unix socket like containerd or CRI-O of a given release, has calls like
+CRI, and keeps the settings of each container. `cri` has the CRI calls, and what is not modelled;
+this module has the kubelet's calls for whole pods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nri_policy.simulation.cri import ContainerRuntime
 
 
 class PodStartError(CRIError):
-    """Containers of a pod did not start; the others did. *errors*: container name → error."""
+    """Some containers of a pod did not start. *errors*: container name → error."""
 
     def __init__(self, pod: Pod, errors: dict[str, CRIError]) -> None:
         text = "; ".join(f"{pod.key}/{name}: {error}" for name, error in errors.items())
@@ -48,7 +48,7 @@ class EmbeddedRuntime(ContainerRuntime):
 
     @property
     def plugins(self) -> list[str]:
-        """Active plugins as `NN-name`, in the order in which they are asked."""
+        """Active plugins as `NN-name`, in the order of their calls."""
         return [plugin.name for plugin in self._nri.plugins if not plugin.closed]
 
     @property
@@ -107,11 +107,11 @@ class EmbeddedRuntime(ContainerRuntime):
         pod.manifest = after
 
     async def resize_together(self, pod: Pod, changes: Mapping[str, ResourceChange]) -> None:
-        """Change what containers of a pod request, as `resize` does for one."""
+        """Change the requests of several containers of a pod, as `resize` does for one."""
         after = pod.manifest
-        for name, change in changes.items():  # the API server takes all of it, or none
+        for name, change in changes.items():  # the API server accepts all of them, or none
             after = after.resized(name, change)
-        # asked for what they have, containers are told so
+        # containers whose amounts do not change get a call with them anyway
         as_before = [
             ContainerStep(
                 name=name,
@@ -127,7 +127,7 @@ class EmbeddedRuntime(ContainerRuntime):
         for step in steps:
             if isinstance(step, ContainerStep):
                 manifest = pod.manifest.resized(step.name, step.change)
-                # one that has ended, and is not created again yet, is created with it
+                # an ended container without a successor yet will be created with the new amounts
                 if any(each.name == step.name for each in pod.containers):
                     await self.update_container(pod.container(step.name), step.resources)
                 pod.manifest = manifest

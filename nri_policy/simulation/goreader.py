@@ -1,17 +1,17 @@
-"""Reading a plugin's bytes exactly as strictly as the Go side of NRI does.
+"""Reads a plugin's bytes exactly as strictly as the Go side of NRI.
 
-Owns the limits of Go's readers, which our own tolerant codecs (nri_policy.nri) do not have: the
-queue of 256 frames a connection, the buffered reader of 4096 bytes that frames must fit, messages
-of at most 4 MiB. A plugin that this reader refuses would fail on a real node (spec: NRI on the
-wire, 1.2-1.4). Must not know what the messages mean.
+Owns the limits of Go's readers, which our own tolerant codecs (nri_policy.nri) lack: the queue of
+256 frames per connection, the buffered reader of 4096 bytes that frames must fit, messages of at
+most 4 MiB. A plugin that this reader refuses would fail on a real node (spec: NRI on the wire,
+1.2-1.4). Must not know what the messages mean.
 
-Theory: Go's multiplexer queues frames until the ttrpc reader asks for bytes, and gives it one
-frame at a time; one that is larger than the room given fails the read with ENOMEM. The ttrpc reader
-reads through bufio.Reader: with nothing buffered, a read of at least 4096 bytes goes straight
-into the caller's memory, and a smaller one into the buffer of 4096.
+Theory: Go's multiplexer queues frames until the ttrpc reader asks for bytes, and gives it one frame
+at a time; a frame larger than the given buffer fails the read with ENOMEM. The ttrpc reader uses
+bufio.Reader: with nothing buffered, a read of at least 4096 bytes goes straight into the caller's
+memory, and a smaller one into the buffer of 4096.
 
-How far Go's consumer lags behind its socket is up to its scheduler. Here the frames of one
-`receive_data` are queued before any is consumed, which gives the results that were measured.
+How far Go's consumer lags behind its socket depends on its scheduler. Here all frames of one
+`receive_data` are queued before any is consumed, which gives the measured results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Message(Struct, frozen=True, kw_only=True):
 
     @property
     def encoded(self) -> bytes:
-        """The message as it came."""
+        """The message as received."""
         return ttrpc.HEADER.pack(len(self.body), self.stream, self.kind, self.flags) + self.body
 
 
@@ -115,7 +115,7 @@ class _Reader:
         return messages
 
     def _fill(self) -> bool:
-        """Do what one read of io.ReadFull does; return False if there is nothing to read."""
+        """Do one read of io.ReadFull; return False if there is nothing to read."""
         room = self._wanted - len(self._message)
         if not self._buffered:
             if not self.queue:

@@ -1,8 +1,8 @@
-"""What the kernel and runc take of a container's scheduling attributes and limits of I/O.
+"""Which scheduling attributes and I/O limits of a container the kernel and runc accept.
 
-As strict as they are: a value that fails there fails here, in the same words.
+As strict as they are: a value that fails there fails here, with the same message.
 
-| attribute | who refuses | as |
+| attribute | refused by | error |
 |---|---|---|
 | nice beyond -20 to 19; a priority without fifo or rr; times without deadline | runc | text |
 | policy iso; fifo, rr with a priority beyond 1 to 99; utilization clamps | the kernel | EINVAL |
@@ -16,7 +16,7 @@ As strict as they are: a value that fails there fails here, in the same words.
 | io.max: no MAJ:MIN, unknown key or no number | the kernel | EINVAL |
 | io.max: no such disk; 0 | the kernel | ENODEV; ERANGE |
 | io.weight beyond 1 to 10000, io.bfq.weight beyond 1 to 1000 | the kernel | ERANGE |
-| several lines in one file, by runc before 1.2 | nobody: the first disk gets the last limits | |
+| several lines in one file, by runc before 1.2 | accepted: the first disk gets the last limits | |
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _LINE = re.compile(r"(\S+) (.*)")
 _DISK = re.compile(r"[0-9]+:[0-9]+")
 _RATE = re.compile(r"(rbps|wbps|riops|wiops)=(max|[0-9]+)")
 _WEIGHTS = {"io.weight": 10_000, "io.bfq.weight": 1000}
-_LEVEL = 4  # of class be, without one of its own
-_PROMISES = 0.95  # of all CPU time, to deadlines; sched_rt_runtime_us
+_LEVEL = 4  # of class be, if it has none
+_PROMISES = 0.95  # maximum of deadlines in all CPU time; sched_rt_runtime_us
 _UNLIMITED = "rbps=max wbps=max riops=max wiops=max"
 
 
@@ -49,10 +49,10 @@ class KernelError(Exception):
 def first_process(
     linux: nri.LinuxContainer, cpus: CPUSet, *, online: CPUSet, realtime: bool, promised: float = 0
 ) -> FirstProcess:
-    """Return what the first process of a container runs with, on *cpus*; raises KernelError.
+    """Return the attributes of a container's first process on *cpus*; raises KernelError.
 
-    *realtime* tells whether cgroups have a real-time budget; *promised* is the CPU time that others
-    have by deadlines, in CPUs.
+    *realtime*: whether cgroups have a real-time budget; *promised*: CPU time, in CPUs, of other
+    processes with deadlines.
     """
     scheduler, io = linux.scheduler, linux.io_priority
     nice = priority = 0

@@ -1,11 +1,11 @@
 """The runtime's end of one plugin's connection.
 
-Owns the socket of one plugin, the calls under way to it, its identity and its event mask. Reads as
-strictly as Go does (goreader) and writes through the codecs of nri_policy.nri. Must not know of
-pods, containers, or other plugins.
+Owns the socket of one plugin, the pending calls to it, its identity and its event mask. Reads as
+strictly as Go (goreader) and writes through the codecs of nri_policy.nri. Must not know pods,
+containers, or other plugins.
 
-What ends a link is what ends it in Go: end of file, a read error, a deadline that passed, a frame
-that is no response where one was due. An error status is an answer like any other.
+A link ends for the same reasons as in Go: end of file, a read error, a missed deadline, or a frame
+that is not the expected response. An error status is an answer like any other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginGoneError(Exception):
-    """The plugin is not connected any more; the operation goes on without it."""
+    """The plugin is disconnected; the operation goes on without it."""
 
 
 class FailedUpdatesError(CallRefused):
@@ -114,7 +114,7 @@ class PluginLink:
             if not future.done():
                 future.set_exception(PluginGoneError(reason))
         if not self.registered.cancelled():
-            self.registered.exception()  # which nobody may be waiting for any more
+            self.registered.exception()  # in case no task waits for it any more
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:
@@ -204,7 +204,7 @@ class PluginLink:
             log.warning("unanswered", extra={"plugin": self.name, "reason": str(error)})
 
     async def _response(self, message: Message) -> bytes:
-        """Return the encoded answer to what came over the Runtime connection."""
+        """Return the encoded answer to a message on the Runtime connection."""
         try:
             request = self._request(message)
             result = await self._serve(self, request.method, request.payload)

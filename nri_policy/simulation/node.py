@@ -1,7 +1,7 @@
 """A simulated node: the daemon's own engine and session, in this process, for an embedded runtime.
 
-Owns what a real node has around the daemon: a clock, hardware that goes and comes, a kubelet that
-tells of devices, a folder for its state.
+Owns the surroundings of a daemon on a real node: a clock, hardware that changes, a kubelet with
+devices, a folder for its state.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from nri_policy.workload.pod import Pod
 from nri_policy.workload.requirements import PodRequirements
 
 RUNTIME = "2.3.1"  # containerd's: the oldest minor release with all that a daemon can ask for
-# the cause of what changes by no event, whether it is written or told at a registration
+# the cause of changes without an event, written by the daemon or sent at a registration
 OUTSIDE = "Synchronize"
 
 
 class SimulatedNode:
-    """A `Node` to be played with; `stack` ends its daemon.
+    """A `Node` for scenarios; `stack` ends its daemon.
 
-    *devices* are those that its plugins offer first, by resource.
+    *devices* are the first ones of its plugins, by resource.
     """
 
     def __init__(
@@ -175,9 +175,9 @@ class SimulatedNode:
             await self._daemon.executor.settle()
 
     async def settings(self, spec: Mapping[str, Any], marks: Marks) -> None:
-        """Give settings, to the running daemon or for its start; raises NodeError.
+        """Set settings, of the running daemon or for its start; raises NodeError.
 
-        The *marks* say where in its file the spec is, for errors.
+        The *marks* are the places of the spec's parts in its file, for errors.
         """
         try:
             settings = from_spec(dict(spec), "the settings of this step", marks)
@@ -187,14 +187,14 @@ class SimulatedNode:
         self._settings = settings
 
     async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
-        """Tell of CPUs that went and came; raises NodeError."""
+        """Take CPUs offline and online; raises NodeError."""
         if not self._online - offline | online:
             raise NodeError("no CPU would be online")
         self._online = self._online - offline | online
         await self._reconfigure(machine=self._machine())
 
     async def attach(self, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
-        """Tell of all the devices and disks that there are from now on; raises NodeError."""
+        """Replace all devices and disks; raises NodeError."""
         there = {node.id for node in self._whole.nodes}
         for node in (*devices.values(), *disks.values()):
             if node is not None and node not in there:
@@ -211,7 +211,7 @@ class SimulatedNode:
             await self._settle(self._daemon)
 
     async def snapshot(self) -> Snapshot:
-        """Return what the daemon holds, once that is in force; nothing if it does not run."""
+        """Return the daemon's state, once it is in force; empty if no daemon runs."""
         if self._daemon is None:
             return Snapshot(containers={}, pools=())
         await self._daemon.executor.settle()
@@ -233,7 +233,7 @@ class SimulatedNode:
     async def _reconfigure(
         self, *, settings: Settings | None = None, machine: Machine | None = None
     ) -> None:
-        """Change something under the running daemon and wait until the runtime has heard all."""
+        """Change settings or the machine, and wait until the runtime has all updates."""
         if self._daemon is None:
             return
         self.runtime.cause = OUTSIDE
@@ -244,13 +244,13 @@ class SimulatedNode:
         await self._settle(self._daemon)
 
     async def _settle(self, daemon: Daemon) -> None:
-        """Wait until the runtime has heard and done everything."""
+        """Wait until the runtime has received and applied all updates."""
         await daemon.flush_updates()
         await self.runtime.settled()
 
 
 class _Objects:
-    """What the API server says of pods: the manifests are at hand, and nobody waits for them."""
+    """The objects of pods, as from the API server: their manifests, without waiting."""
 
     readable = True
 
@@ -258,16 +258,16 @@ class _Objects:
         self._runtime = runtime
 
     def ask(self, pod: Pod) -> None:
-        """Ask nobody."""
+        """Do nothing: the manifests are here."""
 
     def ask_late(self, pods: Iterable[Pod]) -> None:
-        """Ask nobody: who runs already was known when it was listed."""
+        """Do nothing: running pods were known when they were listed."""
 
     async def ready(self, pod: Pod) -> None:
         """Wait for nothing."""
 
     def of(self, pod: Pod) -> PodRequirements | None:
-        """Return what the manifest of *pod* says; None of a pod that is gone."""
+        """Return the requirements in the manifest of *pod*; None if the pod is gone."""
         manifests = (each.manifest for each in self._runtime.pods)
         found = next((each for each in manifests if each.metadata.uid == pod.uid), None)
         return None if found is None else pod_requirements(found.spec)
@@ -280,19 +280,19 @@ class _Objects:
 
 
 class _Claims:
-    """What the kubelet's device manager says of claims: there is nobody to wait for."""
+    """The claims of pods, as from the kubelet's device manager, without waiting."""
 
     def __init__(self, devices: DeviceManager) -> None:
         self._devices = devices
 
     def ask(self, pod: Pod) -> None:
-        """Ask nobody."""
+        """Do nothing: the device manager is here."""
 
     def ask_all(self, pods: Iterable[Pod]) -> None:
-        """Ask nobody."""
+        """Do nothing: the device manager is here."""
 
     def pending(self, pods: Iterable[Pod]) -> Collection[asyncio.Task[None]]:
-        """Return nothing: nobody was asked."""
+        """Return nothing: there are no pending queries."""
         del pods
         return ()
 

@@ -1,10 +1,10 @@
-"""Playing scenarios: each step against the embedded runtime and a node's daemon.
+"""Plays scenarios: each step against the embedded runtime and a node's daemon.
 
-Owns what a step does, which name means which pod or container, and the result of each step as
-`nri-policy simulate` documents it. Must not know the daemon: a Node stands for it.
+Owns the effect of a step, the pod or container of a name, and the result of each step in the form
+that `nri-policy simulate` documents. Must not know the daemon: a Node stands for it.
 
-The daemon is started once its settings are known: after the first step if that gives settings,
-before it otherwise. A step that fails says so in its result, and the next one is played.
+The daemon is started once its settings are known: after the first step if that sets settings,
+before it otherwise. A failed step has an error in its result, and the next one is played.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COMES_BACK = 60.0  # seconds of real time; the daemon's longest wait between att
 
 
 class NodeError(Exception):
-    """The daemon refuses a step, or does not come up; the text is what its user would see."""
+    """The daemon refuses a step, or does not start; the text is for the user."""
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -69,16 +69,16 @@ class PlayedNode(Protocol):
         """Kill the daemon if it runs, and start it; raises NodeError."""
 
     async def settings(self, spec: Mapping[str, Any], marks: Marks) -> None:
-        """Give settings, to the running daemon or for its start; raises NodeError.
+        """Set settings, of the running daemon or for its start; raises NodeError.
 
-        The *marks* say where in its file the spec is, for errors.
+        The *marks* are the places of the spec's parts in its file, for errors.
         """
 
     async def hotplug(self, *, offline: CPUSet, online: CPUSet) -> None:
-        """Tell of CPUs that went and came; raises NodeError."""
+        """Take CPUs offline and online; raises NodeError."""
 
     async def attach(self, devices: Mapping[int, int | None], disks: Mapping[str, int]) -> None:
-        """Tell of all the devices and disks that there are from now on; raises NodeError.
+        """Replace all devices and disks; raises NodeError.
 
         NUMA nodes, by the minor number of the device manager's files, and by mount point.
         """
@@ -128,7 +128,7 @@ class Playback:
         self._present = runtime.machine.online_cpus  # CPUs that can be online
         self._started = False
         self._disks: Mapping[str, int] = {}
-        self._errors: dict[str, str] = {}  # container that did not start → what was shown
+        self._errors: dict[str, str] = {}  # container that did not start → its error
 
     async def play(self, steps: Iterable[Step]) -> AsyncIterator[Result]:
         """Play *steps*; yield the result of each.
@@ -136,7 +136,7 @@ class Playback:
         An `expect` changes nothing: it looks at what the step before it has done, updates included.
         """
         updates: dict[str, int] = {}
-        failure: str | None = None  # of the last step that was no `expect`
+        failure: str | None = None  # of the last step other than `expect`
         for number, step in enumerate(steps, start=1):
             if not isinstance(step, Expect):
                 updates = {c.id: len(c.updated_by) for c in self._runtime.containers}
@@ -312,9 +312,9 @@ class Playback:
 
 
 def find_unexpected(steps: Sequence[Step], results: Sequence[Result]) -> list[Result]:
-    """Return the results of steps that failed, though no `expect` right after them said so.
+    """Return the results of failed steps whose errors no `expect` right after them names.
 
-    It says so by its `error`, or by those of the containers that did not start: state or error.
+    It names an error by its `error`, or by the state or error of containers that did not start.
     """
     return [
         result
@@ -353,7 +353,7 @@ def _find_refused(result: Result) -> set[str]:
 
 
 def _list_not_started(step: Expect) -> Iterator[str]:
-    """Yield the containers that are expected not to have started."""
+    """Yield the containers whose start is expected to fail."""
     for name, fields in step.containers.items():
         if fields is not None and (fields.get("state") == "error" or fields.get("error")):
             yield _key(name)

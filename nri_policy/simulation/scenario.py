@@ -72,7 +72,7 @@ class Delete(Struct, frozen=True, kw_only=True):
 
 
 class Resize(Struct, frozen=True, kw_only=True):
-    """A container is resized in place, or what its pod has as a whole."""
+    """A container, or the pod-level resources of its pod, are resized in place."""
 
     pod: str  # `pod` or `ns/pod`
     container: str | None
@@ -92,7 +92,7 @@ class Restart(Struct, frozen=True, kw_only=True):
 
 
 class Hotplug(Struct, frozen=True, kw_only=True):
-    """CPUs go offline or come online."""
+    """CPUs that go offline or online."""
 
     offline: CPUSet
     online: CPUSet
@@ -105,7 +105,7 @@ class Devices(Struct, frozen=True, kw_only=True):
 
 
 class Claims(Struct, frozen=True, kw_only=True):
-    """These are all resource claims that are allocated from now on, by name."""
+    """The allocated resource claims from now on, by name; all of them."""
 
     claims: dict[str, dict[str, list[DriverDevice]]]  # the devices of each request
 
@@ -117,9 +117,9 @@ class Disks(Struct, frozen=True, kw_only=True):
 
 
 class Expect(Struct, frozen=True, kw_only=True):
-    """What containers should be like now; None for one that should not be there.
+    """The expected state of containers; None for one that should not exist.
 
-    `error` is a part of what the last step that was no `expect` should have failed with.
+    `error` is a part of the expected error of the last step other than `expect`.
     """
 
     containers: dict[str, dict[str, Any] | None]  # `pod/ctr` or `ns/pod/ctr` → field → value
@@ -191,7 +191,7 @@ def read_step(step: object, *, folder: Path) -> Step:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return what a file holds, so much of it that it is seen to be too much."""
+    """Return the content of a file, at most one byte more than is allowed."""
     with path.open("rb") as file:
         return file.read(yamltext.MAX_SIZE + 1)
 
