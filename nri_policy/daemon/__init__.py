@@ -1,10 +1,13 @@
-"""The daemon of a node: wiring, nothing else.
+"""The daemon of a node: wires all parts together.
+
+Owns the order in which parts start and stop, and new settings while containers run. No other
+package for a node may know it.
 
 Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `places` | where a daemon finds and leaves its files, unless it is told otherwise |
 | `build` | wires the adapters to the engine; the only place that knows them all |
-| `process` | the process on its host: where settings come from, signals, probes, and the end |
+| `places` | the default paths of the daemon's files |
+| `process` | the process on its host: the source of settings, signals, probes, and the end |
 """

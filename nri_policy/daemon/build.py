@@ -1,7 +1,7 @@
 """The daemon: wires the adapters to the engine; the only place that knows them all.
 
-Everything runs on one asyncio loop. Requests reach the engine one at a time, whichever way they
-come: over NRI or over the daemon's own socket.
+Everything runs on one asyncio loop. Requests reach the engine one at a time, over NRI and over the
+daemon's own socket.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDENTITY = Identity(name="nri-policy", index="90")
-LEAVING = 10.0  # seconds, at most, for the runtime to hear that we leave
+LEAVING = 10.0  # seconds, at most, for the last updates to the runtime
 
 
 class ContainerCgroups(CgroupReader, HostCgroups, Cpusets, Protocol):
     """The cgroups of a host's containers."""
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
-        """Return the CPU time that those of *cgroups* have used that are here; for any thread."""
+        """Return the CPU time of those of *cgroups* that exist here; for any thread."""
         ...
 
     def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
-        """Return what the kernel has counted for those of *cgroups* that are here; the same."""
+        """Return the kernel's counters of those of *cgroups* that exist here; for any thread."""
         ...
 
 
@@ -100,11 +100,11 @@ class Environment(Struct, frozen=True, kw_only=True):
     containers_on_host: bool = True  # whether the runtime has that folder at the same path
     root: Path = Path("/")  # holds the host's /sys and /proc
     cgroups: ContainerCgroups | None = None  # of the containers, if not those below `root`
-    load: Callable[[], Settings] | None = None  # reads the settings again; None: they stay
-    report: Callable[[ReloadResult], None] = lambda _: None  # hears what became of them
-    record: Callable[[ClusterEvent], None] = lambda _: None  # has an event created in the cluster
+    load: Callable[[], Settings] | None = None  # reads the settings again; None: no reload
+    report: Callable[[ReloadResult], None] = lambda _: None  # gets the result of each reload
+    record: Callable[[ClusterEvent], None] = lambda _: None  # creates an event in the cluster
     identity: Identity = IDENTITY
-    notes: tuple[str, ...] = ()  # what `status` says of the node, whatever happens
+    notes: tuple[str, ...] = ()  # permanent notes on the node, for `status`
     node_name: str = "localhost"  # in the cluster
     client: Client | None = None  # of that
     devices: Callable[[], FreeDevices] = dict  # those of each NUMA node
@@ -113,8 +113,8 @@ class Environment(Struct, frozen=True, kw_only=True):
     kubelet_dir: Path = KUBELET_DIR  # where it looks for drivers
     # whether the kubelet's CPU manager is on; None: it does not answer
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
-    cdi_dir: Path = FOLDER  # where the runtime looks for CDI devices
-    rivals: Rivals | None = None  # other daemons of the runtime; None: there are none
+    cdi_dir: Path = FOLDER  # the runtime's folder for CDI devices
+    rivals: Rivals | None = None  # other daemons of the runtime; None: not checked
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
@@ -281,7 +281,7 @@ class Daemon:
             await asyncio.wait({task})
 
     async def close(self) -> None:
-        """Let go of the store, once everything that was begun is in it; nobody may ask any more."""
+        """Close the store after all pending work; no calls may follow."""
         async with self.reloads.turn, self.node.turn:
             self.node.catch_up()
             self.parts.resources.close()
@@ -293,7 +293,7 @@ class Daemon:
         self.auditor.start_now()
 
     def _not_ready(self) -> str:
-        """Return why pods should not come yet; nothing if they may."""
+        """Return why pods should not start yet; "" if they may."""
         if runtime := self.status.missing():
             return f"runtime: {runtime}"
         if pending := self.topology.pending():
@@ -305,7 +305,7 @@ class Daemon:
         self._overlaps.touch()
 
     def _note_drift(self, drift: Drift) -> None:
-        """Count a new drift; tell the owner of exclusive CPUs that it is not alone there."""
+        """Count a new drift; report company to the owner of exclusive CPUs."""
         self.metrics.count_drift(drift.deviation.kind)
         placed = self.node.view.placed.get(drift.container_id)
         if drift.deviation.kind is DeviationKind.COMPANY and placed is not None:
@@ -344,7 +344,7 @@ class Daemon:
             await self._session.run(str(runtime))
 
     def _commit(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Store what was decided; what cannot be stored now is made up for later."""
+        """Store a decision; if that fails, a later commit stores it."""
         try:
             self._store.commit(event, outcome, view, self._now())
         except StoreError as error:
@@ -368,7 +368,7 @@ class Daemon:
             await self.events.elapse()
 
     def _problems(self) -> Iterator[str]:
-        """Yield what other parts than the plugin's have to say of how the daemon is."""
+        """Yield the problems of other parts than the plugin's."""
         if starved := self.watchdog.starvation():
             yield starved
         yield from self.readiness.problems()
@@ -387,9 +387,9 @@ class Daemon:
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
-        """Serve at *control_socket* who asks what the daemon holds, and the runtime over gRPC.
+        """Serve control calls, and the runtime over gRPC, at *control_socket*.
 
-        OSError where there can be no socket.
+        Raises OSError if the socket cannot be made.
         """
         async with listening(control_socket, self._serve_callers, Clock()):
             yield
@@ -435,7 +435,7 @@ class Daemon:
         )
 
     async def flush_updates(self) -> None:
-        """Put in force what is not, without waiting for a response that could tell the runtime."""
+        """Apply all pending updates, without waiting for an answer that could carry them."""
         await self.executor.settle()
         await self.executor.flush(self._link)
 

@@ -255,7 +255,7 @@ class Control:
     def _class_items(
         self, placed: Placed | None, classes: Mapping[str, Classes]
     ) -> tuple[ClassItemReport, ...] | None:
-        """Return what a container's classes give it, and what was found of that."""
+        """Return the values of a container's classes, and those found in the kernel."""
         if placed is None:
             return None
         container_id = placed.container.id
@@ -264,11 +264,11 @@ class Control:
     def _find_explanation(
         self, name: str, placed: Placed | None, refusal: Refusal | None
     ) -> ExplanationReport:
-        """Return an explanation: as the engine has it, or of somebody gone from the journal."""
+        """Return an explanation from the engine, or from the journal if the container is gone."""
         if placed is not None:
             container = placed.container
             report, before = explanation_report(placed.explanation, placed.grant), None
-            if placed.explanation.kind is DecisionKind.KEPT:  # which says nothing of the reasons
+            if placed.explanation.kind is DecisionKind.KEPT:  # it has no reasons
                 before = self._past.placement(name, container.id)
                 report = replace(report, why=_why_kept(before, report.pool))
             return replace(
@@ -286,9 +286,9 @@ class Control:
         return past
 
     async def what_if(self, request: pb.WhatIfRequest, context: _Context) -> pb.Document:
-        """Return where pods would go, or who would move under other settings.
+        """Return where pods would go, or which containers would move under other settings.
 
-        Each trial holds a copy of the state, and a thread: `RequestLimiter` lets in one at a time.
+        Each call has a copy of the state, and a thread: `RequestLimiter` runs one at a time.
         """
         if not self._status.synchronized.is_set():
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _UNKNOWN)
@@ -350,7 +350,7 @@ class Control:
     async def watch(
         self, request: pb.WatchRequest, context: _Context
     ) -> AsyncIterator[pb.Decision]:
-        """Yield the decisions from now on; metadata tells the caller when that is."""
+        """Yield the decisions from now on; metadata marks the beginning."""
         del request
         if self._watching == _MOST_WATCHING:
             text = f"{_MOST_WATCHING} others watch already"

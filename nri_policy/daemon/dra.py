@@ -1,8 +1,8 @@
-"""The daemon as a DRA driver, while the settings want it: its sockets, its slice, and their end.
+"""The daemon as a DRA driver, if the settings want it: its sockets and its ResourceSlice.
 
-Owns when which of them is there. The slice is there while the driver is enabled, registered with
-the kubelet, CPUs are pinned, and the kubelet's own CPU manager is off. The sockets stay until the
-last claim has been given back: pods whose claims nobody unprepares stay Terminating for ever
+Owns when each of them exists. The slice exists while the driver is enabled and registered with the
+kubelet, CPUs are pinned, and the kubelet's own CPU manager is off. The sockets stay until the last
+claim is unprepared, because pods whose claims are never unprepared stay Terminating for ever
 (dra.md §5a).
 """
 
@@ -35,7 +35,7 @@ _BACKOFF = partial(backoff, least=1.0, most=60.0)
 
 
 async def no_cpu_manager() -> bool:
-    """Answer for a kubelet whose CPU manager is off."""
+    """Stand for a kubelet whose CPU manager is off."""
     return False
 
 
@@ -60,9 +60,9 @@ class ClaimDriver:
     ) -> None:
         """Take the node's name in the cluster, and the folders of kubelet and CDI.
 
-        *manages_cpus* asks the kubelet if its CPU manager is on, None is no answer;
-        *observe* hears of each claim, *count* of each write of the slice; *record* has an event
-        created in the cluster.
+        *manages_cpus* returns whether the kubelet's CPU manager is on, None without an answer;
+        *observe* is called for each claim, *count* for each write of the slice; *record* creates an
+        event in the cluster.
         """
         self.registration = Registration()
         self.publisher: SlicePublisher | None = None  # None: no cluster is known
@@ -76,8 +76,8 @@ class ClaimDriver:
         )
         self._name = name
         self._manages_cpus = manages_cpus
-        self._cpu_manager: bool | None = None  # whether it is on; None: not known yet
-        self._registered = asyncio.Event()  # the kubelet has started, or we have
+        self._cpu_manager: bool | None = None  # whether it is on; None: unknown yet
+        self._registered = asyncio.Event()  # set after a start of the kubelet, or of the daemon
         self._record = record
         self._sleep = sleep
         self._changed = asyncio.Event()
@@ -115,12 +115,12 @@ class ClaimDriver:
         self._look_again()
 
     def _look_again(self) -> None:
-        """Have the publisher look whether there is to be a slice, and with what."""
+        """Have the publisher check whether the slice should exist, and its content."""
         if self.publisher is not None:
             self.publisher.ask()
 
     def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Look whether anything is to begin or to end; an observer of the node."""
+        """Check whether anything must start or end, as an observer of the node."""
         del outcome
         if self.publisher is None:
             return
@@ -131,7 +131,7 @@ class ClaimDriver:
             self._report_losses(view)
 
     def _report_losses(self, view: NodeView) -> None:
-        """Have it said of the claims that have fewer CPUs than they were allocated."""
+        """Create events about the claims that have fewer CPUs than they were allocated."""
         for held in view.claims.values():
             part, has = held.container.claim_part, len(held.grant.exclusive)
             if has < held.request.exclusive:
@@ -143,13 +143,13 @@ class ClaimDriver:
                 self._record(ClusterEvent(about=about, reason="CPUsLost", text=text))
 
     def _refused(self, event: ClusterEvent) -> None:
-        """Say that a claim was refused; where too much was published, take that back first."""
+        """Report a refused claim; if too much was published, correct that first."""
         if self.publisher is not None:
             self.publisher.hurry()
         self._record(event)
 
     def problems(self) -> Iterator[str]:
-        """Yield what of the settings is not in force, and why."""
+        """Yield the settings that are not in force, with the reasons."""
         view = self._node.view
         if not view.layout.settings.dra.enabled:
             if view.claims:
@@ -216,9 +216,9 @@ class ClaimDriver:
                 log.warning("slice-not-removed", extra={"reason": str(error)})
 
     async def _follow_cpu_manager(self) -> NoReturn:
-        """Find out if the kubelet's CPU manager is on, whenever the kubelet has registered us.
+        """Ask whether the kubelet's CPU manager is on, after each registration by the kubelet.
 
-        Only a kubelet that starts has another one. Until it answers, its last answer counts.
+        Only a restart of the kubelet can change that. Until it answers, its last answer counts.
         """
         while True:
             await self._registered.wait()

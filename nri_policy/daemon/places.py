@@ -1,4 +1,4 @@
-"""Where a daemon finds and leaves its files, unless it is told otherwise."""
+"""The default paths of the daemon's files."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ PEER_RUN = Path("/run/nri-resource-policy")
 
 
 def find_state_dir() -> Path:
-    """Return the state folder: in a pod of nri-plugins' manifests, below the one that it mounts.
+    """Return the state folder: in a pod of nri-plugins' manifests, below its mounted folder.
 
-    The folder has a name of its own there: it has nothing of the other program's.
+    There it has a name of its own, and nothing of the other program.
     """
     return PEER_STATE / "nri-policy" if _in_peers_pod() else STATE_DIR
 
 
 def find_containers_dir() -> Path:
-    """Return the folder whose folders containers mount, so that the host must have it too."""
+    """Return the folder that containers mount parts of, so the host must have it too."""
     return PEER_RUN / "nri-policy/containers" if _in_peers_pod() else CONTAINERS_DIR
 
 

@@ -1,7 +1,7 @@
-"""The process of a daemon on its host: where settings come from, signals, probes, and the end.
+"""The process of a daemon on its host: the source of settings, signals, probes, and the end.
 
-Owns the order in which all that starts and stops, and that nothing which runs beside the daemon
-takes it down, or stops unseen.
+Owns the order in which all parts start and stop, and that a failing part beside the daemon neither
+stops it nor goes unnoticed.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """Where the daemon finds and leaves things."""
 
     host_root: Path
-    runtime: Path | int  # its NRI socket, or the descriptor of one that it has opened for us
+    runtime: Path | int  # its NRI socket, or the descriptor of an open one
     identity: Identity
     state_dir: Path
     containers_dir: Path  # what containers are shown of their resources
@@ -78,23 +78,23 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 async def run(file: SettingsFile, options: Options) -> None:
-    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those that the cluster has.
+    """Serve until SIGTERM or SIGINT, with the settings in *file*, or those of the cluster.
 
     They are read again when they change, and at SIGHUP.
 
-    Raises SettingsError, TopologyError or CapacityError where the settings or the machine allow no
-    start, AlreadyRunningError where another daemon holds one of the folders, KubeconfigError where
-    one is named that cannot be used, OSError for folders, files and sockets. A reload that fails so
-    leaves everything as it was, and is logged.
+    Raises SettingsError, TopologyError or CapacityError if the settings or the machine allow no
+    start, AlreadyRunningError if another daemon holds one of the folders, KubeconfigError if a
+    named one is unusable, OSError for folders, files and sockets. A reload that fails changes
+    nothing, and is logged.
     """
-    gc.freeze()  # the modules live as long as the daemon: no collection need look through them
+    gc.freeze()  # modules live as long as the daemon, so collections can skip them
     manager = ServiceManager()
     ended, reload = asyncio.Event(), asyncio.Event()
-    # whoever has changed the settings may say so before they were read for the first time
+    # SIGHUP may arrive before the settings are read for the first time
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
     connect = access(options.kubeconfig)
     following = connect is not None and options.config_namespace != ""
-    settings = None if following else file.load()  # bad ones leave nothing behind
+    settings = None if following else file.load()  # before anything is created
     options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     options.containers_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
@@ -164,7 +164,7 @@ async def run(file: SettingsFile, options: Options) -> None:
 
 
 def _end(number: signal.Signals, ended: asyncio.Event) -> None:
-    """End in order when told to, and at once when told again: what is stored is stored."""
+    """End in order at the first signal, and at once at the second: all commits are stored."""
     if ended.is_set():
         log.warning("ended", extra={"reason": f"{number.name} came a second time"})
         signal.signal(number, signal.SIG_DFL)
@@ -174,7 +174,7 @@ def _end(number: signal.Signals, ended: asyncio.Event) -> None:
 
 @asynccontextmanager
 async def running(parts: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
-    """Keep all *parts* up, by their names, for the time of a `with`; they have ended after it."""
+    """Keep all *parts* up, by their names, for the duration of a `with`; then end them."""
     tasks = [asyncio.create_task(keep_up(*each), name=each[0]) for each in parts.items()]
     try:
         yield
@@ -271,7 +271,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
 
 
 def _missing_mounts(options: Options, *, containers_on_host: bool) -> Iterator[str]:
-    """Yield which folders of the host are not mounted in our container, and what that costs."""
+    """Yield the host folders that are not mounted in our container, with the consequences."""
     if not containers_on_host:
         yield (
             f"containers do not see their resources in {DESTINATION}/{FILE}: the host does not have"
@@ -311,7 +311,7 @@ async def _follow(
 
 
 async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
-    """Show that the daemon is alive, as long as it is."""
+    """Report regularly that the daemon is alive."""
 
     def beat() -> None:
         manager.beat(ready=daemon.synchronized.is_set(), status=daemon.status.line())
@@ -321,14 +321,14 @@ async def _beat(daemon: Daemon, manager: ServiceManager) -> None:
 
 
 async def _follow_hardware(daemon: Daemon, options: Options) -> None:
-    """Let the daemon know of hardware that comes and goes."""
+    """Notify the daemon of hardware changes."""
 
     def read() -> Machine:
         kinds = daemon.node.view.layout.settings.memory_kinds
         return discover(options.host_root, memory_kinds=kinds)
 
     async def replace_machine(old: Machine, new: Machine) -> None:
-        # one that came with settings may be seen in another way than *new* was
+        # settings may have changed how the machine is seen since *new* was read
         await daemon.events.reconfigure(machine=new, instead_of=old)
 
     await Hotplug(options.host_root, read).run(
@@ -364,7 +364,7 @@ async def _cluster_settings(
 
 @asynccontextmanager
 async def _report_first_settings(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
-    """Have it said in the cluster, if settings are from there, what becomes of the first ones."""
+    """Report the result of the first settings to the cluster, if they are from there."""
     if not isinstance(source, ClusterSettings):
         yield
         return
@@ -382,7 +382,7 @@ async def _report_first_settings(source: ClusterSettings | SettingsFile) -> Asyn
 async def _publishing(
     daemon: Daemon, client: Client | None, options: Options
 ) -> AsyncIterator[None]:
-    """Publish the node's topology wherever *options* say, and in the cluster if it is known."""
+    """Publish the node's topology to the sinks in *options*, and to the cluster if it is known."""
     sinks: list[Sink] = [] if options.nrt_file is None else [TopologyFile(options.nrt_file)]
     if client is None:
         log.info(

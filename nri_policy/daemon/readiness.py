@@ -1,17 +1,17 @@
-"""Readiness: what the Node says of this daemon: ready, so pods may come, or not yet.
+"""Readiness: shows on the Node whether this daemon is ready, so that pods may start.
 
 Owns what is written to our own Node, and when (`kube.readiness` has how). Rule 1: nothing of the
-daemon waits for it, and without rights or a cluster all else goes on. Rule 2: the daemon only ever
-takes the taint away; who puts it back is the cluster's service, once the Lease is not renewed any
-more (`cluster.silence`). Rule 3: idle it writes nothing but the Lease, and that only where somebody
-is to look at it. Rule 4: while the settings ask for nothing, it rests.
+daemon waits for it, and without rights or a cluster all else works. Rule 2: the daemon only removes
+the taint; the cluster's service adds it when the Lease is no longer renewed. Rule 3: while idle it
+writes only the Lease, and only if the service checks it. Rule 4: while the settings do not want it,
+it does nothing.
 
-| | when |
+| action | when |
 |---|---|
-| the taint is taken away, the condition True | ready: synchronized, and the topology is published |
-| the condition False | not ready at the start, or for GRACE seconds |
-| the Lease is renewed | every RENEW seconds, while ready |
-| the Node is looked at again | for SILENT seconds after a renewal that came late, for the service may have marked it just then; and every LOOK seconds |
+| remove the taint, set the condition True | ready: synchronized, and the topology is published |
+| set the condition False | not ready at the start, or for GRACE seconds |
+| renew the Lease | every RENEW seconds, while ready |
+| check the Node | for SILENT seconds after a late renewal, because the service may have marked it just then; and every LOOK seconds |
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from nri_policy.settings import Readiness as Wanted
 
 log = logging.getLogger(__name__)
 
-TICK = 1.0  # seconds between two looks at ourselves
-GRACE = 60.0  # seconds that a daemon that was ready may be not ready before the Node says so
-LOOK = 600.0  # seconds between two looks at a Node that is as it should be
+TICK = 1.0  # seconds between two checks of the daemon
+GRACE = 60.0  # seconds without readiness after which the Node shows it
+LOOK = 600.0  # seconds between two checks of a Node that is in order
 _NEVER = float("-inf")
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
 _RIGHTS = "configs/kustomize/readiness has the rights"
 
 
 class _Write:
-    """One kind of write: when it is due next, and what is wrong with it."""
+    """One kind of write: its next time, and its error."""
 
     def __init__(self) -> None:
         self.due = _NEVER
@@ -77,7 +77,7 @@ class NodeReadiness:
         date: Callable[[], float] = time.time,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
-        """Take the Node's name, the settings, and what says why the daemon is not ready.
+        """Take the Node's name, the settings, and a function with the reason for being not ready.
 
         *date* is in seconds since the epoch, *delay* the seconds after so many failures in a row.
         """
@@ -89,15 +89,15 @@ class NodeReadiness:
         self._date = date
         self._delay = delay
         self._node, self._lease = _Write(), _Write()
-        self._said: object = None  # what the Node was made to say last
-        self._ready_at = _NEVER  # when the daemon was ready last
+        self._said: object = None  # what was written to the Node last
+        self._ready_at = _NEVER  # when the daemon was last ready
         self._renewed_at = _NEVER
-        self._watch_until = _NEVER  # a look at the Node goes with each renewal until then
-        self._leased: bool | None = None  # whether there is a Lease of ours; None: not known
+        self._watch_until = _NEVER  # until then each renewal also checks the Node
+        self._leased: bool | None = None  # whether our Lease exists; None: unknown
         self._reconfigured = asyncio.Event()
 
     def problems(self) -> Iterator[str]:
-        """Yield what of the settings is not in force, and why."""
+        """Yield the settings that are not in force, with the reasons."""
         if not _asks(self._wanted()):
             return
         if missing := self._missing():
@@ -144,7 +144,7 @@ class NodeReadiness:
             await self._try(self._node, self._inform(client, wanted, missing))
 
     async def leave(self) -> None:
-        """Have nobody miss this daemon: it is stopped for good."""
+        """Delete the Lease, because the daemon is stopped for good."""
         if self._leased and self._client is not None:
             await self._try(self._lease, self._opt_out(self._client))
 
@@ -165,7 +165,7 @@ class NodeReadiness:
         part.error = error
 
     async def _inform(self, client: Client, wanted: Wanted, missing: str) -> None:
-        """Have the Node say what it should."""
+        """Write the taint and condition that the Node should have."""
         if wanted.taint and not missing and await set_taint(client, self._name, present=False):
             log.info("taint-removed", extra={"node": self._name, "taint": TAINT})
         if wanted.condition:
@@ -218,7 +218,7 @@ class NodeReadiness:
         }
 
     async def _opt_out(self, client: Client) -> None:
-        """Delete the Lease: nobody is to mark the Node."""
+        """Delete the Lease, so that the service does not mark the Node."""
         try:
             await client.delete(LEASES, self._name, namespace=NAMESPACE)
         except APIError as error:

@@ -1,7 +1,7 @@
-"""Reload: new settings, taken while containers run, or refused as a whole.
+"""Reload: new settings while containers run, accepted or refused as a whole.
 
-Owns that one reload runs at a time, and that settings and the machine as they want it seen come
-into force together.
+Owns that one reload runs at a time, and that settings and the machine as they see it take effect
+together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Reloads:
-    """Takes the settings of one daemon again; `latest` is what became of them."""
+    """Reads the settings of one daemon again; `latest` is the latest result."""
 
     def __init__(  # noqa: PLR0913 - keywords: where settings come from, and who hears of them
         self,
@@ -103,7 +103,7 @@ class Reloads:
 
 
 def log_notices(settings: Settings) -> None:
-    """Log what is odd about settings that are in force."""
+    """Log the notices of settings in force."""
     for note in settings.notices:
         log.warning("settings", extra={"note": note})
 

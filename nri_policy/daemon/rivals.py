@@ -1,12 +1,12 @@
-"""Rivals: other daemons of the same runtime, whatever folders they have; spec nri.md §3.5.
+"""Rivals: other daemons of the same runtime, with any folders; spec nri.md §3.5.
 
-Two that answer the same runtime contradict each other, and it refuses every container. So the one
-that registers holds a lock, and another one waits for it: by the folder of the runtime's socket,
-which is the same on the host and in every pod that mounts it, and needs no file that could be
-written. The kernel lets go of it when its holder ends, however that ends, and the next one goes on.
+Two daemons that answer the same runtime contradict each other, and it refuses every container. So
+the one that registers holds a lock, and another one waits for it. The lock is on the folder of the
+runtime's socket, which is the same on the host and in every pod that mounts it, and needs no
+writable file. The kernel releases it when its holder ends in any way, and the next one continues.
 
-The lock is waited for in a thread, so that the kernel's list of locks (/proc/locks) shows its
-holder who waits. A daemon that the runtime has started itself has no path, and takes no lock.
+A thread waits for the lock, so that the kernel's list of locks (/proc/locks) shows the holder which
+processes wait. A daemon that the runtime has started itself has no path, and takes no lock.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from nri_policy.foundation.wording import problem_of
 
 log = logging.getLogger(__name__)
 
-PERIOD = 30.0  # seconds between two looks at who waits
+PERIOD = 30.0  # seconds between two checks for waiting daemons
 _LONGEST = 100  # characters of a command line
 
 
 class Rivals:
-    """The lock of one daemon on its runtime, and who else wants it, or has it."""
+    """The lock of one daemon on its runtime, and the other daemons that wait for it or hold it."""
 
     def __init__(self, root: Path) -> None:
         """Take the folder that holds the host's /proc."""
         self._proc = root / "proc"
-        self._folder: int | None = None  # a descriptor: holding it open is holding the lock
-        self.holder = ""  # who else has the lock, while this daemon waits for it
-        self._waiting = ""  # who was found to wait for it
+        self._folder: int | None = None  # an open descriptor holds the lock
+        self.holder = ""  # the process with the lock, while this daemon waits for it
+        self._waiting = ""  # the process that was found waiting
 
     async def keep_out(self, socket: Path) -> None:
         """Return once no other daemon is registered at *socket*.
@@ -70,11 +70,11 @@ class Rivals:
             self._folder = None
 
     def waiting(self) -> str:
-        """Return who waits for the runtime that this daemon has, nothing if nobody does."""
+        """Return the process that waits for this daemon's runtime; "" if there is none."""
         return "" if self._folder is None else self._describe(self._folder, waiting=True)
 
     def problems(self) -> list[str]:
-        """Return what `status` says of other daemons."""
+        """Return the problems with other daemons, for `status`."""
         if self.holder:
             return [f"{self.holder} answers this runtime already; stop one of the two"]
         if waiting := self.waiting():
@@ -82,7 +82,7 @@ class Rivals:
         return []
 
     async def watch(self) -> None:
-        """Log who waits, once, until cancelled."""
+        """Log each waiting process once, until cancelled."""
         while True:
             await asyncio.sleep(PERIOD)
             waiting = await asyncio.to_thread(self.waiting)
@@ -91,10 +91,10 @@ class Rivals:
             self._waiting = waiting
 
     def _describe(self, folder: int, *, waiting: bool) -> str:
-        """Return which process has the lock on *folder*, or waits for it, as far as it is seen.
+        """Return the process that has the lock on *folder*, or waits for it; "" if invisible.
 
         A line of /proc/locks (proc(5)): `1: FLOCK ADVISORY WRITE 4711 fe:01:1234 0 EOF`, with an
-        arrow behind the number if it waits.
+        arrow after the number if it waits.
         """
         status = os.fstat(folder)
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
@@ -140,7 +140,7 @@ async def _wait(folder: int) -> None:
             else:
                 os.close(folder)
 
-    # the end of the process does not wait for this thread
+    # a daemon thread: the process can end while it waits
     threading.Thread(target=lock, name="another daemon", daemon=True).start()
     try:
         await locked.wait()

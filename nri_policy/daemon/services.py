@@ -29,7 +29,7 @@ async def serving_all(  # noqa: PLR0913 - keywords: what is served
     ready: asyncio.Event,
     owner_only: bool,
 ) -> AsyncIterator[None]:
-    """Serve at *path*: *plugin* and *reload*, too, where nobody but the owner calls."""
+    """Serve at *path*; also *plugin* and *reload* if only the owner can call."""
     handlers = [
         control.handler(),
         Health(ready, [SERVICE.full_name]).handler(),

@@ -58,12 +58,11 @@ class Status:
         more: Callable[[], Iterable[str]] = tuple,
         rival: Callable[[], str] = str,
     ) -> None:
-        """Take whom to ask; *called* serves a runtime over gRPC.
+        """Take the parts of the daemon; *called* serves a runtime over gRPC.
 
-        *notes* say what is known of the node for good, *refusal* returns the placement of a
-        container that the runtime failed to apply, by id; *latest* returns the latest decision
-        about a container, *more* what others say, as `doubts` does, *rival* which other daemon the
-        runtime has.
+        *notes* are permanent, *refusal* returns the placement of a container that the runtime
+        failed to apply, by id; *latest* returns the latest decision about a container, *more* the
+        problems of other parts, *rival* the other daemon that the runtime has.
         """
         self._node = node
         self._parts = parts
@@ -106,7 +105,7 @@ class Status:
         return shown
 
     def doubts(self) -> Iterator[str]:
-        """Yield what is to be known of the node, and what of the decisions is not in force."""
+        """Yield the node's problems, and decisions that are not in force."""
         yield from self._notes
         executor = self._parts.executor
         state = executor.state

@@ -16,7 +16,7 @@ from nri_policy.plugin.pods import Pods
 
 
 class Hypotheses:
-    """What `control` asks for a trial."""
+    """The inputs of what-if calls."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Hypotheses:
         self._unused = unused
 
     def pods(self, manifests: str, replicas: int) -> Manifests:
-        """Return the pods of *manifests* as this node's kubelet would ask for them; ValueError."""
+        """Return the pods of *manifests* as this node's kubelet would start them; ValueError."""
         kubelet = Kubelet(memory_capacity=self._node.view.layout.machine.memory)
         factory = ContainerFactory(
             kubelet=kubelet,
