@@ -1,4 +1,4 @@
-"""How long to wait before somebody who failed to answer is asked again."""
+"""The delay before a failed request is repeated."""
 
 from __future__ import annotations
 

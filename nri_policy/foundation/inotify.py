@@ -1,8 +1,8 @@
-"""Inotify: the kernel tells that files and folders were changed (inotify(7)), whoever did so.
+"""Inotify: the kernel's notifications of changed files and folders (inotify(7)).
 
-Through any mount, from any namespace: the kernel has one inode for them all. It tells nothing where
-a file changes without a write, as on a network file system whose server changes it. One user may
-have so many instances and watches (`fs.inotify`); Python has no module for them.
+Changes through any mount and from any namespace are notified, because the kernel has one inode for
+all. Changes without a write are not, such as those by the server of a network file system. A user
+has a limited number of instances and watches (`fs.inotify`). Python has no module for them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Self
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
-WRITES = 0x2  # IN_MODIFY: of a file, or of those in a folder
+WRITES = 0x2  # IN_MODIFY: of a file, or of files in a folder
 # and IN_MOVED_FROM, IN_MOVED_TO, IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF
 ENTRIES = WRITES | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
-_IGNORED = 0x8000  # IN_IGNORED: the watch has ended, as its file is gone, or by ourselves
+_IGNORED = 0x8000  # IN_IGNORED: the watch has ended, because its file is gone or we ended it
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, bytes of a name in a folder
 _SIZE = 256 * _EVENT.size
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
@@ -54,9 +54,9 @@ class Inotify:
         os.close(self._fd)
 
     def watch(self, paths: Collection[str]) -> None:
-        """Watch those of *paths* that are there, and no others; for one thread at a time.
+        """Watch those of *paths* that exist, and no others; for one thread at a time.
 
-        Raises OSError where one cannot be watched.
+        Raises OSError if one cannot be watched.
         """
         ended = {self._ended.popleft() for _ in range(len(self._ended))}
         self._watches = {path: at for path, at in self._watches.items() if at not in ended}
@@ -86,7 +86,7 @@ class Inotify:
 
 
 def is_local(path: str) -> bool:
-    """Return whether only this machine changes what is at *path*, so that all of it is told.
+    """Return whether only this machine can change *path*, so that all changes are notified.
 
     Raises OSError.
     """
@@ -97,7 +97,7 @@ def is_local(path: str) -> bool:
 
 
 def _checked(result: int) -> int:
-    """Return what a call of the C library returned, unless that says that it failed: OSError."""
+    """Return the result of a call of the C library; raises OSError if it failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -1,4 +1,4 @@
-"""What msgspec says of a document that does not fit its type, in plain words, with the path.
+"""msgspec's errors about a document of the wrong type, in plain words, with the path.
 
 The words are those of YAML: a string, a whole number, a list, a map.
 """
@@ -12,7 +12,7 @@ import msgspec
 
 from nri_policy.foundation.wording import quoted
 
-# What msgspec raises for a text that is no JSON, or not of the type.
+# msgspec's exceptions for text that is malformed JSON, or not of the type.
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _MESSAGE = re.compile(r"(?P<text>.*?)(?: - at (?P<key>`key` in )?`\$(?P<path>.*)`)?", re.DOTALL)
@@ -68,7 +68,7 @@ def json_problem(error: Exception, value: object = None) -> str:
 
 
 def find_mismatch(error: Exception, value: object) -> tuple[str, str]:
-    """Return the path of what does not fit in *value*, empty for the whole, and what is wrong."""
+    """Return the path of the mismatch in *value*, empty for the whole, and its text."""
     match = _MESSAGE.fullmatch(str(error))
     assert match is not None  # the pattern matches every text
     text = match["text"]
@@ -79,7 +79,7 @@ def find_mismatch(error: Exception, value: object) -> tuple[str, str]:
 
 
 def unknown_field(text: str) -> str | None:
-    """Return the name of the field that is unknown, if this is what is wrong."""
+    """Return the name of the unknown field, if that is the error."""
     return text.removeprefix(_UNKNOWN) if text.startswith(_UNKNOWN) else None
 
 

@@ -23,7 +23,7 @@ MountTable = Mapping[str, Mount]  # by mount point, as in the text
 
 
 def read_mounts(text: str) -> MountTable:
-    """Return what the *text* of a mount table says; of two at one point the later hides the other.
+    """Parse the *text* of a mount table; of two mounts at one point the later hides the other.
 
     Lines are as in proc_pid_mountinfo(5): id, parent, device, root, mount point, and more.
     """
@@ -50,8 +50,8 @@ def mount_point(path: Path) -> Path:
 def is_shared(path: Path, host_root: Path) -> bool:
     """Return whether the host has the same folder at *path* as this process.
 
-    The host's first process says so, below *host_root*. True where it cannot be read, and for a
-    *host_root* without a kernel, as a capture is one.
+    Compares with the mount table of the host's first process, below *host_root*. True if that is
+    unreadable, and for a *host_root* without a kernel, such as a capture.
     """
     if not (host_root / "proc").is_mount():
         return True

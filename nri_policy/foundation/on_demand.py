@@ -1,6 +1,6 @@
-"""What is opened for its first user, and closed when nobody has used it for a while.
+"""A resource that is opened for its first user and closed some time after the last.
 
-gRPC is used so: its threads wake up several times a second as long as anything of it is open.
+Used for gRPC, whose threads wake up several times a second while anything of it is open.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _Kind = TypeVar("_Kind")
 
 
 class OnDemand(Generic[_Kind]):
-    """Something that is open while it is used, and for LINGER after that."""
+    """A resource that is open while it is used, and for LINGER after that."""
 
     def __init__(
         self, make: Callable[[], AbstractAsyncContextManager[_Kind]], clock: Clock
     ) -> None:
-        """Take what makes it, whenever it is opened."""
+        """Take the function that opens it."""
         self._make = make
         self._clock = clock
         self._open = AsyncExitStack()
         self._value: list[_Kind] = []  # one while it is open
         self._users = 0
-        self._turn = asyncio.Lock()  # of who opens or closes it
+        self._turn = asyncio.Lock()  # held while it is opened or closed
         self._forget_timer: Callable[[], None] = lambda: None
         self._closing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def use(self) -> AsyncIterator[_Kind]:
-        """Yield it, for the time of a `with`; raises what opening it does."""
+        """Yield the resource for the duration of a `with`; raises what opening it raises."""
         self._users += 1
         try:
             async with self._turn:
@@ -50,7 +50,7 @@ class OnDemand(Generic[_Kind]):
                 self._forget_timer = self._clock.call_later(LINGER, self._expire)
 
     async def close(self) -> None:
-        """Close it; nobody uses it any more."""
+        """Close the resource; no user may be left."""
         self._forget_timer()
         async with self._turn:
             await self._end()

@@ -1,6 +1,6 @@
-"""The program that runs: whether its files are still those that it was started from.
+"""Whether the files of the running program are still those that it was started from.
 
-What is imported later would come from another version, or not at all.
+After an update, a later import would be from another version, or fail.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ REPLACED = "its program was replaced or removed since it started; restart it"
 
 
 class Program:
-    """The files of one Python package, as they are when this is made."""
+    """The files of one Python package, as they are at the construction."""
 
     def __init__(self, file: Path = Path(nri_policy.__file__)) -> None:
-        """Take the package's first file: an installation writes all of them anew."""
+        """Take the package's first file: an installation replaces all of them."""
         self._file = file
         self._found = self._identity()
 

@@ -53,10 +53,10 @@ async def succeed(
     stack: AsyncExitStack,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
-    """Hold the lock files *paths* as long as *stack* lasts, once a predecessor has let go of them.
+    """Hold the lock files *paths* while *stack* is open, after a predecessor has released them.
 
-    A runtime that restarts starts its plugins anew while those of before are still ending, and
-    never again where one fails. Raises as `only_instance` does, after SUCCESSION seconds.
+    A restarted runtime starts its plugins while the old ones are still ending, and does not repeat
+    a failed start. Raises as `only_instance` does, after SUCCESSION seconds.
     """
     looks = round(SUCCESSION / LOOK)
     for path in paths:

@@ -62,10 +62,10 @@ def parse_bytes(value: object) -> int:
 
 
 def parse_exact(value: object) -> int:
-    """Return a quantity of any resource, negative ones too, in billionths (BILLIONTHS to a unit).
+    """Return a quantity of any resource, also negative, in billionths (BILLIONTHS to a unit).
 
-    Exact, as Kubernetes compares them: what is finer is rounded away from zero, what is beyond
-    2^63-1 units is that. Raises ValueError for what is no quantity.
+    Exact, as Kubernetes compares them: finer amounts are rounded away from zero, and the maximum is
+    2^63-1 units. Raises ValueError for anything else.
     """
     sign, numerator, denominator = _ratio(value, "a quantity, such as 2, 1.5, 750m or 512Mi")
     amount = -(-numerator * BILLIONTHS // denominator)
@@ -152,7 +152,7 @@ def _parse(value: object, scale: int, wanted: str) -> int:
 
 def _ratio(value: object, wanted: str) -> tuple[int, int, int]:
     """Return sign, numerator and denominator of a quantity."""
-    # A float's repr is its shortest form, which is what was written.
+    # A float's repr is its shortest form, which is the one that was written.
     text = value if isinstance(value, str) else ""
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**128):
         text = repr(value)

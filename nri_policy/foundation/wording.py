@@ -1,4 +1,4 @@
-"""How messages quote what came from outside: short, on one line, with a near miss named."""
+"""Quotes outside text in messages: short, on one line, with a near miss named."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def quoted(value: object) -> str:
 
 
 def printable(text: str, *, instead: str | None = None) -> str:
-    """Return *text* with what could command a terminal, or hide in it, escaped or *instead*.
+    """Return *text* with characters that could control a terminal escaped, or *instead*.
 
-    Line ends stay: they are the business of whoever prints.
+    Line ends stay: the caller handles them.
     """
     if text.isprintable():
         return text
@@ -54,7 +54,7 @@ def problem_of(error: Exception) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` for the known word closest to *word*, or nothing.
 
-    Names that differ only in what is before the last slash are closest.
+    Names with the same part after the last slash are closest.
     """
     if len(word) > _WORD_LENGTH:
         return ""

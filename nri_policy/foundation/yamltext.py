@@ -45,7 +45,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where PyYAML 
 
 
 class YAMLTextError(ValueError):
-    """A YAML text was refused; says on which line and why."""
+    """A YAML text was refused; the message has the line and the reason."""
 
 
 class SeveralDocumentsError(YAMLTextError):
@@ -83,9 +83,9 @@ def read(
 ) -> Any:
     """Return the one document in *text* as plain values; None if there is none.
 
-    Raises YAMLTextError if it is not well-formed, uses what the module docstring excludes, or is
-    larger than *max_size* bytes or *max_values* values. *marks* takes in where all its keys and
-    entries begin. There are so many lines *above* the text.
+    Raises YAMLTextError if it is malformed, uses a feature that the module docstring excludes, or
+    is larger than *max_size* bytes or *max_values* values. *marks* gets the places of all keys and
+    entries. *above* is the number of lines before the text.
     """
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
@@ -143,7 +143,7 @@ def _mark(mark: Any, above: int) -> Mark:
 
 
 class _Reader:
-    """Builds values out of the parser's events: no tree of nodes is made, so limits come first."""
+    """Builds values from the parser's events, without a tree of nodes, so limits apply early."""
 
     def __init__(self, loader: Any, marks: Marks | None, above: int, most: int) -> None:
         self._loader = loader
@@ -247,7 +247,7 @@ class _Reader:
         tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_TAG)
         if tag == "merge":
             raise _refusal(event, "merge keys ('<<') are not accepted")
-        # Kubernetes' reader takes no number of base 60, such as 1:30, for one
+        # Kubernetes' reader does not read numbers of base 60, such as 1:30
         if tag not in {"null", "bool", "int", "float"} or ":" in text:
             return text
         if len(text) > _MAX_NUMBER:
