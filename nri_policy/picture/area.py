@@ -1,4 +1,4 @@
-"""Areas: pools as they are drawn, with what is written on them."""
+"""Areas: pools in drawings, with their captions."""
 
 from __future__ import annotations
 

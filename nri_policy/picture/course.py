@@ -1,4 +1,4 @@
-"""Curves of what was in the course of time, on pages: as wide as there is room, with ticks."""
+"""Curves over time on pages: as wide as the page allows, with ticks."""
 
 from __future__ import annotations
 

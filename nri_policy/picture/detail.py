@@ -1,4 +1,4 @@
-"""Details of pools: what belongs to them beside their CPUs, for who points at their boxes."""
+"""Details of pools for tooltips: memory, devices and other parts besides CPUs."""
 
 from __future__ import annotations
 

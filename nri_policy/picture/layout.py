@@ -1,8 +1,8 @@
-"""Layout: the cores of a machine as boxes in boxes, as the pool tree nests them.
+"""Layout: the cores of a machine as boxes in boxes, nested like the pool tree.
 
-Owns where things stand and how large they are, in whatever unit a renderer measures; what a CPU
-looks like is the renderer's. A core is a cell; L3 domains are no boxes but stand apart. CPUs in no
-pool, also offline ones, have a box of their own.
+Owns the places and sizes of boxes, in the renderer's unit; the renderer draws the CPUs. A core is a
+cell; L3 domains have no boxes but gaps between them. CPUs in no pool, also offline ones, have a box
+of their own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
     top: int
     bottom: int
     letter: float  # breadth
-    writing: int  # a box is as broad as its cells need, and for its writing at most so
+    writing: int  # maximum width of a box for its caption; its cells may need more
 
 
 class Cell(Struct, frozen=True):
@@ -122,7 +122,7 @@ class _Planner:
         return [self._pool(area, self._arrange(boxes, room), width)]
 
     def _groups(self, area: Area, domains: Iterable[Area]) -> list[list[_Core]]:
-        """Return the cells of each L3 domain, and of what is outside of them."""
+        """Return the cells of each L3 domain, and of the cores outside of them."""
         sets = [domain.cpus for domain in domains]
         rest = area.cpus - CPUSet.union(sets)
         return [self._cells(cpus) for cpus in [*sets, rest] if cpus]

@@ -1,4 +1,4 @@
-"""What a page says of a machine beside its picture: pools, memory, distances, caches, devices."""
+"""The tables of a machine on a page: pools, memory, distances, caches, devices."""
 
 from __future__ import annotations
 

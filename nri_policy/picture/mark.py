@@ -1,8 +1,8 @@
-"""Marks: the letter and the colour by which pictures tell containers apart.
+"""Marks: the letter and the colour of each container in pictures.
 
-A letter is handed out in the order in which containers come and stays through a series of pictures;
-a colour follows from the name, so that a container has the same one in every picture where no other
-of them took it first.
+Letters are assigned in the order of containers and stay through a series of pictures. A colour is
+derived from the name, so a container has the same one in all pictures, unless another container
+took it first.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from zlib import crc32
 
 from msgspec import Struct
 
-# Lower-case letters stand for CPUs that are nobody's own.
+# Lower-case letters are for CPUs that are not exclusive.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 NO_LETTER = "#"
-# Of the terminals' 256 colours, such that black letters are legible on them, and the same on pages.
-# The first eight are as far from each other as can be; each of the others is near one of these.
+# From the terminals' 256 colours, the same on pages; black letters are legible on them. The first
+# eight differ as much as possible; each later colour resembles one of the first eight.
 COLOURS = {
     39: "#00afff",
     208: "#ff8700",
@@ -40,7 +40,7 @@ _FAR, _NEAR = tuple(COLOURS)[:8], tuple(COLOURS)[8:]  # from each other
 
 
 class Mark(Struct, frozen=True):
-    """How a container is told from others."""
+    """The letter and the colour of a container."""
 
     letter: str
     colour: int  # a key of COLOURS
@@ -50,10 +50,10 @@ _NONE: Mapping[str, Mark] = MappingProxyType({})
 
 
 def assign_marks(names: Iterable[str], known: Mapping[str, Mark] = _NONE) -> dict[str, Mark]:
-    """Return *known* with marks for those of *names* that have none.
+    """Return *known* with marks for all *names*.
 
-    A letter is used again only when there is no other left, so that throughout a series of pictures
-    it means the same container.
+    A letter is reused only if no other is left, so that throughout a series of pictures it means
+    the same container.
     """
     now = list(names)
     marks = dict(known)

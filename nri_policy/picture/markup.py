@@ -23,7 +23,7 @@ _CHILDLESS = {
 
 
 class Element:
-    """An element and what is in it; its text is made by `str`."""
+    """An element and its content; `str` makes its text."""
 
     def __init__(
         self, name: str, /, *content: Element | str, **attributes: str | float | None

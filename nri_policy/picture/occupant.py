@@ -29,8 +29,8 @@ class Occupant(Struct, frozen=True, kw_only=True):
     mems: CPUSet  # node ids
     place: str = ""  # the pool, and the one that it made way from
     classes: str = ""  # their names, of scheduling and of block I/O
-    room: CPUSet = EMPTY  # the CPUs that its pod has as one
-    change: str = ""  # what happened to it since the earlier scene, in a few words
+    room: CPUSet = EMPTY  # the CPUs of its pod's room
+    change: str = ""  # since the earlier scene, in a few words
 
     @property
     def short(self) -> str:
@@ -44,7 +44,7 @@ class Occupant(Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
-        """Whose mark it has: its own, its pod's if it shares a room, or empty."""
+        """The name of its mark: its own, its pod's if it shares a room, or empty."""
         return self.name if self.exclusive else self.pod if self.room else ""
 
     @property

@@ -17,7 +17,7 @@ from nri_policy.picture.svg import HEADINGS, Strip, cells, figure
 from nri_policy.picture.svg_parts import swatch
 
 _LONGEST = 24  # characters of a word that is not broken
-_LONGEST_LIST = 16  # characters of CPUs that are not broken: `.cpus` has room for them
+_LONGEST_LIST = 16  # characters of a list of CPUs without a break: they fit in `.cpus`
 _LONGEST_PROBLEM = 160
 _NARROW = 340  # pixels: the picture for a phone
 _LIST = re.compile(r"[\d,:-]+")
@@ -180,7 +180,7 @@ def _cell(text: str, head: str) -> Element:
 
 
 def problem(text: str) -> Element:
-    """Return what is wrong, which is opened by who wants to read all of it."""
+    """Return a problem; a long one can be opened to read all of it."""
     if len(text) <= _LONGEST_PROBLEM:
         return _paragraph(text, "problem")
     summary = Element("summary", f"{text[:_LONGEST_PROBLEM]}…")

@@ -84,7 +84,7 @@ Legend = Mapping[str, str]  # the class of a group's colour
 
 
 def legend_of(pods: Mapping[str, int]) -> dict[str, str]:
-    """Return the colours of groups: one for each of the largest, and one for all others."""
+    """Return the colours of groups: one for each of the largest, and one for the others."""
     largest = sorted(pods, key=lambda name: (-pods[name], name))
     classes = [f"k{colour}" for colour in COLOURS]
     return {name: classes[at] if at < len(classes) else "k-more" for at, name in enumerate(largest)}
@@ -101,7 +101,7 @@ def figure(
 ) -> Element:
     """Return the pictures for a page, for a screen and for a phone; ids begin with *prefix*.
 
-    *touched* are hosts that count as touched, whatever is there: those of other moments.
+    *touched* are hosts that always count as touched: those of other moments.
     """
     sheets = [
         Sheet(each.width, each.height, each.margin, f"{each.prefix}{prefix}")
@@ -245,7 +245,7 @@ def _draw(
 
 
 def _cell(cell: Place, legend: Legend) -> Iterator[Element]:
-    """Yield a cell: as high as it is full, as broad for each group as it has pods there."""
+    """Yield a cell: its height is its use, the widths are by the pods of each group."""
     pods = "".join(f"; {name}: {counted(count, 'pod')}" for name, count in cell.pods.items())
     state = "; not ready" if cell.failed else "; changed" if cell.changed else ""
     yield Element("title", f"{' / '.join(cell.path)}: {cell.detail}{pods}{state}")

@@ -48,7 +48,7 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What a page has beside its steps; what is empty is left out."""
+    """The parts of a page besides its steps; empty ones are left out."""
 
     problems: Sequence[str] = ()
     groups: Sequence[GroupLine] = ()
@@ -102,7 +102,7 @@ def _sections(parts: Parts, legend: Legend) -> Iterator[Element]:
 
 
 def _groups(lines: Sequence[GroupLine], legend: Legend, prefix: str) -> Element:
-    """Return a table of groups; nobody has to scroll past a column that is empty."""
+    """Return a table of groups, without empty columns."""
     heads = ["", "group", "state", "pods", "where"]
     texts = {
         "changed": [line.change for line in lines],

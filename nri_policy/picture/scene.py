@@ -1,8 +1,8 @@
-"""Scene: who runs where on a machine at one moment, as every kind of picture shows it.
+"""Scene: the containers of a machine at one moment, for all kinds of pictures.
 
-Owns what each CPU is for, and what changed since an earlier scene. Made of the documents that
-`topology`, `pools` and `containers` print; every text in it that came from outside is fit to be
-shown (`wording.printable`).
+Owns the use of each CPU, and the changes since an earlier scene. Made from the documents that
+`topology`, `pools` and `containers` print; every outside text in it is printable
+(`wording.printable`).
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ LETTERS = {
 
 
 class CPUUse(Struct, frozen=True):
-    """What a CPU is for now, and whose own it is."""
+    """The present use of a CPU, and its owner if it is exclusive."""
 
     use: Use
-    owner: str = ""  # container; empty where it is nobody's own
+    owner: str = ""  # container; empty if it is not exclusive
 
     def moved_from(self, earlier: CPUUse) -> bool:
-        """Whether the CPU changed hands: that somebody shares it now, or nobody, is no such."""
+        """Return whether the owner changed; a change between shared and idle does not count."""
         common = {Use.SHARED, Use.IDLE}
         return self != earlier and not {self.use, earlier.use} <= common
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """Who runs where at one moment."""
+    """The containers of a machine at one moment."""
 
     machine: MachineReport
     areas: Mapping[int, Area]  # by the pool's id
@@ -97,7 +97,7 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> list[Occupant]:
-        """Those to whom something happened since the earlier scene."""
+        """The containers that changed since the earlier scene."""
         return [each for each in self.occupants if each.change]
 
 
@@ -107,9 +107,9 @@ def scene(
     containers: Mapping[str, ContainerReport] | None = None,
     before: Scene | None = None,
 ) -> Scene:
-    """Return the scene that documents describe; with *before*, marks stay and changes are said.
+    """Return the scene of documents; with *before*, marks stay and changes are described.
 
-    Without *containers* it is the machine alone that is shown, with the sizes of its memory.
+    Without *containers* it shows only the machine, with the sizes of its memory.
     """
     held = {_line(name): each for name, each in (containers or {}).items()}
     occupants = tuple(occupant(name, each) for name, each in held.items() if each.pool is not None)
@@ -135,7 +135,7 @@ def scene(
 
 
 def _line(text: str) -> str:
-    """Return *text* fit to be shown, in one line."""
+    """Return *text* printable, in one line."""
     return printable(text).replace("\n", "\\n")
 
 

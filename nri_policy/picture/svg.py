@@ -131,7 +131,7 @@ def cells(each: Occupant) -> list[str]:
 
 
 def _most_telling(scene: Scene) -> list[Occupant]:
-    """Return the occupants that there is room for: where not for all, the marked ones first."""
+    """Return the occupants that fit; if not all do, the marked ones first."""
     if len(scene.occupants) <= _MOST_ROWS:
         return list(scene.occupants)
     return sorted(scene.occupants, key=lambda each: not each.exclusive)[:_MOST_ROWS]

@@ -57,7 +57,7 @@ class _Painter:
         self._cores = {cpu: core for core in scene.cores for cpu in core}
 
     def box(self, box: Box) -> Element:
-        """Return a box with all that is in it."""
+        """Return a box with its content."""
         room = int((box.width - 2 * METRICS.side) / LETTER)
         side, low = METRICS.side, box.height - 9
         return group(
@@ -98,7 +98,7 @@ class _Painter:
         )
 
     def _tooltip(self, cpu: int, place: CPUUse) -> Iterator[str]:
-        """Yield what is said of a CPU to who points at it."""
+        """Yield the lines of a CPU's tooltip."""
         yield f"CPU {cpu}: {place.owner or MEANINGS[place.use]}"
         if not place.owner:
             sharing = [each.name for each in self._scene.occupants if cpu in each.cpus]

@@ -199,7 +199,7 @@ class _Canvas:
                 self._write(x + 2 + len(shown), line, " ", "")
 
     def _core(self, threads: tuple[int | None, ...]) -> list[tuple[str, str]]:
-        """Return the column of cells for a core; blank for who is not shown."""
+        """Return the column of cells for a core; blank for threads that are not shown."""
         if self._cpu_ids:
             styles = ["" if cpu is None else self._look(cpu).style for cpu in threads]
             texts = ["" if cpu is None else str(cpu) for cpu in threads]
