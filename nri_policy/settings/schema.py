@@ -40,7 +40,6 @@ from nri_policy.settings.values import (
     PodSpecs,
     Preserve,
     Priority,
-    Rebalance,
     Unsupported,
 )
 
@@ -182,7 +181,6 @@ class Settings(Section, frozen=True, kw_only=True):
             "controllableInterrupts",
             "cpuClasses",
             "defaultExclusiveCPUClass",
-            "rebalance",
             "reservedPoolCPUClass",
             "sharedPoolCPUClass",
         }
@@ -234,7 +232,6 @@ class Settings(Section, frozen=True, kw_only=True):
     events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
     journal: JournalSettings = JournalSettings()
-    rebalance: Annotated[Rebalance, values.choice(Rebalance)] = Rebalance.ADVISE
     unsupported_annotations: Annotated[Unsupported, values.choice(Unsupported)] = field(
         name="unsupportedAnnotations", default=Unsupported.WARN
     )

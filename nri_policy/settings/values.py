@@ -49,14 +49,6 @@ class Priority(StrEnum):
     NONE = "none"
 
 
-class Rebalance(StrEnum):
-    """Whether moves of running containers are proposed or made."""
-
-    OFF = "off"
-    ADVISE = "advise"
-    AUTO = "auto"
-
-
 class Alignment(StrEnum):
     """NUMA refuses a Guaranteed container with exclusive CPUs that fits in no NUMA pool."""
 

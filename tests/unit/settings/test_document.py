@@ -42,7 +42,6 @@ from nri_policy.settings import (
     Priority,
     Problem,
     Readiness,
-    Rebalance,
     Reserved,
     SchedulingClass,
     SchedulingFlag,
@@ -109,7 +108,6 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         audit=Audit.REPORT,
         on_exit=OnExit.KEEP,
         journal=JournalSettings(sync=JournalSync.BACKGROUND),
-        rebalance=Rebalance.ADVISE,
         unsupported_annotations=Unsupported.WARN,
         scheduling_classes=(),
         class_of_namespace={},
@@ -139,7 +137,7 @@ def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     assert shown["reservedResources.cpu"].value == "750m"
     assert not shown["reservedResources.cpu"].is_default, "it has no default"
     assert shown["availableResources.memory"].value is None
-    assert "rebalance" not in shown, "it has no effect"
+    assert "sharedPoolCPUClass" not in shown, "it has no effect"
 
 
 def test_every_field_is_read() -> None:
@@ -171,7 +169,6 @@ spec:
   events: refusals
   onExit: widen
   journal: {sync: commit}
-  rebalance: off
   unsupportedAnnotations: refuse
   schedulingClasses:
     - {name: calm, policy: batch, nice: 5, flags: [reset-on-fork], ioClass: be, ioPriority: 7}
@@ -198,7 +195,6 @@ status: {nodes: {}}
         origin="a file",
         given=settings.given,
         notices=(
-            "spec.rebalance: not supported yet, it has no effect",
             "podRooms: Guaranteed pods get exclusive CPUs, although preferSharedCPUs is true",
             "shrinkMemory: memory nodes are not set, because pinMemory is false",
             "events: pods get none, because pinCPU and pinMemory are false",
@@ -235,7 +231,6 @@ status: {nodes: {}}
         events=PodEvents.REFUSALS,
         on_exit=OnExit.WIDEN,
         journal=JournalSettings(sync=JournalSync.COMMIT),
-        rebalance=Rebalance.OFF,
         unsupported_annotations=Unsupported.REFUSE,
         scheduling_classes=(
             SchedulingClass(
