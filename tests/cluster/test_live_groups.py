@@ -315,7 +315,7 @@ def test_a_group_of_bare_pods_is_finished_when_they_went_and_can_be_deleted(
         for number in range(2):
             cluster.delete(f"{SHOP}/pods/bare-{number}")
         cluster.api.until(lambda: state() == "Finished", "it is finished")
-    page = (CONFIGS.parent / "docs" / "cluster.md").read_text()
+    page = (CONFIGS.parent / "docs" / "cluster-live.md").read_text()
     (command,) = [
         line for line in page.splitlines() if line.startswith("kubectl delete placementgroups")
     ]
