@@ -104,6 +104,8 @@ def read_allocation(
         request, device = twice[0]
         raise AllocationError(f"{about} has the device {device} twice for {request}")
     pools = pools_by_device(layout)
+    others = (each for each in devices.results if each.driver != DRIVER and not each.admin_access)
+    beside = tuple(dict.fromkeys(f"{each.driver} {each.device}" for each in others))
     return tuple(
         ClaimPart(
             claim=uid,
@@ -115,6 +117,7 @@ def read_allocation(
             milli=_milli(about, each),
             share=each.share or "",
             pods=pods,
+            beside=beside,
         )
         for each in own
     )

@@ -18,6 +18,7 @@ from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
+from nri_policy.foundation.wording import some
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
@@ -94,7 +95,8 @@ def _pool_with(state: State, request: Request, pool: Pool, milli: int, held: int
 def _use(placed: Placed) -> str:
     """Return a part of a claim in words."""
     part = placed.container.claim_part
-    return f"{format_cpu(part.milli)} CPU of {part.device} by {part.full_name}"
+    beside = f", beside {some(part.beside)}" if part.beside else ""
+    return f"{format_cpu(part.milli)} CPU of {part.device} by {part.full_name}{beside}"
 
 
 def _notes(container: Container, request: Request, amount: int) -> Iterator[str]:

@@ -130,7 +130,11 @@ class DeviceManager:
         """Yield what a pod's claims were allocated of our own devices; no pool is known yet."""
         for each in pod.spec.resource_claims:
             name = pod.claim_name(each)
-            for request, devices in self._claims.get(name, {}).items():
+            allocated = self._claims.get(name, {})
+            every = (one for devices in allocated.values() for one in devices)
+            others = (f"{one.driver} {one.device}" for one in every if one.driver != DRIVER)
+            beside = tuple(dict.fromkeys(others))
+            for request, devices in allocated.items():
                 for device in devices:
                     if device.driver == DRIVER:
                         yield ClaimPart(
@@ -142,6 +146,7 @@ class DeviceManager:
                             pool="",
                             milli=parse_cpu(device.cpu),
                             pods=(pod.metadata.uid,),
+                            beside=beside,
                         )
 
     def variables(self, uid: str, container: str) -> Iterator[str]:

@@ -27,6 +27,7 @@ class ClaimPart(Struct, frozen=True, kw_only=True):
     milli: int  # whole CPUs are its own, a fraction is shared
     share: str = ""  # the scheduler's id of this share of the device
     pods: tuple[str, ...] = ()  # uids of the pods that the claim is reserved for
+    beside: tuple[str, ...] = ()  # what else the claim has, as `driver device`
 
     @property
     def id(self) -> str:

@@ -42,6 +42,19 @@ async def test_a_claim_goes_all_the_way_to_a_container(tmp_path: Path) -> None:
         assert not [*them.kubelet.cdi.glob("*")]
 
 
+async def test_the_gpu_of_a_claim_is_named_beside_its_cpus(tmp_path: Path) -> None:
+    """Without hints, and whatever its driver publishes; one that is only watched is not."""
+    watched = resources.result("watch", "gpu-1", adminAccess=True)
+    async with cluster(tmp_path) as them:
+        gpu = resources.result("gpu", "gpu-3")
+        made = await them.allocate("near", cpu("numa1"), gpu, watched)
+        await them.kubelet.prepare("uid-web", made)
+        assert not await them.start("web", them.kubelet.env(made), "2")
+        placed = them.node.daemon.node.view.by_name()["default/web/main"]
+        note = "2 CPU of numa1 by claim default/near (cpu), beside gpu.example.com gpu-3"
+        assert note in placed.explanation.notes
+
+
 async def test_each_container_has_the_requests_that_it_names(tmp_path: Path) -> None:
     async with cluster(tmp_path) as them:
         both = cpu("numa1", "1", "a"), cpu("numa2", "2", "b/near")
