@@ -1,7 +1,7 @@
 """Attempts to place groups: those that wait, and what others have lost with a host.
 
-Owns the queue, who has to leave for whom, and what came of each attempt, in numbers. The result of
-an attempt is promised in the engine at once, and written.
+Owns the queue, the choice of victims of preemption, and counts of attempts. The result of an
+attempt is promised in the engine at once, and written.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Attempts:
         self._changes = changes
         self._problems = problems
         self._crashes: RecentFailures[Key] = RecentFailures(now)
-        self._ending: dict[Key, Key] = {}  # pods that are about to be gone, and their groups
+        self._ending: dict[Key, Key] = {}  # terminating pods and their groups
         self._left = -inf  # when a pod of a group without places was gone
 
     def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
@@ -88,7 +88,7 @@ class Attempts:
             self._note_end(group)
 
     def remove_pod(self, pod: Pod | None, group: Key | None) -> None:
-        """Take in that a pod went, as far as it was known, of a group or of none."""
+        """Remove a pod, with or without a group."""
         if pod is not None:
             self._ending.pop((pod.namespace, pod.name), None)
             if pod.node:
@@ -96,7 +96,7 @@ class Attempts:
         self.queue.note_change()
 
     def _note_end(self, group: Key | None) -> None:
-        """Note when pods of groups that have left their places were gone."""
+        """Note when the last pods of groups without places were deleted."""
         known = None if group is None else self._engine.groups.get(group)
         if known is not None and not known.status.assignments:
             self._left = self._now()
@@ -152,7 +152,7 @@ class Attempts:
         self.waiting.hold(self._now(), lambda key: self._groups[key].group)
 
     def begin_step(self) -> None:
-        """See whether places in zones are free by now that were promised to somebody."""
+        """Requeue groups if promised places in zones became free."""
         self._zones.expire()
         if self._zones.freed != self._freed:
             self._freed = self._zones.freed
@@ -240,9 +240,9 @@ class Attempts:
         return "; ".join(each for each in (standing, self._problems.texts.get(key, "")) if each)
 
     def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
-        """Yield which groups lose their places so that *group* fits; their pods go next.
+        """Yield writes that take the places of victims, so that *group* fits; their pods go next.
 
-        Return whether that is decided: nobody is chosen while one of them is about to change.
+        Return False while a victim has a pending write.
         """
         found = victims(self._engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
@@ -285,7 +285,7 @@ class Attempts:
     ) -> Iterator[Write]:
         """Give pods that kube-scheduler does not bind other places, on other hosts; the rest stays.
 
-        Who makes them anew has to be there. If there is no room, all stays as it is.
+        Only pods with a controller move. Without room elsewhere, nothing changes.
         """
         group = seen.group
         key = (group.namespace, group.name)

@@ -1,7 +1,7 @@
 """Which places of a group may still be claimed: by a pod, or by an owner that makes one.
 
-A place lives as long as that; others are given back. They leave the group's stored assignments, so
-that nobody has to remember them; once that was written they may be another group's.
+A place lives as long as that; others are given back. They leave the stored assignments, so no
+memory of them is needed; after that write another group may get them.
 
 | claims places | how many |
 |---|---|
@@ -53,7 +53,7 @@ def claims(
     for job in jobs:
         own = of_job.get(job.name, [])
         more = _made_by(job, own) - sum(not each.pod.finished for each in own)
-        # Where it has no pod left, it is not known of which pod set its next one is.
+        # Without any pod, the pod set of the Job's next pod is unknown.
         for name in [pod_set_of[job.name]] if own else counts:
             found[name] += max(more, 0)
     if any(map(_is_made_anew, members)):
@@ -81,7 +81,7 @@ def give_back(
     claimed: Mapping[str, int],
     nodes: Mapping[str, ClusterNode],
 ) -> GroupStatus:
-    """Return the status of a group without the places that nobody can claim.
+    """Return the status of a group without its unclaimed places.
 
     They are empty; those of pods that succeeded go first, then the last: the highest ranks have
     those. *names* are the pod sets of *members*, *claimed* what `claims` has found.
@@ -116,7 +116,7 @@ def give_back(
 
 
 def count_spared(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
-    """Return how many of a group's pods nobody makes any more, because as many succeeded."""
+    """Return how many pods of a group are not created again, because as many succeeded."""
     by_name: dict[str | None, list[Member]] = {}
     for each in members:
         by_name.setdefault(owning_job(each.pod), []).append(each)

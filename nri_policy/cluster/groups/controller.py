@@ -9,12 +9,12 @@ The steps of a group:
 Every step follows from the objects that are there, none from what was done before. So after a crash
 between any two writes the next controller goes on.
 
-A write is under way until its object is seen at another revision. Until then it is not asked again,
-and nobody else gets the places that it promises. `note_failure` says that it was not done,
-`note_no_answer` that nobody knows: then its promise holds.
+A write is pending until the watch shows another revision of its object. Until then it is not sent
+again, and its promised places stay reserved. `note_failure` drops a write that failed; after
+`note_no_answer` the outcome is open, and its promise holds.
 
-An error of one group, a refused write or a bug of ours, is said of that group, which is tried again
-later. The others go on.
+An error of one group, a refused write or a bug of ours, is reported in that group, which is tried
+again later. The others go on.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class Controller:
             unbound=self._unbound,
             look_again=self._look_again,
         )
-        self._dirty: dict[Key, None] = {}  # groups whose pods are to be counted anew
-        self._counted: dict[Key, None] = {}  # those that are to be looked at then
+        self._dirty: dict[Key, None] = {}  # groups whose pods changed
+        self._counted: dict[Key, None] = {}  # groups to reconcile once all are counted
         self._notices: list[Write] = []
 
     def configure(self, settings: ClusterSettings) -> None:
@@ -135,7 +135,7 @@ class Controller:
         self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
-        """Take in that a node changed, came or went; look at the groups with places there."""
+        """Update a node; look at the groups with places there."""
         self.engine.change_node(old, new)
         self.attempts.waiting.see_cluster()
         for host in self._failures.change_node(old, new):
@@ -148,7 +148,7 @@ class Controller:
         self.attempts.waiting.see_cluster()
 
     def set_job(self, job: Job) -> None:
-        """Take in that a Job came or changed."""
+        """Update a Job."""
         for pod in self.members.set_job(job):
             self.set_pod(pod)
         group = self.members.group_of_job((job.namespace, job.name))
@@ -157,31 +157,31 @@ class Controller:
         self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))
 
     def remove_job(self, namespace: str, name: str) -> None:
-        """Take in that a Job went; its pods go by themselves."""
+        """Remove a Job; each pod reports its own removal."""
         job = self.members.remove_job((namespace, name))
         if job is not None:
             self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))
 
     def set_pod_group(self, group: PodGroup) -> None:
-        """Take in that a PodGroup of Kubernetes came or changed."""
+        """Update a PodGroup of Kubernetes."""
         for pod in self.members.set_pod_group(group):
             self.set_pod(pod)
 
     def remove_pod_group(self, namespace: str, name: str) -> None:
-        """Take in that a PodGroup of Kubernetes went; its pods go by themselves."""
+        """Remove a PodGroup of Kubernetes; each pod reports its own removal."""
         self.members.remove_pod_group((namespace, name))
 
     def set_owner(self, owner: ReplicaOwner) -> None:
-        """Take in that an object of a followed kind came or changed."""
+        """Update an object of a followed kind."""
         for pod in self.members.set_owner(owner):
             self.set_pod(pod)
 
     def set_leader_workers(self, key: Key, workers: PodSet | None) -> None:
-        """Take in which *workers* of a LeaderWorkerSet come after their leader, if any do."""
+        """Store the *workers* that a LeaderWorkerSet creates after their leader, if any."""
         self._dirty |= dict.fromkeys(self.members.set_led(key, workers))
 
     def set_pod(self, pod: Pod) -> None:
-        """Take in that a pod came or changed."""
+        """Update a pod."""
         key = (pod.namespace, pod.name)
         old = self.members.pod(key)
         self._progress.see_pod(pod)
@@ -204,7 +204,7 @@ class Controller:
             self.queue.note_change()
 
     def remove_pod(self, namespace: str, name: str) -> None:
-        """Take in that a pod went."""
+        """Remove a pod."""
         key = (namespace, name)
         self._changes.remove(key)
         self._unbound.remove(key)
@@ -218,7 +218,7 @@ class Controller:
     def set_group(
         self, group: PlacementGroup, revision: str, owners: frozenset[str] = frozenset()
     ) -> None:
-        """Take in that a PlacementGroup came or changed; *owners* are the uids of its owners.
+        """Update a PlacementGroup; *owners* are the uids of its owners.
 
         A status that does not fit the group itself is not believed.
         """
@@ -241,7 +241,7 @@ class Controller:
         self._dirty[key] = None
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """Take in that a PlacementGroup went: its pods that wait are a new group."""
+        """Remove a PlacementGroup; its gated pods form a new group."""
         key = (namespace, name)
         self.groups.remove(key)
         self._again.pop(key, None)
@@ -253,9 +253,9 @@ class Controller:
         self._dirty[key] = None
 
     def set_assigned(self, group: PlacementGroup) -> None:
-        """Take in where Kueue has assigned the pods of a Workload: nobody else gets these places.
+        """Take in where Kueue has assigned the pods of a Workload: its places are reserved.
 
-        Its pods are Kueue's; they count where it has assigned them.
+        Kueue's pods count at their assigned nodes.
         """
         key = (group.namespace, group.name)
         if group.status.assignments:
@@ -265,12 +265,12 @@ class Controller:
             self.queue.note_change()
 
     def remove_assigned(self, workload: Key) -> None:
-        """Take in that a Workload of Kueue went."""
+        """Remove a Workload of Kueue."""
         self.engine.remove_group(workload[0], GROUP_PREFIX + workload[1])
         self.queue.note_change()
 
     def note_failure(self, write: Write, reason: str = "", wait: float = 0.0) -> None:
-        """Take in that a write did not come to be: it is decided anew.
+        """Drop a write that failed; the group is decided again.
 
         After a pause of *wait* seconds at least, if there is a *reason*: it is said of the object.
         """
@@ -288,9 +288,9 @@ class Controller:
             self._pause(group, self.groups.refusals, group, reason, wait)
 
     def note_no_answer(self, write: Write, wait: float = 0.0) -> None:
-        """Take in that nobody knows whether a write came to be: it is asked again, after a pause.
+        """Repeat a write without an answer, after a pause.
 
-        It names the revision that it rests on, so that it comes to be once at most.
+        Its revision makes the API server accept it once at most.
         """
         if isinstance(write, OpenGate):
             pod = write.opening.pod
@@ -333,7 +333,7 @@ class Controller:
         self._again[group] = min(at, self._again.get(group, inf))
 
     def settle(self) -> None:
-        """Take in that all groups are known as they are: what was asked did not come to be."""
+        """Drop pending writes of groups: the list of PlacementGroups is complete without them."""
         for write in self.groups.under_way():
             self.note_failure(write)
         self._changes.settle()
@@ -344,7 +344,7 @@ class Controller:
         return bool(self._dirty or self._counted)
 
     def step(self) -> list[Write]:
-        """Return what is to be written now, in this order; while it is `busy` there is more.
+        """Return the next writes, in order; while `busy`, more follow.
 
         Groups wait for their turn until all have been looked at that changed.
         """
@@ -358,7 +358,7 @@ class Controller:
         for key in self._slice(self._dirty):
             writes += self._guard(key, self._recount(key))
             self._counted[key] = None
-        if not self._dirty:  # all are counted before any of them gets other places
+        if not self._dirty:  # count all groups before any gets other places
             for key in self._slice(self._counted):
                 if not self._errors_of.holds(key):
                     writes += self._guard(key, self._progress.next(key))
@@ -391,7 +391,7 @@ class Controller:
             self.errors += 1
 
     def _recount(self, key: Key) -> Iterator[Write]:
-        """See anew which pods are in the places of a group; nothing is to be written for that."""
+        """Recompute which pods occupy the places of a group; this needs no write."""
         if self._occupancy.recount(key, self.engine.groups.get(key)):
             self.queue.note_change()
         yield from ()
@@ -413,12 +413,12 @@ class Controller:
                 self._look_again(key, self._errors_of.until(key))
 
     def _mark(self, key: Key, error: Exception) -> Iterator[Write]:
-        """Say of a group that it could not be handled; it is tried again later."""
+        """Report an internal error in the group's status, and retry the group later."""
         name, text = type(error).__name__, f"internal error: {type(error).__name__}: {error}"
         self.queue.remove(key)
         seen = self.groups.get(key)
         if seen is not None and not self.groups.is_under_way(key):
-            self.engine.set_group(seen.group)  # what was promised to it is not written
+            self.engine.set_group(seen.group)  # undo the unwritten promise
             condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
             if status != seen.group.status:

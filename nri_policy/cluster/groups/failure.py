@@ -32,7 +32,7 @@ class Failures:
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
-        """Take in that a node came, changed or went; return the hosts about which to ask again."""
+        """Update a node; return the hosts whose groups need another look."""
         hosts = [each.labels[HOSTNAME] for each in (old, new) if each and HOSTNAME in each.labels]
         changed = []
         for host in dict.fromkeys(hosts):

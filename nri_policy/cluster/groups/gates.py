@@ -3,9 +3,8 @@
 Owns the way from pods and an assignment to places. With a rank on every pod the i-th rank goes to
 the i-th place of the assignment, written out; in any doubt each domain is filled up to its count
 less the pods that are there or on their way, in the assignment's order, by name. Where the ranks
-are clear and only running pods are not where theirs say, as in a group that has grown, by rank. A
-pod that was let go before keeps its place: its selector says which. Pods that ended give theirs
-back.
+are clear and only running pods are not where theirs say, as in a group that has grown, by rank. An
+ungated pod keeps its place, which its selector names. Pods that ended give theirs back.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Opening(Struct, frozen=True):
     zone: str = ""
 
     def opened(self, gate: str) -> Pod:
-        """Return the pod as it is once it was let go."""
+        """Return the pod after its gate is removed."""
         pod = self.pod
         return replace(
             pod,
@@ -82,9 +81,9 @@ def openings(
 def places_of(
     assignment: Assignment, pods: Iterable[Pod], nodes: Mapping[str, ClusterNode]
 ) -> dict[str, Place | None]:
-    """Return the places of pods that were let go, by name; None for one that is in none of them.
+    """Return the places of ungated pods by name, None for a pod outside the assignment.
 
-    A pod that does not say its zone is in any one of its host.
+    A pod without a zone annotation gets any zone of its host.
     """
     known: dict[Place, Place] = {}
     for each in assignment.domains:
@@ -101,8 +100,8 @@ def without_pods(
 ) -> tuple[list[Assignment], Counter[str], set[str]]:
     """Return *assignments* without the places that only pods have whose names are *lost*.
 
-    *pods* are all that were let go, by pod set. Also return how many places of each pod set those
-    are, and their hosts. A place that is no host stays.
+    *pods* are the ungated ones by pod set. Also return the number of these places per pod set, and
+    their hosts. A place that is no host stays.
     """
     found: list[Assignment] = []
     fewer: Counter[str] = Counter()
@@ -147,7 +146,7 @@ def _mark(assignment: Assignment, values: Sequence[str]) -> tuple[Place, str]:
 
 
 def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, ClusterNode]) -> Place:
-    """Return the same of a pod that was let go: by its node's labels, for others its selector."""
+    """Return labels and zone of an ungated pod: from its node, before binding from its selector."""
     node = nodes.get(pod.node)
     labels = {**pod.spec.node_selector, **(node.labels if node is not None else {})}
     levels = [each for each in assignment.levels if not each.startswith(ZONE_LEVEL)]
@@ -180,7 +179,7 @@ def _are_clear(assignment: Assignment, members: Sequence[Member]) -> bool:
 
 
 def _free(assignment: Assignment, there: Mapping[str, Place | None]) -> list[Place]:
-    """Return the places that nobody has, in order."""
+    """Return the empty places in order."""
     taken = Counter(there.values())
     return [
         place

@@ -1,7 +1,7 @@
-"""Groups made of pods that wait: whether all of them are there, and which pod sets they are.
+"""Groups assembled from gated pods: whether all exist, and their pod sets.
 
-Owns what a group lacks until it can be placed, in words. Pods that ended, or are about to, do not
-count; what the labels that placing adds to a pod's selector say does not tell pods apart.
+Owns what a group lacks until it can be placed, in words. Ended and terminating pods do not count;
+selector labels added by placement do not tell pods apart.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAIN = "main"  # the pod set of pods that name none
 
 
 class Member(Struct, gc=False):
-    """A pod and what it says of its group."""
+    """A pod and its group membership."""
 
     pod: Pod
     membership: Membership
-    likeness: bytes = b""  # what `_likeness` has found, once it was asked
+    likeness: bytes = b""  # cached result of `_likeness`
 
 
 class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
@@ -45,8 +45,8 @@ def gather(
 ) -> PlacementGroup:
     """Return the group that *members* make, in the order of pod sets' first pods by name.
 
-    *levels* are the labels that placing selects by, *spared* the pods that nobody makes any more.
-    Those that are made once their leader is bound are *led*, or like it.
+    *levels* are the labels that placing selects by, *spared* the pods that are not created again.
+    *led* are workers created once their leader is bound; None: they are like the leader.
     Raises Incomplete, and DocumentError for pods that contradict each other.
     """
     members = sorted(members, key=lambda each: each.pod.name)
@@ -96,8 +96,8 @@ def check_members(
 ) -> None:
     """Raise Incomplete where pods of *group* are missing, DocumentError where some are too many.
 
-    None is missing that nobody makes any more: *spared*, of all pod sets; nor one that is made once
-    its leader is bound.
+    Not missing are *spared* pods of any pod set, which are not created again, and workers that
+    start after their leader is bound.
     """
     led = _is_leader_there(members)
     there = Counter(pod_set_names(members, levels, group.pod_sets))
@@ -157,8 +157,8 @@ def owner_names(members: Iterable[Member]) -> list[str]:
 def check_complete(key: Key, members: Sequence[Member], spared: int) -> int:
     """Raise Incomplete where *members* are missing, DocumentError where they are too many.
 
-    None is missing that nobody makes any more: *spared*. Return how many are made once their leader
-    is bound.
+    *spared* pods are not created again, so they are not missing. Return the number of pods
+    that are created once their leader is bound.
     """
     sizes = {each.membership.size for each in members}
     if len(sizes) > 1:
@@ -183,7 +183,7 @@ def check_complete(key: Key, members: Sequence[Member], spared: int) -> int:
 
 
 def _is_leader_there(members: Iterable[Member]) -> bool:
-    """Whether the pods that are missing wait for one of *members* to be bound."""
+    """Whether *members* include a leader: its workers are created once it is bound."""
     return any(each.membership.leads for each in members)
 
 
@@ -204,7 +204,7 @@ def _size_of_parts(members: Sequence[Member]) -> int:
 
 
 def _likeness(member: Member, levels: Collection[str]) -> bytes:
-    """Return what pods of one pod set have in common."""
+    """Return the key by which pods belong to one pod set."""
     if not member.likeness:
         request = request_of(member.pod, "metadata")
         member.likeness = _encode(member.pod.spec, request, levels)

@@ -1,4 +1,4 @@
-"""What the controller of groups has done, in numbers, as metrics have it."""
+"""Counts of the group controller, for metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GroupStatistics:
     """Counts from when this replica began."""
 
     def __init__(self) -> None:
-        self.tries: Counter[str] = Counter()  # to place a group, by what came of them
+        self.tries: Counter[str] = Counter()  # attempts to place a group, by outcome
         self.replacements = 0
         self.preemptions = 0  # groups that had to leave
         self._placed = [0] * (len(_BOUNDS) + 1)  # by time

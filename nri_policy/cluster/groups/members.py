@@ -55,7 +55,7 @@ class Members:
         self._by_job: dict[Key, set[Key]] = {}  # pods
         self._owners: dict[OwnerKey, ReplicaOwner] = {}
         self._by_owner: dict[OwnerKey, set[Key]] = {}  # pods
-        self._led: dict[Key, PodSet] = {}  # workers that come after their leader, by their owner
+        self._led: dict[Key, PodSet] = {}  # workers created after their leader, by LeaderWorkerSet
         self._pod_groups: dict[Key, PodGroup] = {}
         self._by_pod_group: dict[Key, set[Key]] = {}  # pods that name it
 
@@ -92,11 +92,11 @@ class Members:
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
 
     def count_spared(self, group: Key) -> int:
-        """Return how many pods of a group nobody makes any more, because as many succeeded."""
+        """Return how many pods of a group are not created again, because as many succeeded."""
         return count_spared(self.of(group), self.job)
 
     def is_ending(self, group: Key) -> bool:
-        """Whether the pods of a group go: those that own them are Jobs that make none any more."""
+        """Whether the pods of a group are ending: all owners are Jobs without new pods."""
         names = {owning_job(each.pod) for each in self.of(group)}
         jobs = [self._jobs.get((group[0], name or "")) for name in names]
         return (
@@ -121,7 +121,7 @@ class Members:
         return claims(group, members, names, known, wanted)
 
     def set_job(self, job: Job) -> list[Pod]:
-        """Take in that a Job came or changed; return its pods, which are to be taken in again.
+        """Store a new or changed Job; return its pods, for another `set_pod`.
 
         If it is a group of its own, also those of its JobSet's group: one Job less is missing.
         """
@@ -146,7 +146,7 @@ class Members:
         return self._group_of.get(next(iter(pods))) if pods else None
 
     def remove_job(self, key: Key) -> Job | None:
-        """Take in that a Job went; its pods go by themselves. Return it."""
+        """Remove a Job and return it; each pod reports its own removal."""
         job = self._jobs.pop(key, None)
         if job is None:
             return None
@@ -163,7 +163,7 @@ class Members:
         return [key[1:] for key in self._owners if key[0] == kind]
 
     def set_owner(self, owner: ReplicaOwner) -> list[Pod]:
-        """Take in that a followed object came or changed; return its pods, to be taken in again."""
+        """Store a followed object; return its pods, for another `set_pod`."""
         key = (owner.kind, owner.namespace, owner.name)
         old = self._owners.get(key)
         self._owners[key] = owner
@@ -172,7 +172,7 @@ class Members:
         return [self._pods[each] for each in sorted(self._by_owner.get(key, ()))]
 
     def remove_owner(self, key: OwnerKey) -> None:
-        """Take in that a followed object went; its pods go by themselves."""
+        """Remove a followed object; each pod reports its own removal."""
         self._owners.pop(key, None)
 
     def leader_worker_sets(self) -> Collection[Key]:
@@ -180,7 +180,7 @@ class Members:
         return self._led.keys()
 
     def set_led(self, leader_workers: Key, workers: PodSet | None) -> list[Key]:
-        """Take in which workers of a LeaderWorkerSet come after their leader, if any do.
+        """Store the workers that a LeaderWorkerSet creates after their leader, if any.
 
         Return the groups that may be complete by that.
         """
@@ -217,7 +217,7 @@ class Members:
         return self._pod_groups.keys()
 
     def set_pod_group(self, group: PodGroup) -> list[Pod]:
-        """Take in that a PodGroup came or changed; return its pods, to be taken in again."""
+        """Store a PodGroup; return its pods, for another `set_pod`."""
         key = (group.namespace, group.name)
         old = self._pod_groups.get(key)
         self._pod_groups[key] = group
@@ -226,11 +226,11 @@ class Members:
         return [self._pods[each] for each in self._by_pod_group.get(key, ())]
 
     def remove_pod_group(self, key: Key) -> None:
-        """Take in that a PodGroup went; its pods go by themselves."""
+        """Remove a PodGroup; each pod reports its own removal."""
         self._pod_groups.pop(key, None)
 
     def set_pod(self, pod: Pod) -> Joined:
-        """Take in that a pod came or changed."""
+        """Store a pod."""
         key = (pod.namespace, pod.name)
         left = self.remove_pod(key)
         self._pods[key] = pod
@@ -270,7 +270,7 @@ class Members:
         return Made(job, pod_group, owner, len(self._exclusive_jobs.get(jobset, ())))
 
     def remove_pod(self, key: Key) -> Key | None:
-        """Take in that a pod went; return the group that it was in."""
+        """Remove a pod; return its group."""
         pod = self._pods.pop(key, None)
         if pod is None:
             return None

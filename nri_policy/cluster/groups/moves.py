@@ -36,9 +36,9 @@ from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.request import Unplaceable, units
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 
-MOST_MOVES = 10  # unless somebody asks for another number
-_TRIES = 100  # pods that turn out to have to stay
-_NODES_TRIED = 50  # for a pod, until one has a zone for it
+MOST_MOVES = 10  # by default
+_TRIES = 100  # attempts to leave a pod out of the plan
+_NODES_TRIED = 50  # nodes tried for a pod's zone
 
 
 class Move(Struct, frozen=True):
@@ -59,9 +59,9 @@ class MovePlan(Struct, frozen=True, rename="camel"):
     status: GroupStatus  # of the group, after the moves
     moves: list[Move]
     movable: int  # pods that could move
-    staying: dict[str, int]  # pods that were to be movable, by why they are not
+    staying: dict[str, int]  # number of movable pods that must stay, by reason
     notes: list[str] = []  # what people should know of the group
-    malformed: bool = False  # whether its request has no answer on any such cluster
+    malformed: bool = False  # invalid request, whatever the cluster has
 
 
 def plan_moves(

@@ -1,4 +1,4 @@
-"""Which pods of a group are in its places, and what of them the engine counts.
+"""Which pods occupy the places of their group, and which pods the engine counts.
 
 The engine counts a group by its places. Owns the exception: pods that are bound where their group
 has no place, which count like pods of no group.
@@ -52,8 +52,8 @@ class Occupancy:
     def count(self, group: Key | None, pod: Pod) -> None:
         """Have the engine count a pod of a group, or of none.
 
-        One that ended leaves its place to the group. Pods of Kueue's Workloads that were not let go
-        by us count where Kueue has assigned them, if it has.
+        One that ended leaves its place to the group. Pods of Kueue's Workloads that Kueue
+        released count at Kueue's assignment, if any.
         """
         key = (pod.namespace, pod.name)
         assigned = assigned_group(pod)
@@ -64,15 +64,15 @@ class Occupancy:
         elif pod.finished:
             self._engine.remove_pod(*key)
         elif key in self._elsewhere.get(group, ()):
-            node = pod.node or self._node_of(pod)  # where it is to be, until it is failed
+            node = pod.node or self._node_of(pod)  # its destination, until the pod is failed
             self._engine.set_member(replace(pod, node=node), None)
         else:
             self._engine.set_member(pod, group[1])
 
     def recount(self, key: Key, group: PlacementGroup | None) -> bool:
-        """See anew which pods are in the places of a group; return whether that has changed.
+        """Recompute which pods occupy the places of a group; return whether that has changed.
 
-        One that has no places, or went (None), may have pods all the same that were let go.
+        A group without places, or a deleted one (None), may still have ungated pods.
         """
         members = [
             each
@@ -99,7 +99,7 @@ class Occupancy:
         return bool(changed)
 
     def give_back(self, key: Key, group: PlacementGroup, owners: Collection[str]) -> GroupStatus:
-        """Return the status of a group without the places that nobody can claim.
+        """Return the status of a group without its unclaimed places.
 
         *owners* are the uids of its owners.
         """

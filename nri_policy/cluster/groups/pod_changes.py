@@ -46,8 +46,8 @@ class PodChanges:
         self.refusals = Refusals(now)
         self._occupancy = occupancy
         self._asked: dict[Key, PodWrite] = {}
-        self._unanswered: set[Key] = set()  # of them, those that are to be asked again
-        self._ended: dict[Key, str] = {}  # pods of which was said that they have to go, and why
+        self._unanswered: set[Key] = set()  # pods whose write is repeated
+        self._ended: dict[Key, str] = {}  # reason of each announced deletion or failure
 
     @property
     def gate(self) -> str:
@@ -55,28 +55,28 @@ class PodChanges:
         return self._engine.settings.groups.gate
 
     def ask(self, write: PodWrite) -> None:
-        """Take in that a write is under way."""
+        """Record a pending write."""
         pod = pod_of(write)
         self._asked[pod.namespace, pod.name] = write
         self._unanswered.discard((pod.namespace, pod.name))
 
     def note_no_answer(self, write: OpenGate) -> None:
-        """Take in that nobody knows whether a write came to be: it is asked again as it was."""
+        """Repeat an unchanged write later, because its answer was lost."""
         pod = write.opening.pod
         self._unanswered.add((pod.namespace, pod.name))
 
     def settle(self) -> None:
-        """Take in that what nobody answered did not come to be, or is seen by now."""
+        """Drop writes without an answer: they failed, or the watch has shown them."""
         for key in [*self._unanswered]:
             self.forget(key)
 
     def forget(self, key: Key) -> None:
-        """Take in that nothing is under way any more with a pod."""
+        """Forget the pending write of a pod."""
         self._asked.pop(key, None)
         self._unanswered.discard(key)
 
     def remove(self, key: Key) -> None:
-        """Take in that a pod went."""
+        """Remove a pod."""
         self._settle(key)
         self._ended.pop(key, None)
 
@@ -92,7 +92,7 @@ class PodChanges:
         )
 
     def see(self, pod: Pod) -> None:
-        """Take in a pod as it is now: what rests on another revision came to be, or never will."""
+        """Update a pod: a pending write based on another revision is settled."""
         key = (pod.namespace, pod.name)
         asked = self._asked.get(key)
         if asked is not None and pod_of(asked).revision != pod.revision:
@@ -107,9 +107,9 @@ class PodChanges:
     ) -> Iterator[Write]:
         """Yield the pods that may go, none to *closed* hosts.
 
-        One that is about to end has its place until it has ended, and one has its place from when
-        the opening of its gate is asked, not only when it is seen. What nobody answered is asked
-        again, whatever is closed by now: only so it is known in the end.
+        A pod keeps its place until its end, and takes it when the opening of its gate is sent, not
+        when the watch shows that. Writes without an answer are repeated even to closed hosts: only
+        the answer tells their outcome.
         """
         for key in sorted(self._unanswered):
             asked = self._asked[key]

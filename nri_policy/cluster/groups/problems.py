@@ -54,5 +54,5 @@ class Problems:
         return news
 
     def forget(self, key: Key) -> None:
-        """Take in that a pod went."""
+        """Forget the problem of a deleted pod."""
         self.texts.pop(key, None)

@@ -1,8 +1,7 @@
-"""What is to be done next with a group: told from what is there of it, never from what was done.
+"""The next writes of a group, derived from the objects in the cluster, never from past actions.
 
-Owns the way of one group: its PlacementGroup is created, follows the size and the priority of its
-pods, waits in the queue, gets places, loses those that nobody can claim, gets more, and has its
-pods let go.
+Owns the life of one group: its PlacementGroup is created, follows the size and the priority of its
+pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has its pods let go.
 """
 
 from __future__ import annotations
@@ -161,7 +160,9 @@ class Progress:
                 yield WriteSpec(resized, seen.revision, resized=True)
             elif isinstance(problem, Incomplete) and self._members.is_ending(key):
                 pass  # its last pods are being deleted
-            elif members or group.status.state != "Unplaceable":  # else it says why they had to go
+            elif (
+                members or group.status.state != "Unplaceable"
+            ):  # that message tells why the pods were deleted
                 yield from self._problems.tell(seen, GroupStatus(message=str(problem)))
         else:
             if fitting is not group:
@@ -171,9 +172,9 @@ class Progress:
                 self._put(key, group, members)
 
     def _fit_to_pods(self, seen: SeenGroup, members: list[Member]) -> PlacementGroup:
-        """Return a group as its pods ask for it, all of which are there.
+        """Return a complete group with the pod sets that its pods request.
 
-        A name of a group may be used again: what pods asked for that went no longer counts then.
+        If new pods use the name of a finished group again, their requests replace the old ones.
         Raises Incomplete and DocumentError.
         """
         group = seen.group
@@ -211,7 +212,7 @@ class Progress:
         """Return a group with the size that its owner has by now, if all of its pods are there."""
         key = (seen.group.namespace, seen.group.name)
         if not seen.owners or not members:
-            return None  # somebody has written it by hand
+            return None  # a user wrote this group
         try:
             check_complete(key, members, self._members.count_spared(key))
         except (Incomplete, DocumentError):
@@ -227,7 +228,7 @@ class Progress:
         )
 
     def _keep(self, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
-        """Yield what follows for a group that has its places, or had."""
+        """Yield the next writes of a placed group, or of one that lost its places."""
         group = seen.group
         key = (group.namespace, group.name)
         status = self._occupancy.give_back(key, group, seen.owners)
@@ -260,7 +261,7 @@ class Progress:
     def _grow(
         self, seen: SeenGroup, members: list[Member], lacking: dict[str, int]
     ) -> Iterator[Write]:
-        """Have a group wait for more places; first its `spec` says that it is to have them.
+        """Queue a group for more places, after its `spec` has the new number of pods.
 
         Its status says before that there are fewer: at no time do the two contradict each other.
         """
@@ -297,7 +298,7 @@ class Progress:
     def _move_unbound(
         self, seen: SeenGroup, members: Sequence[Member]
     ) -> Generator[Write, None, list[Condition]]:
-        """Have pods that kube-scheduler does not bind go elsewhere; return what is to be said."""
+        """Move pods that kube-scheduler does not bind; return the conditions to report."""
         key = (seen.group.namespace, seen.group.name)
         unbound, again = self._unbound.find_overdue(each.pod for each in members)
         if again < inf:
@@ -341,7 +342,7 @@ class Progress:
                 yield Notice(key, "Healthy", "")
 
     def _message(self, group: PlacementGroup, lacking: dict[str, int]) -> str:
-        """Return what is to be said of a group that has its places."""
+        """Return the message of a placed group."""
         key = (group.namespace, group.name)
         if lacking:
             return self._attempts.message_of(group)
@@ -385,14 +386,14 @@ class Progress:
 
 
 def _is_theirs(seen: SeenGroup, members: Collection[Member]) -> bool:
-    """Whether a group belongs to these pods: to one of their owners, or to nobody."""
+    """Whether a group has no owner, or shares one with these pods."""
     owners = {one.uid for each in members for one in _owners_of(each)}
     owners |= {one.uid for each in members for one in each.pod.owners if one.controller}
     return not seen.owners or not owners or bool(seen.owners & owners)
 
 
 def _owners_of(member: Member) -> list[Owner]:
-    """Return who owns the group of a pod: the pod's controller, or the pod itself if alone.
+    """Return the owners of a pod's group: the pod's controller, or the pod itself if alone.
 
     The PodGroup, if it is that one's.
     """

@@ -1,11 +1,11 @@
-"""The queue of groups that wait for a place: who is tried next, and for whom hosts are set aside.
+"""The queue of waiting groups: the order of attempts, and the groups with reserved hosts.
 
 Order is priority, then groups that run and lack pods, then age. A group that did not fit is tried
-again only after something came that could help, and others go before it. One that has waited
-`timeout` seconds becomes the *holder*, one at a time on a topology: the first of them in this order
-(spec cluster.md §9). It stays the holder until that ends, or one of higher priority comes, or one
-that runs. One that fits nowhere even after all has ended that ends by itself is none, and is not
-tried again before what stays has changed. It has no clock of its own.
+again only after a change that could help, and does not block the groups behind it. After `timeout`
+seconds of waiting the first group in this order becomes the *holder*, one per topology (spec
+cluster.md §9), until its hold ends, or until a group of higher priority or a running group takes
+over. A group that would not fit even after the end of all pods that end by themselves is never the
+holder, and is not tried again before nodes or lasting pods change. The caller passes the time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class _Waiting:
     holds: bool  # whatever it has waited
     ended: int  # holds, without a place
     paused_until: float  # it holds no hosts before
-    tried: int = -1  # the change up to which it has been tried
+    tried: int = -1  # change number at the last attempt
     refused: bool = False
     hopeless: bool = False
-    barred: bool = False  # no hosts can be set aside for it, whatever came of trying it
+    barred: bool = False  # no hosts could hold this group
     final: bool = False  # nothing helps that becomes free
 
 
@@ -83,7 +83,7 @@ class Queue(Generic[GroupKey]):
             self.note_change()
 
     def note_edit(self, key: GroupKey) -> None:
-        """Take in that a group asks for something else: if it waits, it is tried again."""
+        """Retry a waiting group, because its request changed."""
         found = self._waiting.get(key)
         if found is not None:
             found.tried, found.final, found.barred = -1, False, False
@@ -93,11 +93,11 @@ class Queue(Generic[GroupKey]):
         self._waiting.pop(key, None)
 
     def note_change(self) -> None:
-        """Take in that something came that could make a group fit."""
+        """Note that a group may fit now."""
         self._change += 1
 
     def note_new_cluster(self) -> None:
-        """Take in that the cluster could hold something else once all has ended that ends."""
+        """Note that nodes or lasting pods changed: final refusals are void."""
         for each in self._waiting.values():
             each.final = each.barred = False
         self.note_change()
@@ -105,21 +105,21 @@ class Queue(Generic[GroupKey]):
     def note_refusal(
         self, key: GroupKey, *, hopeless: bool, holds: bool = False, final: bool = False
     ) -> None:
-        """Take in that a group did not fit; *hopeless*: no hosts are to be set aside for it.
+        """Record that a group did not fit; no hosts are reserved for a *hopeless* group.
 
-        One that *holds* is a holder from now on, for others leave for it. One whose refusal is
-        *final* is tried again only once the cluster is another one, or what stays there.
+        With *holds*, the group becomes a holder, because victims of preemption leave. A *final*
+        refusal lasts until nodes or lasting pods change.
         """
         found = self._waiting[key]
         found.tried, found.refused, found.final = self._change, True, final
         found.hopeless, found.holds = hopeless, holds or (found.holds and not hopeless)
 
     def bar(self, key: GroupKey) -> None:
-        """Take in that no hosts can be set aside for a group, until the cluster is another one."""
+        """Reserve no hosts for a group until nodes or lasting pods change."""
         self._waiting[key].barred = True
 
     def pause(self, key: GroupKey, now: float) -> None:
-        """Take in that the hold of a group ended without a place: the next one comes later."""
+        """End the hold of a group without a place, and delay its next hold."""
         found = self._waiting[key]
         found.holds = False
         found.paused_until = now + min(PAUSE * 2.0 ** min(found.ended, 20), MAX_PAUSE)

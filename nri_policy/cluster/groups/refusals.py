@@ -30,7 +30,7 @@ class Refusals:
         self._found: dict[Key, _Refusal] = {}
 
     def add(self, key: Key, text: str = "", wait: float = 0.0) -> bool:
-        """Take in that a write failed; return whether *text* is news.
+        """Record a failed write; return whether *text* is news.
 
         The object is left alone for *wait* seconds at least.
         """
@@ -42,7 +42,7 @@ class Refusals:
         return news
 
     def remove(self, key: Key) -> None:
-        """Take in that a write came to be, or that the object is gone."""
+        """Forget failures after a successful write, or when the object is deleted."""
         self._found.pop(key, None)
 
     def until(self, key: Key) -> float:

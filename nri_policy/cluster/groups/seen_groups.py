@@ -1,7 +1,7 @@
-"""PlacementGroups as they were seen, and what is asked to be written of them.
+"""PlacementGroups from the watch, and their pending writes.
 
-A write is under way until its group is seen at another revision or is gone, or until it is known
-that it was not done. A group whose write failed is left alone for a while.
+A write is pending until the watch shows another revision or the removal of its group, or until the
+API server refuses it. A group whose write failed is left alone for a while.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SeenGroups:
         self._at: dict[str, set[Key]] = {}  # groups that have places, by host
         self._owned: dict[str, set[Key]] = {}  # groups, by the uid of an owner
         self._asked: dict[Key, GroupWrite] = {}
-        self._unanswered: dict[Key, GroupWrite] = {}  # of those, what is to be asked again
+        self._unanswered: dict[Key, GroupWrite] = {}  # pending writes to repeat
 
     def __getitem__(self, key: Key) -> SeenGroup:
         return self._seen[key]
@@ -65,17 +65,17 @@ class SeenGroups:
         return {key for key, each in self._seen.items() if each.group.status.evicted}
 
     def lacks(self, revisions: Mapping[Key, str]) -> set[Key]:
-        """Return the groups of whose *revisions* we have not been told."""
+        """Return the groups whose *revisions* the watch has not delivered."""
         return {key for key, each in revisions.items() if self._heard.get(key) != each}
 
     def hear(self, key: Key, revision: str) -> None:
-        """Take in that we are told of a group, which may turn out to be of no use."""
+        """Record the revision of a group, even if its object is invalid."""
         self._heard[key] = revision
 
     def see(self, key: Key, seen: SeenGroup) -> tuple[SeenGroup | None, bool]:
-        """Take in a group as it is now.
+        """Store a group from the watch.
 
-        Return it as it was, and whether it is as it would be: no write of its status is under way.
+        Return the previous object, and whether no write of its status is pending.
         """
         old = self._forget(key)
         self._seen[key] = seen
@@ -91,18 +91,18 @@ class SeenGroups:
         return old, True
 
     def remove(self, key: Key) -> None:
-        """Take in that a group went."""
+        """Remove a group."""
         self._forget(key)
         self._heard.pop(key, None)
         self._asked.pop(key, None)
         self.refusals.remove(key)
 
     def ask(self, write: GroupWrite) -> None:
-        """Take in that a write is under way."""
+        """Record a pending write."""
         self._asked[write.group.namespace, write.group.name] = write
 
     def is_under_way(self, key: Key) -> bool:
-        """Whether a write of a group is, or has failed so lately that none is to be asked."""
+        """Whether a write of a group is pending, or is paused after a failure."""
         return key in self._asked or self.refusals.holds(key)
 
     def under_way(self) -> list[GroupWrite]:
@@ -110,16 +110,16 @@ class SeenGroups:
         return [*self._asked.values()]
 
     def note_failure(self, key: Key) -> SeenGroup | None:
-        """Take in that a write did not come to be; return the group as it is."""
+        """Drop a failed write; return the group from the watch."""
         self._asked.pop(key, None)
         return self._seen.get(key)
 
     def note_no_answer(self, write: GroupWrite) -> None:
-        """Take in that nobody knows whether a write came to be."""
+        """Mark a write whose answer was lost."""
         self._unanswered[write.group.namespace, write.group.name] = write
 
     def again(self) -> list[GroupWrite]:
-        """Return what is to be asked again: nobody answered, and nothing was seen since."""
+        """Return the writes to repeat: without an answer, and without news from the watch."""
         due = [key for key in self._unanswered if not self.refusals.holds(key)]
         again = {key: self._unanswered.pop(key) for key in due}
         return [write for key, write in again.items() if self._asked.get(key) is write]

@@ -1,9 +1,9 @@
-"""Silence: the Nodes whose daemon renews its Lease no more are marked, for pods not to come.
+"""Nodes whose daemon stopped renewing its Lease: their marks keep new pods away.
 
-A node that is down cannot taint itself; when it is back, pods would come before its daemon. Owns
-whose daemon is taken for dead: one whose Lease (`kube.readiness`) has not changed for SILENT
-seconds by our own clock. Only daemons that want this have a Lease. They take back all that is
-written here themselves, and nothing here evicts.
+A node that is down cannot taint itself; when it is back, pods would come before its daemon. A
+daemon counts as dead if its Lease (`kube.readiness`) has not changed for SILENT seconds by our own
+clock. Only daemons that want this have a Lease. They take back all that is written here themselves,
+and nothing here evicts.
 
 All Leases are read again and again, instead of being watched: each answer shows that the API server
 was there, and that we were. That a daemon was heard of may be our own failure, so:
@@ -123,7 +123,7 @@ class Silence:
                 self._heard[name] = _Heard(revision, now)
 
     async def _mark(self, name: str) -> None:
-        """Have a Node say that its daemon is away, unless that has come back; raises APIError."""
+        """Mark a Node's daemon as away, unless its Lease was renewed; raises APIError."""
         heard = self._heard[name]
         try:
             lease = await self._client.get(LEASES, name, namespace=NAMESPACE)

@@ -1,7 +1,7 @@
-"""Pods that were let go and that kube-scheduler does not bind; spec cluster.md §9.
+"""Ungated pods that kube-scheduler does not bind; spec cluster.md §9.
 
-Times begin when this replica sees the pod's condition. A pod for which others are being preempted
-is about to be bound; one behind another gate has not been looked at.
+Times begin when this replica sees the pod's condition. Pods with preemption under way are about to
+be bound; kube-scheduler ignores pods behind another gate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UnboundPods:
         self._since: dict[Key, tuple[float, str]] = {}
 
     def see(self, pod: Pod) -> None:
-        """Take in a pod as it is now."""
+        """Update the state of a pod."""
         key = (pod.namespace, pod.name)
         waits = pod.unschedulable and GROUP_LABEL in pod.annotations and not pod.gates
         if waits and not (pod.node or pod.finished or pod.deleted):
@@ -43,7 +43,7 @@ class UnboundPods:
             self.remove(key)
 
     def remove(self, key: Key) -> None:
-        """Take in that a pod went."""
+        """Remove a pod."""
         self._since.pop(key, None)
 
     def find_overdue(self, pods: Iterable[Pod]) -> tuple[list[UnboundPod], float]:

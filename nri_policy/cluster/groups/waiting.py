@@ -1,9 +1,9 @@
 """Groups that wait for places: tried in the queue's order, with hosts set aside; cluster.md §9.
 
-Owns the queue, what is set aside for whom, and what a cluster could hold once all has ended that
-ends by itself. Nobody of lower or equal rank than a holder is placed on its hosts. A hold without
-progress ends, and the next group holds. The caller says when something changed, and what became of
-each group that was tried.
+Owns the queue, the reserved hosts, and what the cluster could hold after the end of all pods that
+end by themselves. No group of lower or equal rank than the holder gets its hosts. A hold without
+progress ends, and the next group holds. The caller reports changes, and the outcome of each
+attempt.
 """
 
 from __future__ import annotations
@@ -65,26 +65,26 @@ class WaitingGroups:
         self._more: dict[Key, Mapping[str, int]] = {}  # pods that groups with places lack
         self.ended = 0  # holds without a place
         self._now = 0.0  # when hosts were last set aside
-        self._change = 0  # of the queue, up to which ends were looked for
+        self._change = 0  # change number of the queue at the last look for ended pods
         self._checked = True  # whether these could still hold their groups
         self._reconsidered = 0.0  # when it was last seen whether others are better
         self._lacks: dict[object, str | None] = {}  # see `Reservations.find_lack`, by shape
         self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that fit nowhere
-        self._refused: dict[bytes, GroupStatus] = {}  # by shape, what did not fit in this round
+        self._refused: dict[bytes, GroupStatus] = {}  # refusals in this round, by shape
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
         self._counting: set[Key] = set()  # groups that were refused, and count where others are
 
     def see_cluster(self) -> None:
-        """Take in that nodes, zones or settings of the engine have changed."""
+        """React to changed nodes, zones or settings of the engine."""
         if self._generation == self._engine.generation:
             self.queue.note_change()  # no more than what is in use
         else:
             self._see_change()
 
     def restore(self, key: Key, hosts: tuple[str, ...], since: float) -> None:
-        """Take in for whom hosts are set aside: it is stored, maybe by another leader."""
+        """Restore a reservation from a group's status, perhaps of another leader."""
         if not hosts:
             self._holds.pop(key, None)
         elif self.reserved(key) != hosts:
@@ -107,13 +107,13 @@ class WaitingGroups:
         return None if hold is None else hold.since
 
     def reservations(self) -> Iterator[tuple[Key, Rank, tuple[str, ...]]]:
-        """Yield for whom hosts are set aside, and its rank."""
+        """Yield each holder with its rank and its reserved hosts."""
         for key, hold in self._holds.items():
             if key in self.queue:
                 yield key, self.queue.rank(key), hold.hosts
 
     def next_look(self) -> float:
-        """Return when to look for whom hosts are set aside if nothing happens before."""
+        """Return when to recompute reservations without news."""
         ends = (
             each.progress + self._patience(key)
             for key, each in self._holds.items()
@@ -132,7 +132,7 @@ class WaitingGroups:
         return timeout if waits else min(timeout * 2.0 ** min(ended, 20), max(timeout, MAX_PAUSE))
 
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
-        """See anew for whom hosts are set aside; those for whom that changes are tried again."""
+        """Recompute host reservations; requeue groups whose reservation changed."""
         self._now = now
         if self._generation != self._engine.generation:
             self._see_change()
@@ -225,8 +225,8 @@ class WaitingGroups:
     ) -> GroupStatus:
         """Return the status of a group of the queue if it were placed now, in a round.
 
-        Or if *more* of its pods were, or those that failed nodes had. Hosts are out of its reach
-        that are set aside for others before it. Raises DocumentError.
+        Or if *more* of its pods were, or those that failed nodes had. Hosts reserved for
+        groups ahead are excluded. Raises DocumentError.
         """
         aside = self._aside(key)
         engine = self._without(aside)
@@ -278,7 +278,7 @@ class WaitingGroups:
         return self._lacks[known]
 
     def refusal(self, group: PlacementGroup, found: GroupStatus) -> GroupStatus:
-        """Return what is to be said of a group that was refused, as *found*."""
+        """Return the status to report for a refused group, from the result *found*."""
         lack = self._find_lack(group)
         if lack is None:
             return replace(found, state="Waiting")
@@ -289,9 +289,9 @@ class WaitingGroups:
     def note_refusal(
         self, key: Key, group: PlacementGroup, *, hopeless: bool, holds: bool = False
     ) -> None:
-        """Take in that *group*, as it was tried, did not fit; see `Queue.note_refusal`.
+        """Record that *group* did not fit; see `Queue.note_refusal`.
 
-        If it is known that its shape fits nowhere, it waits for another cluster.
+        A shape that fits nowhere waits until nodes or lasting pods change.
         """
         final = hopeless and _shape(group) in self._hopeless
         self.queue.note_refusal(key, hopeless=hopeless, holds=holds, final=final)

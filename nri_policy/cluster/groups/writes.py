@@ -1,7 +1,7 @@
 """What the controller of placement groups wants written: values, carried out by others.
 
-A write says what it rests on, so that it is refused if that has changed meanwhile, and is safe to
-do twice.
+Each write carries the revision that it is based on: the API server refuses it after another
+change, and repeating it is safe.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class WriteSpec(Struct, frozen=True):
 
     group: PlacementGroup
     revision: str
-    resized: bool = False  # else what its author wrote of its pod sets stays as it is
+    resized: bool = False  # False: write the priority only
 
     def patch(self) -> Object:
         """Return the merge patch of the object."""
@@ -89,7 +89,7 @@ class WriteStatus(Struct, frozen=True):
 
 
 class OpenGate(Struct, frozen=True):
-    """A pod that is let go to its place."""
+    """The removal of a pod's gate, with its place."""
 
     opening: Opening
     group: str
@@ -161,7 +161,7 @@ def pod_of(write: PodWrite) -> Pod:
 
 
 def _disruption(reason: str, message: str) -> Object:
-    """Return the condition of a pod that is not to blame for its end.
+    """Return the condition that marks a pod's end as a disruption.
 
     Failure policies of Jobs may ignore the failures of pods that have it.
     """
