@@ -198,6 +198,7 @@ def values_schema() -> Schema:
             configGroupLabel=text,
             dra=switch,
             enableNRI=flag,
+            explanations=switch,
             image=_object(pullPolicy=text, repository=text, tag=text, name={}),
             imagePullSecrets={"type": "array", "items": table},
             kubeletDir={"type": "string", "pattern": r"^(/[A-Za-z0-9._-]+)+$"},

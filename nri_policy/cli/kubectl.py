@@ -22,6 +22,8 @@ from msgspec import Struct
 
 from nri_policy.cli import Program
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.foundation.wording import printable
+from nri_policy.kube.why import WHY
 
 _LABEL = "app.kubernetes.io/name"
 # Its values, which are also the names of the daemon's container: ours, and nri-plugins' (docs/
@@ -97,6 +99,11 @@ class Cluster(Struct, frozen=True, kw_only=True):
                 Exit.UNREACHABLE,
             )
         return min(pods, key=lambda each: _NAMES.index(each.container))
+
+    def may_execute(self) -> bool:
+        """Return whether the user may execute commands in the daemon's pods."""
+        asked = ["auth", "can-i", "create", "pods/exec", "-n", self.system, "--quiet"]
+        return not self._run(asked, capture_output=True).returncode
 
     def execute(self, daemon: Daemon, command: Sequence[str], given: str | None) -> int:
         """Execute a command in the daemon's pod, with a text as its input; return its exit code."""
@@ -261,9 +268,18 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 @_command("explain")
 @_about_a_pod
 def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
-    """Explain why a pod's containers are where they are."""
+    """Explain why a pod's containers are where they are.
+
+    If you may not execute commands in the daemon's pods, and the settings have podExplanations on,
+    this shows the pod's annotation.
+    """
     if not asked.name:
         raise click.UsageError("name a pod, NAMESPACE/POD")
+    annotations = asked.pod["metadata"].get("annotations", {}) if asked.pod else {}
+    if WHY in annotations and not passed and not cluster.may_execute():
+        click.echo(printable(annotations[WHY]))
+        click.echo(f"from the pod's annotation {WHY}, which can be minutes old", err=True)
+        return 0
     return _ask(cluster, asked, ["explain", asked.name, *passed])
 
 

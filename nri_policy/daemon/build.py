@@ -31,6 +31,7 @@ from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import ProgramReplacedError, listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
 from nri_policy.daemon.places import KUBELET_DIR
+from nri_policy.daemon.pod_explanations import PodExplanations
 from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.rivals import Rivals
@@ -155,6 +156,7 @@ class Daemon:
             self.metrics.observe,
             self.readiness.observe,
             self.claim_driver.observe,
+            self.pod_explanations.observe,
             self._note_deadlines,
         )
 
@@ -250,6 +252,11 @@ class Daemon:
             observe=self.metrics.count_claim,
             count=self.metrics.count_slice_write,
             record=host.record,
+        )
+        self.pod_explanations = PodExplanations(
+            host.client,
+            view=lambda: self.node.view,
+            refusals=lambda: self._decision_log.refusals,
         )
         self.status = Status(
             self.node,
@@ -373,6 +380,7 @@ class Daemon:
             yield starved
         yield from self.readiness.problems()
         yield from self.claim_driver.problems()
+        yield from self.pod_explanations.problems()
         if self._rivals:
             yield from self._rivals.problems()
         yield from self._overlaps.problems()

@@ -138,6 +138,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "disks": partial(equipment.run, daemon.events.equip),
             "readiness": daemon.readiness.run,
             "claim driver": daemon.claim_driver.run,
+            "pod explanations": daemon.pod_explanations.run,
             "rivals": rivals.watch,
         }
         if events is not None:

@@ -52,6 +52,8 @@ NEEDED_FOR_DRA = (
     ("", "resource.k8s.io", "resourceclaims", ("get",)),
     ("", "resource.k8s.io", "deviceclasses", ("get",)),  # for us alone
 )
+# And configs/kustomize/explanations
+NEEDED_FOR_EXPLANATIONS = (("", "", "pods", ("patch",)),)
 # What nri-plugins' role has instead, and we then do
 _INSTEAD = {("noderesourcetopologies", "patch"): "update"}
 DEVICE_CLASS = f"cpu.{DRIVER}"
@@ -68,6 +70,7 @@ class Access(Struct, frozen=True, kw_only=True):
     denied: tuple[str, ...] = ()  # "patch noderesourcetopologies"
     denied_readiness: tuple[str, ...] = ()  # of what the setting `readiness` needs
     denied_dra: tuple[str, ...] = ()  # of what the setting `dra` needs
+    denied_explanations: tuple[str, ...] = ()  # of what the setting `podExplanations` needs
     no_class: str = ""  # why no claim can name our devices; empty: one can, or we may not know
     tainted: bool = False  # whether our Node has our taint
     condition: str = ""  # the status of our condition of our Node; empty: it has none
@@ -113,7 +116,7 @@ async def _ask_access(client: Client, node: str) -> Access:
         condition=str(condition_of(shown).get("status", "")),
     )
     try:
-        denied, denied_readiness, denied_dra = [
+        denied, denied_readiness, denied_dra, denied_explanations = [
             tuple(
                 [
                     f"{verb} {resource}"
@@ -123,7 +126,12 @@ async def _ask_access(client: Client, node: str) -> Access:
                     and not await _may_instead(client, namespace, group, resource, verb)
                 ]
             )
-            for needed in (NEEDED, NEEDED_FOR_READINESS, NEEDED_FOR_DRA)
+            for needed in (
+                NEEDED,
+                NEEDED_FOR_READINESS,
+                NEEDED_FOR_DRA,
+                NEEDED_FOR_EXPLANATIONS,
+            )
         ]
     except APIError as refused:
         return replace(found, trouble=trouble or Trouble.REFUSED, error=error or str(refused))
@@ -132,6 +140,7 @@ async def _ask_access(client: Client, node: str) -> Access:
         denied=denied,
         denied_readiness=denied_readiness,
         denied_dra=denied_dra,
+        denied_explanations=denied_explanations,
         no_class=await _missing_class(client),
     )
 

@@ -13,4 +13,5 @@ Others import from these modules:
 | `list_watch` | all objects of a kind, and then each change, without a gap |
 | `pod_reader` | the object of a pod on this node |
 | `readiness` | the taint, condition and Lease that show a Node's daemon |
+| `why` | the annotation of a pod that explains its place |
 """

@@ -53,13 +53,17 @@ def answer_report(
     placed: Placed,
     devices: tuple[HintReport, ...] = (),
     recent: RecentUseReport | UnsetType = UNSET,
+    reader: str | None = None,
 ) -> AnswerReport:
-    """Describe what a placed container has; *devices* are those that it was placed for."""
+    """Describe what a placed container has; *devices* are those that it was placed for.
+
+    Where *reader*, a namespace, is given, containers of other namespaces are counted, not named.
+    """
     cpus, mems = view.sent[placed.container.id]
     kinds = _memory_kinds(view.layout, mems)
     return AnswerReport(
         cpus=cpus,
-        cpus_are=_cpus_are(view, placed) if cpus else _cpus_left(view, placed),
+        cpus_are=_cpus_are(view, placed, reader) if cpus else _cpus_left(view, placed, reader),
         mems=mems,
         memory_is=kinds or _memory_left(view.layout, placed),
         away=_away(view.layout, cpus, mems) or UNSET,
@@ -68,21 +72,26 @@ def answer_report(
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
-        alone=_not_alone(view, placed),
+        alone=_not_alone(view, placed, reader),
         recent=recent,
         better=tuple(_better(view, placed, devices)),
     )
 
 
-def _not_alone(view: NodeView, placed: Placed) -> str | UnsetType:
-    """Return who else may run on a container's exclusive CPUs, UNSET if nobody may.
+def _not_alone(view: NodeView, placed: Placed, reader: str | None) -> str | UnsetType:
+    """Name the other containers that may run on its exclusive CPUs; UNSET if there are none.
 
     Where pinCPU is false, its CPUs are decided only, which is said already.
     """
     if not (placed.grant.own and view.layout.settings.pin_cpu):
         return UNSET
     found = [each for each in list_company(view) if each.container_id == placed.container.id]
-    return next((f"not alone: {each.beside}" for each in found if each.others), UNSET)
+    beside = [
+        each.beside if reader is None else f"{counted(len(each.others), 'container')} not pinned"
+        for each in found
+        if each.others
+    ]
+    return f"not alone: {beside[0]}" if beside else UNSET
 
 
 def describe_room(view: NodeView, pod_id: str) -> str:
@@ -110,11 +119,11 @@ def _unset(view: NodeView, placed: Placed) -> bool:
     return "cpus" in view.decided_only(placed)
 
 
-def _cpus_left(view: NodeView, placed: Placed) -> str:
+def _cpus_left(view: NodeView, placed: Placed, reader: str | None) -> str:
     left = "left as they are"
     if not _unset(view, placed):
         return left
-    decided = f"{view.holding(placed).cpus}, {_cpus_are(view, placed)}"
+    decided = f"{view.holding(placed).cpus}, {_cpus_are(view, placed, reader)}"
     return f"{left}, because pinCPU is false; decided: {decided}"
 
 
@@ -126,11 +135,11 @@ def _memory_left(layout: Layout, placed: Placed) -> str:
     return f"{left}, because pinMemory is false; decided: {decided}"
 
 
-def _cpus_are(view: NodeView, placed: Placed) -> str:
+def _cpus_are(view: NodeView, placed: Placed, reader: str | None) -> str:
     grant = placed.grant
     cpus = view.cpus(placed)
     if grant.sort is Sort.RESERVED:
-        return f"reserved, {_sharers(view, placed, cpus)}"
+        return f"reserved, {_sharers(view, placed, cpus, reader)}"
     if grant.sort is Sort.PRESERVE:
         return "all that it had, but for the exclusive CPUs of others"
     kind = "isolated" if grant.isolated else "exclusive"
@@ -139,7 +148,7 @@ def _cpus_are(view: NodeView, placed: Placed) -> str:
     if not (grant.shares or grant.rest):
         return own
     shared = cpus - grant.own
-    others = _sharers(view, placed, shared)
+    others = _sharers(view, placed, shared, reader)
     if not grant.own:
         return f"{others}, {_place(view.layout, shared)}"
     return f"{grant.own} {own}; {shared} {others}"
@@ -159,7 +168,7 @@ def _seen_cpus(view: NodeView, placed: Placed) -> CPUSet:
     return view.sent[placed.container.id][0] or view.holding(placed).cpus
 
 
-def _sharers(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
+def _sharers(view: NodeView, placed: Placed, cpus: CPUSet, reader: str | None) -> str:
     """Name the containers that share *cpus*, those that ask for most first."""
     others = sorted(
         list_neighbours(view, placed, cpus),
@@ -167,8 +176,11 @@ def _sharers(view: NodeView, placed: Placed, cpus: CPUSet) -> str:
     )
     if not others:
         return "shared with no other container now"
+    known = [each for each in others if reader in {None, each.container.pod.namespace}]
+    if not known:
+        return f"shared with {counted(len(others), 'other container')}"
     named = [
-        f"{each.container.full_name} ({_amount(each.asked)})" for each in others[:_MOST_SHARERS]
+        f"{each.container.full_name} ({_amount(each.asked)})" for each in known[:_MOST_SHARERS]
     ]
     more = len(others) - len(named)
     return f"shared with {', '.join(named)}{f' and {more} more' if more else ''}"

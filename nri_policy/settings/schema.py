@@ -230,6 +230,7 @@ class Settings(Section, frozen=True, kw_only=True):
     make_way: MakeWay = field(name="makeWay", default=MakeWay())
     audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
     events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
+    pod_explanations: Annotated[bool, values.flag] = field(name="podExplanations", default=False)
     on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
     journal: JournalSettings = JournalSettings()
     unsupported_annotations: Annotated[Unsupported, values.choice(Unsupported)] = field(

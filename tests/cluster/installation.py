@@ -36,6 +36,11 @@ def install_dra(cluster: ControlPlane) -> None:
     cluster.kubectl("apply", "-k", kustomization(cluster, ["kubernetes"], ["dra"]))
 
 
+def install_explanations(cluster: ControlPlane) -> None:
+    """Apply the node's side with its component for explanations in pods."""
+    cluster.kubectl("apply", "-k", kustomization(cluster, ["kubernetes"], ["explanations"]))
+
+
 def kustomization(cluster: ControlPlane, sides: list[str], components: list[str]) -> str:
     """Return the folder of a kustomization of *sides* with *components*, as a user's would be."""
     folder = cluster.folder / "kustomization"

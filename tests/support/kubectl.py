@@ -143,13 +143,20 @@ def main() -> int:
     execute.add_argument("name")
     execute.add_argument("-c", "--container")
     execute.add_argument("-i", "--stdin", action="store_true")
-    for each in (get, execute):
+    auth = verbs.add_parser("auth", allow_abbrev=False)
+    auth.add_argument("question", choices=["can-i"])
+    auth.add_argument("right", nargs=2)
+    auth.add_argument("-q", "--quiet", action="store_true")
+    for each in (get, execute, auth):
         each.add_argument("-n", "--namespace", default="default")
     options = parser.parse_args(arguments)
     if options.context not in {None, "test"}:
         log = 'E1126 06:00:00.000001    4711 memcache.go:265] "Unhandled Error" err="refused"'
         fail(f'{log}\n{log}\nerror: context "{options.context}" does not exist')
     cluster = Cluster(json.loads(Path(os.environ["KUBECTL_CLUSTER"]).read_text()))
+    if options.verb == "auth":
+        cluster.permit(options.right[0], options.right[1], options.namespace)
+        return 0
     if options.verb == "exec":
         return cluster.execute(options, command)
     sys.stdout.write(json.dumps(cluster.get(options)))

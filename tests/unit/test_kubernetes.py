@@ -258,6 +258,13 @@ def test_the_chart_gives_the_rights_for_readiness_where_it_is_asked_to(tmp_path:
     assert switched == {**documents(given), **marking}
 
 
+def test_the_chart_gives_the_rights_for_explanations_where_it_is_asked_to(tmp_path: Path) -> None:
+    given = with_components(tmp_path, "kubernetes", "kustomize/explanations")
+    assert documents(rendered(explanations={"enabled": True})) == documents(given)
+    base = documents(built("kubernetes"))
+    assert not any("explanations" in name for name in base)
+
+
 def test_the_chart_has_what_a_dra_driver_needs_where_it_is_asked_to(tmp_path: Path) -> None:
     given = with_components(tmp_path, "kubernetes", "kustomize/dra")
     assert documents(rendered(dra={"enabled": True})) == documents(given)

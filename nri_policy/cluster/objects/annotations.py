@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.topology_spreading import (
 )
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.wording import did_you_mean, quoted
+from nri_policy.kube.why import WHY
 
 _OF_KUEUE = "kueue.x-k8s.io/"
 POD_GROUP = _OF_KUEUE + "pod-group-name"
@@ -72,7 +73,7 @@ ZONE = OURS + "zone"  # the answer, not a part of a request
 _ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
 _KNOWN = (
     *(GROUP, GROUP_SIZE, POD_SET, *_ASKING, EXCLUSIVE, *_TOGETHER),
-    *(ZONE, MOVABLE),
+    *(ZONE, MOVABLE, WHY),
 )
 
 MAX_LAYERS = 3

@@ -37,6 +37,7 @@ from nri_policy.cluster.objects.document import (
 )
 from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affinity
 from nri_policy.cluster.objects.metadata import ObjectMeta, Owner
+from nri_policy.kube.why import WHY
 
 FINISHED = ("Succeeded", "Failed")
 ALWAYS = "Always"  # the restart policy of pods that never end by themselves; the default
@@ -207,7 +208,8 @@ def read_pod(value: object, path: str) -> Pod:
         node=intern(spec.node_name or ""),
         phase=intern((document.status.phase if document.status else None) or "Pending"),
         labels=_texts(meta.labels),
-        annotations=_texts(meta.annotations),
+        # of every pod another, and long
+        annotations=_texts(meta.annotations, without=WHY),
         owners=_owners(tuple(meta.owner_references or ())),
         gates=tuple(each.name for each in spec.scheduling_gates or ()),
         deleted=bool(meta.deletion_timestamp),
@@ -262,8 +264,8 @@ def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[tuple[str, ...], OwnCon
     return constraints_of(spec, spec.affinity, ports, meta.labels or {})
 
 
-def _texts(given: dict[str, str] | None) -> dict[str, str]:
-    return _shared_texts(tuple((given or {}).items()))
+def _texts(given: dict[str, str] | None, *, without: str = "") -> dict[str, str]:
+    return _shared_texts(tuple(each for each in (given or {}).items() if each[0] != without))
 
 
 @lru_cache(maxsize=MAX_SHARED)

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nri_policy.cli.kubectl import main
+from nri_policy.kube.why import WHY
 from tests.support.daemon import pod, served
 
 KUBECTL = Path(__file__).parents[2] / "support" / "kubectl.py"
@@ -216,6 +217,34 @@ def test_rights_that_are_missing_are_named(tmp_path: Path, missing: str) -> None
     assert done.exit_code == 1
     assert f'cannot {verb} resource "{resource}"' in done.stderr
     assert "docs/kubernetes.md, From kubectl" in done.stderr
+
+
+def explained(folder: Path, allowed: list[str]) -> Author:
+    """Return the author of a pod that has been explained by annotation."""
+    web = placed(pod("web", "2", namespace="shop"), "node-a")
+    web["metadata"]["annotations"] = {WHY: "main: placed on NUMA node #1\n  CPUs: 4-5\x1b[2J"}
+    pods = {"shop": {"web": web}, "kube-system": {"nri-policy-node-a": daemon("node-a")}}
+    return Author(folder=folder, pods=pods, allowed=allowed)
+
+
+def test_without_rights_on_the_daemon_the_pods_annotation_is_shown(tmp_path: Path) -> None:
+    done = explained(tmp_path, ["get pods shop"]).asks("explain", "shop/web")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "main: placed on NUMA node #1\n  CPUs: 4-5\\x1b[2J\n"
+    assert "from the pod's annotation placement.nri/why" in done.stderr
+
+
+def test_options_are_for_the_daemon_and_so_is_a_pod_without_the_annotation(tmp_path: Path) -> None:
+    author = explained(tmp_path, ["get pods shop"])
+    assert "(Forbidden)" in author.asks("explain", "shop/web", "-o", "json").stderr
+    del author.pods["shop"]["web"]["metadata"]["annotations"]
+    assert "(Forbidden)" in author.asks("explain", "shop/web").stderr
+
+
+def test_whoever_may_ask_the_daemon_does_not_get_the_annotation(tmp_path: Path) -> None:
+    done = explained(tmp_path, ALL).asks("explain", "shop/web")
+    assert "placement.nri/why" not in done.output
+    assert "executable file not found" in done.stderr, "it was asked, and does not run here"
 
 
 @pytest.mark.parametrize("name", sorted(main.commands))

@@ -14,6 +14,7 @@ from nri_policy.doctor.access import (
     DEVICE_CLASS,
     NEEDED,
     NEEDED_FOR_DRA,
+    NEEDED_FOR_EXPLANATIONS,
     NEEDED_FOR_READINESS,
     Access,
     access_to,
@@ -40,7 +41,9 @@ def asked(folder: Path, change: Any = lambda _server: None, node: str = "node-a"
     return asyncio.run(asyncio.wait_for(ask(), HANGS))
 
 
-READINESS, DRA = (MANIFESTS.parent / "kustomize" / each for each in ("readiness", "dra"))
+READINESS, DRA, EXPLANATIONS = (
+    MANIFESTS.parent / "kustomize" / each for each in ("readiness", "dra", "explanations")
+)
 WITHOUT_COMPONENTS = Access(  # what only the settings `readiness` and `dra` need
     denied_readiness=(
         "patch nodes",
@@ -55,12 +58,18 @@ WITHOUT_COMPONENTS = Access(  # what only the settings `readiness` and `dra` nee
         "delete resourceslices",
         "get deviceclasses",
     ),
+    denied_explanations=("patch pods",),
 )
 
 
 @pytest.mark.parametrize(
     ("folder", "asked"),
-    [(MANIFESTS, NEEDED), (READINESS, NEEDED_FOR_READINESS), (DRA, NEEDED_FOR_DRA)],
+    [
+        (MANIFESTS, NEEDED),
+        (READINESS, NEEDED_FOR_READINESS),
+        (DRA, NEEDED_FOR_DRA),
+        (EXPLANATIONS, NEEDED_FOR_EXPLANATIONS),
+    ],
 )
 def test_what_is_asked_for_is_what_the_manifest_grants(
     folder: Path, asked: tuple[tuple[str, str, str, tuple[str, ...]], ...]

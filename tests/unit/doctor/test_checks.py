@@ -605,6 +605,18 @@ def test_claims_without_a_driver_are_an_error_and_a_driver_that_nobody_wants_is_
         assert made.found("dra") == {}
 
 
+def test_explanations_in_pods_need_the_right_to_write_them(made: Made) -> None:
+    access = Access(denied_explanations=("patch pods",))
+    for wanted, found in ((True, Verdict.ERROR), (False, None)):
+        made.settings(podExplanations=wanted)
+        facts = replace(made.facts(), cluster=access)
+        verdict = next(
+            (v for text, v in verdicts(examine(facts), "cluster").items() if "patch pods" in text),
+            None,
+        )
+        assert verdict is found
+
+
 def test_who_makes_the_pods_cgroups_is_to_be_reached(made: Made) -> None:
     assert not any("systemd makes" in found for found in made.found("cgroups"))
     made.write("sys/fs/cgroup/kubepods.slice/cpuset.cpus", "")

@@ -167,6 +167,7 @@ spec:
   makeWay: {movers: 2}
   audit: off
   events: refusals
+  podExplanations: true
   onExit: widen
   journal: {sync: commit}
   unsupportedAnnotations: refuse
@@ -229,6 +230,7 @@ status: {nodes: {}}
         pod_rooms=PodRooms.GUARANTEED,
         audit=Audit.OFF,
         events=PodEvents.REFUSALS,
+        pod_explanations=True,
         on_exit=OnExit.WIDEN,
         journal=JournalSettings(sync=JournalSync.COMMIT),
         unsupported_annotations=Unsupported.REFUSE,

@@ -9,6 +9,7 @@ import pytest
 from nri_policy.cluster.objects import pod as pods
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.reported_pods import own_resources
+from nri_policy.kube.why import WHY
 from tests.unit.cluster.written import pod_spec
 
 
@@ -24,6 +25,16 @@ def test_pods_that_are_alike_share_all_but_their_names() -> None:
         assert getattr(one, part) is getattr(other, part)
     assert own_resources(one.spec) is own_resources(other.spec)
     assert (one.name, other.name) == ("a", "b")
+
+
+def test_what_a_daemon_explains_of_each_pod_is_not_held() -> None:
+    """It is another text of every pod, and long."""
+    one, other = (
+        read_pod({"metadata": {"name": name, "annotations": {"own": "1", WHY: name}}}, "")
+        for name in ("a", "b")
+    )
+    assert one.annotations == {"own": "1"}
+    assert one.annotations is other.annotations
 
 
 def test_pods_share_only_what_is_equal() -> None:
