@@ -136,7 +136,8 @@ CRITERIA = (
         name="capacity",
         heading="left",
         doc="for exclusive CPUs: CPUs left after this request; more are better (with packing:"
-        " tight, fewer). For shared CPUs: containers there; fewer are better, then more CPU left",
+        " tight, fewer). For shared CPUs: containers that share there; fewer are better, then more"
+        " CPU left",
         reason="most CPUs are left there",
         lack="less suitable room is left",
         columns=(Column.CAPACITY, Column.CAPACITY_SECOND),

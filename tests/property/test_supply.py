@@ -259,7 +259,7 @@ def compare_scores(supply: Supply, twin: Twin, data: st.DataObject) -> None:
         row["depth"] = len(twin.path(pool)) - 1
         if exclusive:
             row["quiet"] = -sum(milli > 0 for _, milli, _, _ in twin.below(pool))
-        colocated = sum(booking[0] == pool for booking in twin.bookings)
+        colocated = sum(at == pool and shares for at, _, shares, _ in twin.bookings)
         row["capacity"], row["capacity_second"] = (
             (spare - exclusive, 0)
             if fit

@@ -26,6 +26,7 @@ cdef class Supply:
     cdef int *preemptibles        # containers that share without a request and may be moved, in the subtree
     cdef int *booked              # grants booked on exactly this pool
     cdef int *requesters          # containers that share with a request, booked in the subtree
+    cdef int *colocated           # grants with a shared part, booked on exactly this pool
 
     cdef int64_t need(self, int pool, int64_t more, bint shares, bint with_preemptible) noexcept nogil
     cdef int64_t _allocatable_shared(self, int pool) noexcept nogil

@@ -42,7 +42,7 @@ cdef class Supply:
         self.isolated = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
         self.wide = <char *> PyMem_Calloc(n, 1)
         self.package_milli = <int64_t *> PyMem_Calloc(n, sizeof(int64_t))
-        self.state_size = n * sizeof(int64_t) + 2 * self.width * sizeof(uint64_t) + 6 * n * sizeof(int)
+        self.state_size = n * sizeof(int64_t) + 2 * self.width * sizeof(uint64_t) + 7 * n * sizeof(int)
         self.state = <char *> PyMem_Calloc(self.state_size, 1)
         if not (self.parent and self.depth and self.home and self.sharable and self.isolated and self.wide
                 and self.package_milli and self.state):
@@ -59,6 +59,7 @@ cdef class Supply:
         self.preemptibles = self.sharable_left + 3 * n
         self.booked = self.sharable_left + 4 * n
         self.requesters = self.sharable_left + 5 * n
+        self.colocated = self.sharable_left + 6 * n
         if not (sharable <= mask and isolated <= mask and sharable.isdisjoint(isolated)):
             raise ValueError("sharable and isolated CPUs must be disjoint and in the top pool")
         memcpy(self.sharable, sharable.words, sharable.used * sizeof(uint64_t))
@@ -151,6 +152,7 @@ cdef class Supply:
         if sign < 0 and not self._has_booked(pool, milli, shares, preemptible):
             raise ValueError(f"{milli}m of such a grant are not booked on pool {pool}")
         self.booked[pool] += sign
+        self.colocated[pool] += sign * shares
         while pool >= 0:
             self.shared_milli[pool] += sign * milli
             if preemptible:
@@ -163,6 +165,8 @@ cdef class Supply:
     cdef bint _has_booked(self, int pool, int64_t milli, bint shares, bint preemptible) noexcept nogil:
         """Whether a grant like that can be booked on *pool*; sums over a subtree hold for all pools above it, too."""
         if not self.booked[pool] or self.shared_milli[pool] < milli:
+            return False
+        if shares and not self.colocated[pool]:
             return False
         if preemptible:
             return self.preemptibles[pool] > 0
@@ -295,7 +299,7 @@ cdef class Supply:
             elif exclusive:
                 row[<int> CAPACITY] = cut - rank if tight else rank - cut
             else:
-                row[<int> CAPACITY] = -self.booked[pool]
+                row[<int> CAPACITY] = -self.colocated[pool]
                 row[<int> CAPACITY_SECOND] = self._allocatable_shared(pool) - milli
             row[<int> ID] = -pool
         PyMem_Free(cuttable)

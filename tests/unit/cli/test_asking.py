@@ -62,7 +62,7 @@ Compared from left to right; the cell in [ ] decided.
   memory nodes (memory_tightness): on how many nodes its memory would be; fewer are better
   depth: level in the tree; deeper is better
   left (capacity): for exclusive CPUs: CPUs left after this request; more are better (with packing:
-  tight, fewer). For shared CPUs: containers there; fewer are better, then more CPU left
+  tight, fewer). For shared CPUs: containers that share there; fewer are better, then more CPU left
   id: number of the pool; the lower one wins
 Equal in all pools with room: isolated, affinity, near devices, depth by devices, memory kind,
 memory to grow, CPU to grow, CPU priority, others' memory, spread, others."""

@@ -590,8 +590,7 @@ def test_a_resize_within_the_pool_makes_room_before_it_moves() -> None:
     guest = nodes.best_effort()
     container = nodes.container(3000)
     assert driver.create(container) == "4-6"
-    for _ in range(2):  # node 0 has more left, and then more guests
-        driver.create(nodes.best_effort())
+    driver.create(nodes.best_effort())  # node 0 has more left, and then a guest
     assert (driver.create(guest), driver.pool(guest)) == ("7", "NUMA node #1")
     assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
     assert driver.changed() == {guest.id: "1-3"}
@@ -703,8 +702,7 @@ def test_guests_whose_pool_is_used_up_by_new_settings_move_up() -> None:
     own = nodes.container(2000)
     guest = nodes.best_effort()
     assert driver.create(own) == "4-5"
-    for _ in range(2):
-        driver.create(nodes.best_effort())
+    driver.create(nodes.best_effort())
     assert (driver.create(guest), driver.pool(guest)) == ("6-7", "NUMA node #1")
     driver.reconfigure(reservedResources={"cpu": "cpuset:6-7"})
     assert (driver.cpus(guest), driver.cpus(own)) == ("0-3", "4-5")
