@@ -6,10 +6,12 @@ import asyncio
 import gc
 import inspect
 import os
+import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Generator
+from types import FrameType
 
 import hypothesis
 import pytest
@@ -34,6 +36,10 @@ LONGEST = (
     *("tests/property/test_engine.py", "tests/property/test_replay.py"),
     *("tests/property/test_updates.py", "tests/loop/test_plays.py"),
 )
+
+LIMIT = 2 * HANGS  # seconds for a test with its fixtures: one that takes longer hangs
+SLOW = ("tests/cluster/", "tests/guest/", "tests/e2e/debian/")  # their fixtures build and boot
+SLOW_LIMIT = 7200.0
 
 # The same examples are tried in every run, new ones by `make fuzz`. How long an example takes
 # depends on the machine.
@@ -121,6 +127,22 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test that hangs, again each minute if it catches that, and go on with the others."""
+    limit = SLOW_LIMIT if item.nodeid.startswith(SLOW) else LIMIT
+
+    def fail(_signal: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"the test has not ended within {limit:g} s")
+
+    signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, limit, 60.0)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,14 +27,16 @@ def test_print() -> None:
 """
 
 
-def run(folder: Path, text: str, *arguments: str) -> list[str]:
-    """Return the lines of a run of one module of tests."""
+def run(folder: Path, text: str, *arguments: str, fails: bool = False) -> list[str]:
+    """Return the lines of a run of one module of tests, which succeeds or *fails*."""
     (folder / "test_module.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *arguments]
     command += ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", str(folder)]
+    environment = {"PYTHONHASHSEED": "0"}
     ran = subprocess.run(
-        command, cwd=ROOT, env={"PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=True
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
+    assert ran.returncode == int(fails), ran.stdout
     return ran.stdout.splitlines()
 
 
@@ -54,6 +56,29 @@ def test_a_fuzzing_run_tries_those_of_its_seed(tmp_path: Path) -> None:
     first = drawn(tmp_path, new, "--hypothesis-seed=1")
     assert drawn(tmp_path, new, "--hypothesis-seed=1") == first
     assert drawn(tmp_path, new, "--hypothesis-seed=2") != first
+
+
+def test_a_test_that_hangs_fails_and_the_others_go_on(tmp_path: Path) -> None:
+    text = """
+import threading
+from tests import conftest
+
+conftest.LIMIT = 0.2
+
+def test_hang() -> None:
+    try:
+        threading.Event().wait()
+    finally:
+        conftest.LIMIT = 600.0
+
+def test_next() -> None:
+    print("the next one ran")
+"""
+    lines = run(tmp_path, text, fails=True)
+    assert "the next one ran" in "\n".join(lines)
+    assert [line for line in lines if line.startswith("FAILED")] == [
+        "FAILED test_module.py::test_hang - Failed: the test has not ended within 0.2 s"
+    ]
 
 
 def test_the_last_lines_say_what_was_not_tried(tmp_path: Path) -> None:
