@@ -149,6 +149,8 @@ def _first_ordinal(document: Any) -> int | None:
 
 
 def _refuse_kind(kind: Any) -> NoReturn:
+    if kind is None:
+        raise ManifestError("add apiVersion and kind: of a pod, `apiVersion: v1` and `kind: Pod`")
     raise ManifestError(f"kind: {quoted(kind)} does not create pods; these do: {', '.join(_KINDS)}")
 
 

@@ -10,11 +10,10 @@ import re
 from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from nri_policy.cli import main
 from nri_policy.simulation.node import SimulatedNode
@@ -28,38 +27,40 @@ RECIPE = re.compile(
     r"^## (?P<title>[^\n]*)\n.*?```yaml\n(?P<pods>.*?)```\n\n```text\n(?P<said>.*?)```",
     re.DOTALL | re.MULTILINE,
 )
-BEFORE: list[dict[str, Any]] = [
-    {"settings": {"reservedResources": {"cpu": "cpuset:0"}, "agent": {"podResourceAPI": True}}},
-    {"devices": {"nvidia.com/gpu": [{"id": "gpu0", "numa": 1}, {"id": "gpu1", "numa": 2}]}},
-]
+NODE = Path(__file__).parents[2] / "configs" / "recipes.yaml"
 RECIPES = [each.groupdict() for each in RECIPE.finditer(PAGE.read_text())]
 
 
-def explained(pods: str) -> str:
-    """Return what `explain` says first of the last of some pods on a new node."""
+def asked(pods: str) -> tuple[int, str]:
+    """Return how `what-if` ends of some pods, and what `explain` then says first of the last."""
 
-    async def play(folder: Path) -> str:
-        found = [{"apiVersion": "v1", "kind": "Pod", **each} for each in yaml.safe_load_all(pods)]
+    async def play(folder: Path) -> tuple[int, str]:
         async with AsyncExitStack() as stack:
             node = SimulatedNode(nodes.machine(MACHINE), None, folder, stack)
             await stack.enter_async_context(node.runtime)
-            scenario = folder / "scenario.yaml"
-            scenario.write_text(yaml.safe_dump([*BEFORE, {"apply": found}]))
-            steps = read_scenario(scenario)
-            _ = [result async for result in Playback(node.runtime, node).play(steps)]
+            playback, socket = Playback(node.runtime, node), folder / "control.sock"
+            _ = [result async for result in playback.play(read_scenario(NODE))]
             assert node.daemon is not None
-            socket = folder / "control.sock"
             await stack.enter_async_context(node.daemon.listening(socket))
-            name = found[-1]["metadata"]["name"]
-            arguments = ["explain", name, "--control-socket", str(socket)]
-            runner = CliRunner(env={"COLUMNS": "100"})
-            done = await asyncio.to_thread(runner.invoke, main, arguments)
-            return done.stdout
+
+            async def ask(*arguments: str, given: str = "") -> Result:
+                runner = CliRunner(env={"COLUMNS": "100"})
+                arguments = (*arguments, "--control-socket", str(socket))
+                return await asyncio.to_thread(runner.invoke, main, arguments, given)
+
+            tried = await ask("what-if", "-f", "-", given=pods)
+            found = [*yaml.safe_load_all(pods)]
+            scenario = folder / "scenario.yaml"
+            scenario.write_text(yaml.safe_dump([{"apply": found}]))
+            _ = [result async for result in playback.play(read_scenario(scenario))]
+            said = await ask("explain", found[-1]["metadata"]["name"])
+            return tried.exit_code, said.stdout
 
     with TemporaryDirectory() as folder:
-        text = asyncio.run(play(Path(folder)))
+        tried, text = asyncio.run(play(Path(folder)))
     answers = re.split(r"(?m)^(?=\S+/\S+: )", text)
-    return "\n".join(each.split("\n\n")[0].rstrip("\n") + "\n" for each in answers if each)
+    said = "\n".join(each.split("\n\n")[0].rstrip("\n") + "\n" for each in answers if each)
+    return tried, said
 
 
 def test_there_are_eleven_recipes() -> None:
@@ -67,13 +68,16 @@ def test_there_are_eleven_recipes() -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["title"])
-def test_a_recipe_does_what_it_says(recipe: dict[str, str]) -> None:
-    assert explained(recipe["pods"]) == recipe["said"]
+def test_a_recipe_does_what_it_says_and_can_be_pasted(recipe: dict[str, str]) -> None:
+    tried, said = asked(recipe["pods"])
+    assert said == recipe["said"]
+    assert (tried == 0) == ("refused" not in said)
+    assert "equally good" not in said, "the node shows something"
 
 
 if __name__ == "__main__":
     text = PAGE.read_text()
     for match in reversed([*RECIPE.finditer(text)]):
         at, end = match.span("said")
-        text = text[:at] + explained(match["pods"]) + text[end:]
+        text = text[:at] + asked(match["pods"])[1] + text[end:]
     PAGE.write_text(text)

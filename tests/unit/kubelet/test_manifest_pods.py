@@ -110,6 +110,7 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
             "{kind: Service}",
             "kind: 'Service' does not create pods; these do: Pod, List, Deployment",
         ),
+        ("{metadata: {name: web}}", "add apiVersion and kind: of a pod, `apiVersion: v1`"),
         ("{kind: [a]}", "kind: a list (1 entries) does not create pods"),
         ("{kind: List}", "items: null is not a list"),
         ("{kind: Deployment, apiVersion: v1}", "apiVersion: 'v1' is not apps/v1"),
@@ -196,7 +197,7 @@ def test_every_object_that_is_wrong_is_named() -> None:
     wrong = r"^object 1: pod 'a': .*'much'.*; object 3: apiVersion: 'batch/v2' is not batch/v1$"
     with pytest.raises(ValueError, match=wrong):
         parse_manifests("\n---\n".join(map(json.dumps, few)), 0, FACTORY)
-    with pytest.raises(ValueError, match=r"object 5: .* CronJob; and 2 more$"):
+    with pytest.raises(ValueError, match=r"object 5: add apiVersion and kind.*; and 2 more$"):
         parse_manifests("\n---\n".join(map(json.dumps, [{}] * 7)), 0, FACTORY)
 
 
