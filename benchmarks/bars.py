@@ -56,7 +56,8 @@ def svg(bars: Sequence[Bar], floor: float) -> str:
     for index, (colour, name) in enumerate(marks):
         drawn += _named(_LEFT + index * 300, bottom + 46, 3, colour, name)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img"'
+        ' aria-label="parts of the median of a creation, and its 99th percentile">'
         f"<style>{_STYLE}</style>\n" + "\n".join(drawn) + "\n</svg>\n"
     )
 

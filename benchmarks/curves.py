@@ -25,7 +25,8 @@ def svg(charts: Sequence[tuple[str, str, Mapping[str, Curve]]]) -> str:
         for index, chart in enumerate(charts)
     ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH * len(charts)} {_HEIGHT}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH * len(charts)} {_HEIGHT}"'
+        f' role="img" aria-label="{"; ".join(title for title, *_ in charts)}">'
         f"<style>{_STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
     )
 

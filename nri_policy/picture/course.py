@@ -67,6 +67,7 @@ def _curve(
         viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
         preserveAspectRatio="none",
         role="img",
+        aria_label=text,
     )
     marks = [_mark("value", f"top: {1 - y:.1%}", label) for y, label in values.items()]
     marks += [_mark("time", f"left: {x:.2%}", label) for x, label in times.items()]

@@ -29,7 +29,8 @@ class Decided(Struct, frozen=True, kw_only=True):
 
 def document(decisions: Sequence[Decided]) -> str:
     """Return an SVG file with the trees of *decisions*, one below the other."""
-    return draw(stack([line(each.heading, "heading"), _tree(each)]) for each in decisions)
+    drawn = (stack([line(each.heading, "heading"), _tree(each)]) for each in decisions)
+    return draw(drawn, "; ".join(each.heading for each in decisions))
 
 
 def _tree(decided: Decided) -> Drawn:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import ceil
 
 from msgspec import Struct
 
@@ -37,6 +38,7 @@ class Sheet(Struct, frozen=True):
     prefix: str
 
 
+DRAWN = Sheet(800, 1600, _GAP, "")  # a file, which pages show in a column of text
 BROAD = Sheet(1560, 1600, _GAP, "")
 NARROW = Sheet(358, 1500, 2, "n-")  # for a phone: a rack of 16 hosts is a row
 
@@ -49,6 +51,7 @@ class Place(Struct, frozen=True, kw_only=True):
     detail: str
     pods: Mapping[str, int]  # by group
     others: int = 0  # pods that are in none of these
+    fullest: str = ""  # of its resources, in words
     failed: bool = False
     changed: bool = False
 
@@ -93,7 +96,7 @@ def legend_of(pods: Mapping[str, int]) -> dict[str, str]:
 def document(cluster: Map, legend: Legend) -> str:
     """Return an SVG file, which needs nothing beside it."""
     styles = Verbatim("style", "picture.css"), Verbatim("style", "racks.css")
-    return f"{draw(cluster, legend, BROAD, frozenset(), *styles)}\n"
+    return f"{draw(cluster, legend, DRAWN, frozenset(), *styles)}\n"
 
 
 def figure(
@@ -136,6 +139,7 @@ def draw(
         height=height,
         style=f"max-width: {round(_LARGEST * width)}px",
         role="img",
+        aria_label=f"topology {cluster.name}: {counted(len([*cluster.hosts()]), 'host')}",
     )
 
 
@@ -204,7 +208,8 @@ def _lay_out(
     x, right, high = sheet.margin, 40 * _CELL, 0
     for block in blocks:
         columns = _columns(block, sheet)
-        width = max(columns, 8) * _CELL
+        room = sheet.width - 2 * sheet.margin
+        width = max(columns * _CELL, min(ceil(len(block.title) * LETTER), room))
         drawn, height = _draw(block, columns, width, legend, sheet.prefix)
         if x > sheet.margin and x + width > sheet.width:
             x, y, high = sheet.margin, y + high + _GAP, 0

@@ -23,7 +23,8 @@ from nri_policy.picture.page import (
 from nri_policy.picture.racks import Legend, Map, Path, anchor, figure
 
 _MOST_LINKS = 4
-_MOST_GROUPS = 20  # in a table that is open
+_MOST_GROUPS = _MOST_HOSTS = 20  # in a table that is open
+_MOST_FOLDED = 200  # hosts in one that is not
 
 
 class GroupLine(Struct, frozen=True, kw_only=True):
@@ -77,6 +78,7 @@ def _moment(moment: Moment, number: int, legend: Legend) -> Element:
         content.append(_groups(moment.groups, legend, prefix))
     if moment.cluster is not None:
         content.append(figure(moment.cluster, legend, prefix, moment.touched))
+        content += _hosts(moment.cluster, 0)
     return step(moment.heading, number, *content)
 
 
@@ -89,16 +91,50 @@ def _sections(parts: Parts, legend: Legend) -> Iterator[Element]:
         shown, others = parts.groups[:_MOST_GROUPS], parts.groups[_MOST_GROUPS:]
         tables = [_groups(shown, legend, "")]
         if others:
-            summary = Element("summary", f"{counted(len(others), 'group')} more")
-            tables.append(Element("details", summary, _groups(others, legend, "")))
+            more = f"{counted(len(others), 'group')} more"
+            tables.append(_folded(more, _groups(others, legend, "")))
         yield section(f"Groups {parts.moment}".rstrip(), *tables)
     if parts.cluster is not None:
-        yield section(f"Hosts {parts.moment}".rstrip(), figure(parts.cluster, legend))
+        hosts = _hosts(parts.cluster, _MOST_HOSTS)
+        yield section(f"Hosts {parts.moment}".rstrip(), figure(parts.cluster, legend), *hosts)
     if parts.totals:
         heads = ["resource", "in use", "of", "share"]
         yield section(f"In use {parts.moment}".rstrip(), table(heads, parts.totals))
     if parts.notes:
         yield section("Notes", render_list(parts.notes))
+
+
+def _hosts(cluster: Map, most: int) -> Iterator[Element]:
+    """Yield tables of the hosts that the picture is about, *most* of them open: by name.
+
+    A phone and a print have no pointer that would show the titles of cells.
+    """
+    heads = ["host", "fullest", "pods", "state"]
+    rows = [
+        [
+            " / ".join(each.path),
+            each.fullest,
+            ", ".join(
+                f"{name.removeprefix('default/')} {pods}" for name, pods in each.pods.items()
+            ),
+            "not ready" if each.failed else "changed" if each.changed else "",
+        ]
+        for each in cluster.hosts()
+        if each.is_touched
+    ]
+    if rows[:most]:
+        yield table(heads, rows[:most])
+    if others := rows[most : most + _MOST_FOLDED]:
+        left = len(rows) - most
+        text = f"{counted(left, 'host')} {'more' if most else 'by name'}"
+        if left > len(others):
+            text = f"{text}, the first {len(others)}"
+        yield _folded(text, table(heads, others))
+
+
+def _folded(summary: str, content: Element) -> Element:
+    """Return what is opened by who wants to see it."""
+    return Element("details", Element("summary", summary), content)
 
 
 def _groups(lines: Sequence[GroupLine], legend: Legend, prefix: str) -> Element:

@@ -43,14 +43,21 @@ class Strip(Struct, frozen=True, kw_only=True):
 def document(strips: Sequence[Strip]) -> str:
     """Return an SVG file with the strips one below the other."""
     several = len(strips) > 1
-    return draw(
+    drawn = (
         _draw(strip, f"s{number}-" if several else "")
         for number, strip in enumerate(strips, start=1)
     )
+    return draw(drawn, "; ".join(filter(None, map(_label, strips))))
 
 
-def draw(parts: Iterable[Drawn]) -> str:
-    """Return an SVG file with *parts* one below the other."""
+def _label(strip: Strip) -> str:
+    """Return what a strip shows, for readers who do not see it."""
+    machine = headline(strip.scene.machine) if strip.scene is not None else ""
+    return strip.heading or machine
+
+
+def draw(parts: Iterable[Drawn], label: str) -> str:
+    """Return an SVG file with *parts* one below the other; *label* says what it shows."""
     content: list[Element] = []
     y, right = 0.0, 0.0
     for drawn in parts:
@@ -58,7 +65,8 @@ def draw(parts: Iterable[Drawn]) -> str:
         right = max(right, drawn.width)
         y += drawn.height + 2 * _MARGIN
     width, height = round(right) + 2 * _MARGIN, round(y)
-    return f"{_svg(width, height, Verbatim('style', 'picture.css'), *content)}\n"
+    style = Verbatim("style", "picture.css")
+    return f"{_svg(width, height, style, *content, aria_label=label)}\n"
 
 
 def figure(scene: Scene, prefix: str, width: int = WIDTH, class_: str | None = None) -> Element:
@@ -66,7 +74,9 @@ def figure(scene: Scene, prefix: str, width: int = WIDTH, class_: str | None = N
     drawn = floor_plan(scene, prefix, width)
     size = round(drawn.width) + 2, round(drawn.height) + 2
     style = f"max-width: {round(_LARGEST * size[0])}px"
-    return _svg(*size, group(1, 1, *drawn.elements), class_=class_, style=style)
+    label = headline(scene.machine)
+    content = group(1, 1, *drawn.elements)
+    return _svg(*size, content, class_=class_, style=style, aria_label=label)
 
 
 def _svg(width: int, height: int, *content: Element, **attributes: str | None) -> Element:

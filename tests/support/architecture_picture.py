@@ -1,4 +1,7 @@
-"""The picture of docs/architecture.md: packages, and the path of a CreateContainer."""
+"""The picture of docs/architecture.md: packages, and the path of a CreateContainer.
+
+Arrows with numbers are the steps of the request, all others say who gives what it has.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import NamedTuple
 
 from nri_policy.picture.markup import Element, Verbatim
 
-WIDTH, HEIGHT = 1010, 430
+WIDTH, HEIGHT = 1010, 500
 
 
 class Box(NamedTuple):
@@ -26,10 +29,10 @@ BOXES = (
     Box(180, 215, 150, 50, "cgroups", "of containers"),
     Box(370, 10, 630, 410, "daemon", "connects and starts all of these"),
     Box(390, 120, 120, 60, "nri", "the protocol"),
-    Box(540, 120, 120, 60, "plugin", "events, answers"),
+    Box(540, 120, 120, 60, "plugin", "events"),
     Box(690, 120, 130, 60, "node", "one at a time"),
     Box(850, 120, 130, 60, "report, picture", "documents"),
-    Box(390, 60, 120, 45, "kubelet, dra", "devices of pods"),
+    Box(390, 60, 120, 45, "kubelet, dra", "pods' devices"),
     Box(690, 35, 130, 50, "store", "grants, journal"),
     Box(850, 35, 130, 50, "audit, nrt"),
     Box(690, 215, 130, 60, "engine", "decides, no I/O"),
@@ -40,7 +43,7 @@ BOXES = (
     Box(390, 280, 120, 50, "observability", "logs, metrics"),
     Box(390, 345, 120, 60, "hardware", "and settings"),
     Box(10, 345, 110, 60, "sysfs, procfs"),
-    Box(180, 345, 150, 60, "cli", "the commands"),
+    Box(850, 440, 130, 50, "cli", "the commands"),
 )
 STEPS = (  # number in the page's list, from, to
     (1, (120, 140), (180, 140)),
@@ -55,11 +58,24 @@ STEPS = (  # number in the page's list, from, to
     (6, (255, 180), (255, 215)),
     (7, (820, 150), (850, 150)),
 )
+USES = (  # from, to: who gives what it has
+    ((510, 90), (560, 120)),  # devices to the plugin
+    ((800, 120), (870, 85)),  # changes to audit and nrt
+    ((700, 180), (510, 295)),  # and to logs and metrics
+    ((755, 275), (755, 290)),  # the engine stands on workload and pools
+    ((755, 340), (755, 355)),  # these on compiled kernels
+    ((915, 180), (915, 215)),  # documents to control
+    ((915, 440), (915, 265)),  # questions of the commands
+    ((120, 375), (390, 375)),  # the machine's files
+    ((510, 360), (690, 260)),  # the machine, to the engine
+    ((390, 240), (330, 240)),  # systemd keeps the cpusets of containers
+)
 
 
 def picture() -> str:
     """Return the text of the SVG file."""
     parts = [part for box in BOXES for part in _box(box)]
+    parts += [part for start, end in USES for part in _arrow(start, end, "var(--dim)")]
     parts += [part for number, start, end in STEPS for part in _step(number, start, end)]
     size: dict[str, str | float] = {"width": WIDTH, "height": HEIGHT, "role": "img"}
     title = Element("title", "Packages of the daemon, and the path of a CreateContainer request")
@@ -87,11 +103,15 @@ def _box(box: Box) -> tuple[Element, ...]:
 
 def _step(number: int, start: tuple[int, int], end: tuple[int, int]) -> tuple[Element, ...]:
     (x1, y1), (x2, y2) = start, end
-    arrow = Element("line", class_="box", x1=x1, y1=y1, x2=x2, y2=y2, style="stroke: var(--moved)")
-    # its end, where a triangle would need to know the direction
-    head = Element("circle", cx=x2, cy=y2, r=3, style="fill: var(--moved)")
     middle = (x1 + x2) // 2, (y1 + y2) // 2
     label = Element("text", str(number), x=middle[0] - 3, y=middle[1] - 5)
     if x1 == x2:
         label = Element("text", str(number), x=middle[0] + 6, y=middle[1] + 4)
-    return arrow, head, label
+    return (*_arrow(start, end, "var(--moved)"), label)
+
+
+def _arrow(start: tuple[int, int], end: tuple[int, int], colour: str) -> tuple[Element, Element]:
+    (x1, y1), (x2, y2) = start, end
+    arrow = Element("line", class_="box", x1=x1, y1=y1, x2=x2, y2=y2, style=f"stroke: {colour}")
+    # its end, where a triangle would need to know the direction
+    return arrow, Element("circle", cx=x2, cy=y2, r=3, style=f"fill: {colour}")

@@ -55,7 +55,7 @@ def calls() -> str:
         arrow = f"M{x1} {y}H{x2}M{x2 + tip} {y - 4}L{x2} {y}L{x2 + tip} {y + 4}"
         parts.append(Element("path", d=arrow, style="fill: none; stroke: var(--moved)"))
         parts.append(Element("text", f"{number}. {text}", x=min(x1, x2) + 12, y=y - 6))
-    return draw([Drawn(tuple(parts), 2 * step + 300, height)])
+    return draw([Drawn(tuple(parts), 2 * step + 300, height)], "who calls whom for a container")
 
 
 def criteria() -> str:
@@ -74,12 +74,13 @@ def criteria() -> str:
         y += 32 + (len(texts) - 1) * LINE
     table = Drawn(tuple(elements), 186 + _ACROSS * LETTER, y)
     heading = "The first criterion on which two pools differ decides between them"
-    return draw([stack([line(heading, "heading"), table])])
+    return draw([stack([line(heading, "heading"), table])], heading)
 
 
 def life(results: Sequence[Mapping[str, Any]], titles: Sequence[str], name: str) -> str:
     """Return the picture of the CPUs of container *name* after each step of a scenario."""
-    parts = [line(f"The CPUs of {name.removeprefix('default/')}", "heading")]
+    heading = f"The CPUs of {name.removeprefix('default/')}"
+    parts = [line(heading, "heading")]
     width = max(map(len, titles)) * LETTER + 20
     every = sorted({cpu for result in results for cpu in _of(result, "cpus")})
     elements = [
@@ -102,16 +103,15 @@ def life(results: Sequence[Mapping[str, Any]], titles: Sequence[str], name: str)
         ("own k208", "exclusive to another container"),
         ("idle", "not in its pool, or not available"),
     ]
-    looks = [
-        part
-        for at, (class_, text) in enumerate(key)
-        for part in (
-            group(at * 230, 0, Element("rect", width=18, height=16), class_=f"cpu {class_}"),
-            Element("text", text, class_="caption", x=at * 230 + 24, y=12),
-        )
-    ]
-    parts.append(Drawn(tuple(looks), 740, LINE))
-    return draw([stack(parts)])
+    looks: list[Element] = []
+    x = 0.0
+    for class_, text in key:
+        square = Element("rect", width=18, height=16)
+        looks.append(group(x, 0, square, class_=f"cpu {class_}"))
+        looks.append(Element("text", text, class_="caption", x=f"{x + 24:g}", y=12))
+        x += 24 + len(text) * LETTER + 20
+    parts.append(Drawn(tuple(looks), x, LINE))
+    return draw([stack(parts)], heading)
 
 
 def _of(result: Mapping[str, Any], field: str) -> CPUSet:

@@ -28,6 +28,7 @@ from tests.support.nodes import SMALL
 
 PROJECT = Path(__file__).parents[2]
 IMAGES = PROJECT / "docs/images"
+_MORE = {"model": "8", "render": "5", "search": "3", "cache": "2"}  # pods that fill the node
 _DECISIONS = 2  # of a pod that comes: created, started
 _CLUSTER = [
     *("--synthetic", "zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2"),
@@ -135,10 +136,12 @@ async def _of_a_daemon() -> tuple[str, str, str, str]:
                 assert not await node.start(*yaml.safe_load_all(text))
             at = ("--control-socket", str(node.socket), "-o", "svg")
             new = yaml.safe_dump(pod("new", "6"))
-            pools = await asyncio.to_thread(printed, "pools", *at)
             what_if = await asyncio.to_thread(printed, "what-if", "-f", "-", *at, given=new)
             decision = await asyncio.to_thread(printed, "explain", "gateway/main", *at)
-            return pools, what_if, decision, await _top(node)
+            top = await _top(node)
+            for name, amount in _MORE.items():
+                await node.start(pod(name, amount))
+            return await asyncio.to_thread(printed, "pools", *at), what_if, decision, top
 
 
 async def _top(node: Served) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree as ET
 
+from tests.support.architecture_picture import BOXES, STEPS, USES
 from tests.support.docs_pictures import IMAGES, PROJECT, documents
 
 
@@ -37,3 +39,17 @@ def test_the_readmes_moving_picture_shows_one_of_nine_steps_at_a_time_without_a_
         r"(\d+)% \{ visibility: visible; \}(?: (\d+)% \{ visibility: hidden)?", moving
     )
     assert moments == [(str(n), str(n + 10) if n < 80 else "") for n in range(0, 90, 10)]
+
+
+def test_every_box_of_the_architecture_has_an_arrow() -> None:
+    ends = [end for _, *arrow in STEPS for end in arrow] + [end for arrow in USES for end in arrow]
+    for box in BOXES:
+        right, bottom = box.x + box.width, box.y + box.height
+        touched = [x for x, y in ends if box.x <= x <= right and box.y <= y <= bottom]
+        assert touched, box.title
+
+
+def test_every_picture_says_in_words_what_it_shows() -> None:
+    for path in sorted((PROJECT / "docs").rglob("*.svg")):
+        svg = ET.parse(path).getroot()
+        assert svg.get("aria-label") or svg.find("{*}title") is not None, path.name

@@ -34,6 +34,7 @@ def cluster_map(
                 path=(*each.values,),
                 share=fullest(each)[1],
                 detail="; ".join([*_fullest(each), *(one.sentence(each) for one in known)]),
+                fullest="".join(_fullest(each)),
                 pods=(pods := _pods(each, placed) if each.level == report.levels[-1] else {}),
                 others=max(0, each.used.get("pods", 0) - sum(pods.values())),
                 failed=each.values[-1] in failed,

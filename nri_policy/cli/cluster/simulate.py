@@ -99,11 +99,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     frames = Frames(engine)
     played_page = form == "html" and (scenario is not None or every)
     wrong: Failure | None = None
+    path = scenario or workload
     if jobs is not None:
         with document_errors():
             levels = engine.settings.topologies[0].levels
             simulation.run(make_jobs(jobs, seed, engine.nodes.values(), levels))
-    elif (path := scenario or workload) is not None:
+    elif path is not None:
         wrong = _play(simulation, path, played, frames if played_page else None, every=every)
     if workload is not None:
         simulation.end()
@@ -115,7 +116,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         moment = "at the end"
         if not (played_page and played):
             moment = _take(simulation, frames, peak=scenario is None)
-        _print_picture(engine, report, frames, moment, form)
+        title = f"Simulation of {path.name}" if path is not None else "Simulation of jobs by chance"
+        _print_picture(engine, report, frames, moment, form, title)
     elif form == "table":
         print_drawing(*_draw(report))
     else:
@@ -151,7 +153,9 @@ def _take(simulation: Simulation, frames: Frames, *, peak: bool) -> str:
     return "at the end" if at is None else f"at the peak (after {_duration(at)})"
 
 
-def _print_picture(engine: Engine, report: Report, frames: Frames, moment: str, form: str) -> None:
+def _print_picture(  # noqa: PLR0913, PLR0917 - what a page consists of
+    engine: Engine, report: Report, frames: Frames, moment: str, form: str, title: str
+) -> None:
     cluster, groups = frames.last
     if form == "svg":
         print_page(document(cluster, frames.legend))
@@ -168,7 +172,7 @@ def _print_picture(engine: Engine, report: Report, frames: Frames, moment: str, 
         moment=moment,
         notes=[*_notes(figures), *overbooked(end), *left(end)],
     )
-    print_page(cluster_page("Simulation", frames.legend, parts, moments))
+    print_page(cluster_page(title, frames.legend, parts, moments))
 
 
 def _steps(path: Path) -> list[Step]:

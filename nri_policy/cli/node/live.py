@@ -36,6 +36,7 @@ from nri_policy.report import Containers
 _MOST_DECISIONS = 100  # kept
 _SHOWN_DECISIONS = 5  # where there is room
 _SHOWN_REFUSALS = 3
+_ROOMY = 24  # lines of a terminal on which blank ones stand between the parts
 _FEWEST_ROWS = 6  # of the containers' table, before the picture gets all it needs
 
 _Line = list[Segment]
@@ -177,12 +178,14 @@ class Frame(Struct, frozen=True):
             shown += lines("", *(Text(f"{keys:8} {does}") for keys, does in HELP))
         if problem:
             shown += lines(Text(f"waiting for the daemon: {problem}", "bold yellow"))
-        decisions = lines(*self._decisions())[: max(2, min(_SHOWN_DECISIONS + 1, room // 4))]
+        gap = lines("") if options.size.height >= _ROOMY else []
+        decisions = [*gap, *lines(*self._decisions())]
+        decisions = decisions[: max(2, min(_SHOWN_DECISIONS, room // 4 - 1) + len(gap))]
         if scene is not None:
             shown += lines(*self._pools())
             refused = lines(*_render_refused(scene))
             room -= len(shown) + len(decisions) + len(refused)
-            table = lines("", occupants(self._choose(scene, room), self.snapshot.used))
+            table = [*gap, *lines(occupants(self._choose(scene, room), self.snapshot.used))]
             most = max(room - min(len(table), _FEWEST_ROWS), room // 2)
             picture = lines(Drawing(scene))
             picture = picture if len(picture) <= most else _cut(lines(Rows(scene)), most, lines)
@@ -224,7 +227,7 @@ class Frame(Struct, frozen=True):
 
     def _decisions(self) -> Iterator[RenderableType]:
         yield Text(
-            "\nlatest decisions" if self.snapshot.decisions else "\nno decisions since top started",
+            "latest decisions" if self.snapshot.decisions else "no decisions since top started",
             "dim",
         )
         for tick, each in self.snapshot.decisions[:_SHOWN_DECISIONS]:

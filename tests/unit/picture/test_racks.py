@@ -117,3 +117,29 @@ def test_a_page_plays_moments_and_links_groups_to_their_racks() -> None:
     links = [each.get("href", "") for each in page.iter("a")]
     assert links[:2] == ["#s1-at-0-1", "#n-s1-at-0-1"]
     assert {link[1:] for link in links} <= {*ids}
+
+
+def test_a_page_names_the_hosts_with_pods_and_how_full_they_are_for_readers_without_a_pointer() -> (
+    None
+):
+    busy = Place(
+        path=("r1", "h1"),
+        share=1.0,
+        detail="all",
+        pods={"default/train": 8},
+        others=1,
+        fullest="100% of cpu",
+    )
+    shown = Map("default", ["rack", "host"], [busy, place("r1", "h2"), place("r1", "h3")])
+    text = cluster_page("t", legend_of({"default/train": 8}), Parts(cluster=shown))
+    rows = re.findall(r"<tr>\n(.*?)\n</tr>", text, re.DOTALL)
+    named = [re.sub(r"<[^>]*>", "", row).splitlines() for row in rows]
+    assert ["r1 / h1", "100% of cpu", "train 8"] in named
+    assert not any("h2" in row or "h3" in row for row in rows)
+
+
+def test_the_title_of_a_block_is_whole() -> None:
+    name = "europe-west-4-a-with-a-long-name"
+    shown = Map("default", ["rack", "host"], [place(name, "h1"), place("other", "h2")])
+    broad, _ = pictures(shown)
+    assert titles(broad) == [name, "other"]

@@ -97,6 +97,14 @@ def test_a_frame_of_many_containers_fits_any_terminal(spec: str, width: int, hei
     assert shown[-1].startswith("q quit · ? keys · / filter")
 
 
+def test_a_small_terminal_has_no_blank_lines_but_more_containers() -> None:
+    seen = snapshot(scene(containers=5), decisions=5)
+    small, large = lines(seen, 70, 18), lines(seen, 80, 24)
+    assert not any(not line.strip() for line in small)
+    assert sum(not line.strip() for line in large) == 2
+    assert all(any(f"c{n}/main" in line for line in small) for n in range(5))
+
+
 def test_where_there_is_not_room_for_all_those_with_cpus_of_their_own_come_first() -> None:
     held = {f"default/guest{n}/main": holding(exclusive="", cpus="2-15") for n in range(30)}
     shown = made_up(nodes.engine(), {**held, "default/own/main": holding()})
