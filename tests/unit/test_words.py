@@ -114,3 +114,31 @@ def test_the_terms_of_the_glossary_are_in_use() -> None:
     terms = [term for row in rows if row != "word" for term in row.split(", ")]
     assert len(terms) > 20
     assert [term for term in terms if term.lower() not in others] == []
+
+
+LONGEST = 40  # words
+
+
+def test_no_sentence_for_readers_has_more_than_forty_words() -> None:
+    """A span of code, whatever is in it, is a word."""
+    read = [(page.name, each) for page in PAGES for each in parts(page.read_text())]
+    read += [
+        (path, each)
+        for path, text in [*helps(main, ""), *helps(plugin, "")]
+        for each in parts(text)
+    ]
+    long = [
+        f"{place}: {len(words)} words: {sentence[:90]}…"
+        for place, part in read
+        for sentence in re.split(r"(?<=[.!?])(?:\)|\*\*)*\s+(?=[\[(*A-Z0-9\"])", part)
+        if len(words := re.findall(r"\S*\w\S*", sentence)) > LONGEST
+    ]
+    assert not long
+
+
+def parts(text: str) -> Iterator[str]:
+    """Yield paragraphs, items of lists and cells of tables, without their code and links."""
+    plain = re.sub(r"<!--.*?-->", "", _CODE.sub("X", text), flags=re.DOTALL)
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", plain)
+    for line in re.split(r"\n\s*\n|\n(?=\s*(?:[-*#|]|\d+\.)\s?)", plain):
+        yield from (each.strip() for each in line.split("|"))
