@@ -98,7 +98,7 @@ async def program(folder: Path, runtime: EmbeddedRuntime) -> AsyncIterator[Proce
     """Run the program beside *runtime*, with what *folder* has of settings and host."""
     process = await asyncio.create_subprocess_exec(
         *(Path(sys.executable).parent / "nri-policy", "run"),
-        *("--config", folder / "settings.yaml", "--host-root", folder / "host"),
+        *("--settings", folder / "settings.yaml", "--host-root", folder / "host"),
         *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
         *("--containers-dir", folder / "containers"),
         *("--control-socket", folder / "control.sock"),

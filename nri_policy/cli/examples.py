@@ -19,12 +19,12 @@ _CLUSTER = '"zone:2 rack:4 host:16 cpu:64 memory:256Gi socket:2 numa:2"'
 _PLAIN = {
     "run": {
         "nri-policy run": "with the default paths, as the service does",
-        "nri-policy run --config new.yaml --log-format json": "with other settings and a JSON log",
+        "nri-policy run --settings new.yaml --log-format json": "other settings, a JSON log",
         "nri-policy run --host-root /host --node-name node-17": "in a pod that has the host there",
     },
     "doctor": {
         "nri-policy doctor": "before the first start, and whenever something looks wrong",
-        "nri-policy doctor --config new.yaml": "would these settings work here?",
+        "nri-policy doctor --settings new.yaml": "would these settings work here?",
         "nri-policy doctor -o json": "for a program: exit code 1 if anything has to be done",
     },
     "status": {

@@ -64,7 +64,7 @@ class Daemon:
         self.state = folder / "state"
         self.configure(settings)
         options = {
-            "--config": config,
+            "--settings": config,
             "--host-root": host_root,
             "--nri-socket": nri_socket,
             "--nri-plugin-name": "nri-policy",

@@ -44,7 +44,7 @@ def runtime(
     (tmp_path / "settings.yaml").write_text(json.dumps(SETTINGS))
     synthetic.write("package:2 numa:2 core:2 pu:2", tmp_path / "host")
     command = [sys.executable, "-c", PROGRAM, "run"]
-    command += ["--config", "settings.yaml", "--host-root", "host", "--state-dir", "state"]
+    command += ["--settings", "settings.yaml", "--host-root", "host", "--state-dir", "state"]
     command += ["--control-socket", "control.sock", "--containers-dir", "containers"]
     runtime = make_runtime(request.param)
     plugin = runtime.folder / "nri/plugins/90-nri-policy"

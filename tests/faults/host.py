@@ -175,7 +175,7 @@ class Host:
     def spawn(self) -> DaemonProcess:
         """Start a daemon, be there another or not."""
         options = {
-            "--config": self.folder / "settings.yaml",
+            "--settings": self.folder / "settings.yaml",
             "--host-root": self.folder / "host",
             "--nri-socket": self.folder / "nri.sock",
             "--state-dir": self.folder / "state",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from nri_policy.cluster.objects.document import is_bytes
 from nri_policy.cluster.report.tree_report import Domain, TreeReport
 
-_FIRST = ("cpu", "memory", "pods")
+FIRST = ("cpu", "memory", "pods")  # which all pods use
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
@@ -47,7 +47,7 @@ class Quantity:
 def quantities(report: TreeReport) -> list[Quantity]:
     """Return every resource that a domain has, and those that all nodes have, first."""
     named = {name for each in report.domains for name, value in each.total.items() if value}
-    names = [*_FIRST, *sorted(named - {*_FIRST})]
+    names = [*FIRST, *sorted(named - {*FIRST})]
     return [Quantity(name, report.domains) for name in names]
 
 

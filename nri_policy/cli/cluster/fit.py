@@ -44,7 +44,7 @@ _MOST_ROWS = 60
 @click.command
 @click.option(
     "-f",
-    "--file",
+    "--filename",
     "asked",
     type=FILE,
     multiple=True,

@@ -52,7 +52,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     """Show where groups of pods would go, or why they would not.
 
     Several are placed one after another, those of higher priority first; each sees those before it.
-    None leaves for another. Nodes that align pods to one NUMA node get as many pods as their zones
+    Nothing is preempted. Nodes that align pods to one NUMA node get as many pods as their zones
     take; other hosts count as a whole, unless a group names zones. "cluster fit" looks at the zones
     of every node for one pod. Nothing is changed in any cluster. Exits with 1 if one of them does
     not fit.

@@ -60,7 +60,7 @@ FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 documents_option = click.option(
     "-f",
-    "--file",
+    "--filename",
     "asked",
     type=FILE,
     multiple=True,

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.cluster.amounts import quantities
+from nri_policy.cli.cluster.amounts import FIRST, quantities
 from nri_policy.cli.cluster.picture import (
     cluster_map,
     group_lines,
@@ -104,22 +104,30 @@ def _depth(report: TreeReport) -> int:
 def _draw(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
     depth = len(report.levels) if every else _depth(report)
     shown = report.levels[:depth]
-    resources = quantities(report)
+    resources = [each for each in quantities(report) if _is_asked_for(each.resource, report)]
+    groups = ["groups"] if any(each.groups for each in report.domains) else []
     yield Text(f"topology {report.topology}: {' > '.join(report.levels)}")
     table = Table(box=None, pad_edge=False)
-    for name in ("domain", "nodes", *(each.heading for each in resources), "groups"):
+    for name in ("domain", "nodes", *(each.heading for each in resources), *groups):
         table.add_column(name, justify="left" if name in ("domain", "groups") else "right")
     for each in report.domains:
         if each.level in shown:
             indent = "  " * (len(each.values) - 1)
             uses = [resource.use(each) for resource in resources]
-            table.add_row(indent + each.values[-1], str(each.nodes), *uses, _short(each.groups))
+            named = [_short(each.groups)] if groups else []
+            table.add_row(indent + each.values[-1], str(each.nodes), *uses, *named)
     yield table
     if depth < len(report.levels):
         hidden = sum(each.level not in shown for each in report.domains)
         yield Text(f"{counted(hidden, 'domain')} below {shown[-1]} not shown: --all shows them")
     for line in (*overbooked(report), *left(report)):
         yield Text(line)
+
+
+def _is_asked_for(resource: str, report: TreeReport) -> bool:
+    """Whether readers look for a resource: one of all pods, a device, or one that is in use."""
+    used = any(each.used.get(resource) for each in report.domains)
+    return resource in FIRST or "/" in resource or used
 
 
 def _short(groups: Sequence[str]) -> str:

@@ -14,12 +14,12 @@ from rich.text import Text
 from nri_policy.cli.asking import socket_option
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node.host_options import (
-    config_option,
     host_root_option,
     kubeconfig_option,
     kubelet_dir_option,
     node_name_option,
     nri_socket_option,
+    settings_path_option,
     state_dir_option,
 )
 from nri_policy.cli.options import form_option
@@ -40,7 +40,7 @@ _STYLES = {
 
 @click.command
 @host_root_option("Folder with the host's files: /etc, /proc, /sys, /var.")
-@config_option("The daemon's settings; looked for below --host-root first.")
+@settings_path_option("The daemon's settings; looked for below --host-root first.")
 @nri_socket_option
 @state_dir_option
 @socket_option

@@ -78,7 +78,7 @@ def _find_journal(socket: Path, *, named: bool) -> Path | None:
 
 @click.command
 @click.argument("name", metavar="[POD]", required=False, shell_complete=complete)
-@click.option("--since", type=_Moment(), help="From then on: 2h (ago), 03:00 or 2026-11-26T03:00.")
+@click.option("--since", type=_Moment(), help="Start: 2h (ago), 03:00 or 2026-11-26T03:00.")
 @click.option("--until", type=_Moment(), help="Up to then, in the same forms.")
 @click.option(
     "--journal",

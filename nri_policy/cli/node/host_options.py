@@ -19,9 +19,10 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def config_option(what: str) -> _Option:
+def settings_path_option(what: str) -> _Option:
     """Return the option that names the settings, for a command that does *what* with them."""
-    return click.option("--config", type=PATH, default=CONFIG, show_default=True, help=what)
+    names = ("--settings", "config")
+    return click.option(*names, type=PATH, default=CONFIG, show_default=True, help=what)
 
 
 def host_root_option(what: str) -> _Option:

@@ -12,12 +12,12 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.host_options import (
     FOLDER,
     PATH,
-    config_option,
     host_root_option,
     kubeconfig_option,
     kubelet_dir_option,
     node_name_option,
     nri_socket_option,
+    settings_path_option,
     state_dir_option,
 )
 from nri_policy.cli.node.peer_options import GoCommand, peer_options
@@ -52,7 +52,7 @@ def _endpoint(context: click.Context, option: click.Parameter, text: str) -> Add
 
 
 @click.command(cls=GoCommand)
-@config_option("File with the settings, a TopologyAwarePolicy document.")
+@settings_path_option("File with the settings, a TopologyAwarePolicy document.")
 @host_root_option("Folder with the host's /sys and /proc.")
 @nri_socket_option
 @click.option(
@@ -99,14 +99,14 @@ def _endpoint(context: click.Context, option: click.Parameter, text: str) -> Add
     "--config-namespace",
     default="kube-system",
     show_default=True,
-    help="Namespace of the cluster's TopologyAwarePolicy objects, which override --config."
+    help="Namespace of the cluster's TopologyAwarePolicy objects, which override --settings."
     " Empty: no settings from the cluster.",
 )
 @click.option(
     "--config-group-label",
     default=LABEL,
     show_default=True,
-    help="Label of the Node that names its group: the object group.GROUP counts for it.",
+    help="Node label whose value names the settings object, group.VALUE.",
 )
 @click.option(
     "--nrt-file",

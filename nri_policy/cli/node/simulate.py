@@ -117,7 +117,7 @@ class Show:
         if not any(result.pools for result in self.results):
             return ["the daemon did not start"]
         problems = {
-            each.step: f"failed, and no `expect` names that: {each.error}"
+            each.step: f"failed, and the scenario does not expect it: {each.error}"
             for each in find_unexpected(self.steps, self.results)
         } | {
             each.step: f"not as expected: {'; '.join(map(str, each.mismatches))}"

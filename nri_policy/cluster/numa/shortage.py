@@ -28,8 +28,17 @@ def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
         left = max(0, offered - used.get(name, 0))
         if left < amount:
             asked, rest, whole = (format_amount(name, each) for each in (amount, left, offered))
+            if not offered:
+                return f"{asked} asked, the node has none{_offers_instead(node, name)}"
             return f"{asked} asked, {rest} of {whole} left"
     return ""
+
+
+def _offers_instead(node: ClusterNode, resource: str) -> str:
+    """Return which resources of a node have the name of one that it lacks, of another vendor."""
+    wanted = resource.rpartition("/")[2]
+    alike = sorted(name for name in node.allocatable if name.rpartition("/")[2] == wanted)
+    return f"; it offers {', '.join(alike)}" if alike else ""
 
 
 def zone_shortage(

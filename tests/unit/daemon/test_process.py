@@ -174,7 +174,7 @@ def stubborn(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yaml.safe_dump({**settings, "spec": {"reservedResources": {"cpu": 1}}})
     )
     places = {
-        "--config": "settings.yaml",
+        "--settings": "settings.yaml",
         "--host-root": ".",
         "--state-dir": "state",
         "--containers-dir": "containers",

@@ -25,7 +25,7 @@ async def program(folder: Path, *options: str, **environment: str) -> Process:
     spec = {"reservedResources": {"cpu": "750m"}}
     config.write_text(json.dumps({**head, "metadata": {"name": "default"}, "spec": spec}))
     places = {
-        "--config": config,
+        "--settings": config,
         "--host-root": folder / "host",
         "--nri-socket": folder / "nri.sock",
         "--state-dir": folder / "state",

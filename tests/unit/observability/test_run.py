@@ -58,7 +58,7 @@ class Run:
             "WATCHDOG_USEC": "400000",
         }
         folders = {
-            "--config": "config.yaml",
+            "--settings": "config.yaml",
             "--host-root": "host",
             "--nri-socket": "nri.sock",
             "--state-dir": "state",

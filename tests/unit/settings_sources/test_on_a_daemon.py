@@ -92,7 +92,7 @@ async def started(
     """Return a daemon as a process of its own, without a runtime."""
     synthetic.write(nodes.SMALL, folder)
     places = {
-        "--config": config,
+        "--settings": config,
         "--host-root": ".",
         "--state-dir": "state",
         "--containers-dir": "containers",

@@ -112,11 +112,22 @@ def test_a_node_that_does_not_take_the_pod_has_no_score(files: list[str]) -> Non
     [
         ({"cpu": 500}, 'resource "cpu": 500 asked, 128 of 128 left'),
         ({"cpu": 1, "memory": "9Ti"}, 'resource "memory": 9 TiB asked, 512 GiB of 512 GiB left'),
-        ({"cpu": 1, "gpu": 64}, 'resource "x/gpu": 64 asked, 0 of 0 left'),
+        ({"cpu": 1, "gpu": 64}, 'resource "x/gpu": 64 asked, the node has none'),
     ],
 )
 def test_what_a_node_has_in_all_counts(one_node: Any, requests: Any, reason: str) -> None:
     assert one_node(asked(**requests)) == (1, ["n", "no", reason])
+
+
+def test_a_resource_of_another_vendor_is_named(tmp_path: Path) -> None:
+    host: Any = {"kind": "Node"} | objects.node("n")
+    host["status"]["allocatable"]["example.com/gpu"] = "4"
+    document: Any = asked(cpu=1)
+    document["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = "1"
+    (tmp_path / "pod.yaml").write_text(json.dumps(document))
+    (tmp_path / "cluster.json").write_text(json.dumps({"kind": "List", "items": [host]}))
+    _, text = run("-f", str(tmp_path / "pod.yaml"), "--cluster", str(tmp_path / "cluster.json"))
+    assert "1 asked, the node has none; it offers example.com/gpu" in text
 
 
 def test_what_other_pods_use_of_a_node_counts(one_node: Any) -> None:

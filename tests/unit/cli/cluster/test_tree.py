@@ -107,3 +107,25 @@ def test_a_pod_counts_where_it_runs(tmp_path: Path, at: str, expected: dict[str,
     code, text = run("tree", "--cluster", file, *LEVELS, "-o", "json")
     assert (code, used(text)) == (0, expected)
     assert "note: pods outside their groups' places count where they run: default/stray\n" in text
+
+
+def test_a_column_is_for_what_pods_use_and_for_devices(tmp_path: Path) -> None:
+    free = {"cpu": "8", "memory": "8Gi", "pods": "9", "ephemeral-storage": "9Gi", "x/gpu": "2"}
+    host = node("a", RACK="r")
+    host["status"]["allocatable"] = free
+    items = [{"kind": "Node"} | host]
+    file = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    heads = run("tree", "--cluster", file, *LEVELS)[1].splitlines()[1]
+    assert heads.split("  ") == [
+        "domain",
+        "nodes",
+        "cpu used",
+        "memory used (GiB)",
+        "pods used",
+        "x/gpu used",
+    ]
+    stored = pod("p", "a", cpu=1)
+    stored["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = "1Gi"
+    items.append({"kind": "Pod"} | stored)
+    file = write(tmp_path / "used.json", {"kind": "List", "items": items})
+    assert "ephemeral-storage used (GiB)" in run("tree", "--cluster", file, *LEVELS)[1]

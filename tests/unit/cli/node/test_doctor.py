@@ -17,7 +17,7 @@ def asked(made: Made, *args: str) -> Result:
     where = made.where
     options = {
         "--host-root": where.host_root,
-        "--config": where.config,
+        "--settings": where.config,
         "--nri-socket": where.nri_socket,
         "--state-dir": where.state_dir,
         "--control-socket": where.control_socket,
@@ -52,7 +52,7 @@ def test_a_node_with_nothing_worse_than_notes_is_code_0(
 def test_the_settings_are_looked_up_below_the_hosts_root(tmp_path: Path) -> None:
     made = Made(tmp_path)
     made.write("etc/nri-policy/config.yaml", "kind: x\nspec: 1\n")
-    shown = asked(made, "--config", "/etc/nri-policy/config.yaml").stdout
+    shown = asked(made, "--settings", "/etc/nri-policy/config.yaml").stdout
     assert shown.count(f"{tmp_path}/etc/nri-policy/config.yaml: ") == 3
     assert shown.count("docs/settings.md explains them") == 1
     assert f"configs/ and docs/ are in {Path(__file__).parents[4]}" in " ".join(shown.splitlines())

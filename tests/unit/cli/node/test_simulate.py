@@ -182,7 +182,10 @@ def test_a_node_that_did_not_start_leaves_no_folder(scenario: Path, tmp_path: Pa
     assert not (tmp_path / "node").exists()
 
 
-FAILED = "simulate: step 2: failed, and no `expect` names that: ns/large/c: no pool has room for 16"
+FAILED = (
+    "simulate: step 2: failed, and the scenario does not expect it: ns/large/c:"
+    " no pool has room for 16"
+)
 
 
 @pytest.mark.parametrize("form", ["table", "json", "svg"])
