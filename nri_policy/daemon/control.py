@@ -422,8 +422,8 @@ def _why_kept(before: ExplanationReport | None, pool: str | None) -> str:
     if before.pool != pool:
         return f"it was placed on {before.pool}, and moved since"
     if before.why is None:
-        return "as decided before"
-    return f"as decided before: {before.why}"
+        return "it kept its place"
+    return f"it kept its place: {before.why}"
 
 
 def _not_taken(placement: Placement) -> str:

@@ -88,7 +88,7 @@ CRITERIA = (
         name="memory_tightness",
         heading="memory nodes",
         doc="on how many nodes its memory would be; fewer are better",
-        reason="its memory is on the fewest nodes",
+        reason="elsewhere its memory would be on more nodes",
         lack="memory on more nodes",
         columns=(Column.MEMORY_TIGHTNESS,),
     ),

@@ -20,6 +20,7 @@ from nri_policy.settings import Level
 
 # Which of its levels names a pool that stands for several (§1.5); `root` is named so by its
 # packages.
+ROOT = "root"  # the name of the top pool of several sockets
 _NAMING = (Level.SYSTEM, Level.PACKAGE, Level.NUMA, Level.DIE, Level.L3CACHE)
 _LEAST_CORES = 4  # of a part of a NUMA node that is a pool (§1.9)
 _TOO_SMALL = "too small for pools: containers share wider ones"
@@ -130,10 +131,10 @@ def build(machine: Machine, available: CPUSet) -> PoolTree:
     packages = [package for package in machine.packages if package.cpus & available]
     top = _Set(available, {}, [])
     if len(packages) > 1:  # else the top is that package's (§1.5)
-        top.names[Level.SYSTEM] = "root"
+        top.names[Level.SYSTEM] = ROOT
     large, small = _split_by_size(machine, available)
     notes = [note for each in large if (note := _insert(top, each))]
-    top.names.setdefault(Level.SYSTEM, top.names.get(Level.PACKAGE, "root"))
+    top.names.setdefault(Level.SYSTEM, top.names.get(Level.PACKAGE, ROOT))
     memory = _Memory(machine)
     pools = domains = _frozen(top, memory)
     if small:

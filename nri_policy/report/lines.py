@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.foundation.units import count_cpus
+from nri_policy.pools.tree import ROOT
 from nri_policy.report.amount import format_cpus
 from nri_policy.report.answer import AnswerReport
 from nri_policy.report.explanation import ExplanationReport
@@ -20,7 +21,7 @@ from nri_policy.workload.request import Sort
 
 _HOW = {  # how a container came to what it has now
     DecisionKind.PLACED: "placed on {pool}",
-    DecisionKind.MADE_ROOM: "placed on {pool}, others made room",
+    DecisionKind.MADE_ROOM: "placed on {pool}; others moved away for it",
     DecisionKind.SPILLED: "placed on the reserved CPUs: no other is left",
     DecisionKind.RESERVED: "on the reserved CPUs",
     DecisionKind.PRESERVED: "left as it is",
@@ -38,7 +39,8 @@ def describe_outcome(explanation: ExplanationReport) -> str:
     sort = None if explanation.request is None else explanation.request.sort
     # one for which the reserved CPUs had too little left is placed as others are
     placed = explanation.outcome in {DecisionKind.PLACED, DecisionKind.MADE_ROOM}
-    pool = "the reserved CPUs" if sort is Sort.RESERVED and not placed else explanation.pool
+    pool = "the whole node" if explanation.pool == ROOT else explanation.pool
+    pool = "the reserved CPUs" if sort is Sort.RESERVED and not placed else pool
     answer = explanation.answer
     unset = explanation.unset or (answer and not answer.cpus and sort is not Sort.PRESERVE)
     return f"{_HOW[explanation.outcome].format(pool=pool)}{' (decided, not set)' if unset else ''}"

@@ -121,7 +121,8 @@ LONGEST = 40  # words
 
 def test_no_sentence_for_readers_has_more_than_forty_words() -> None:
     """A span of code, whatever is in it, is a word."""
-    read = [(page.name, each) for page in PAGES for each in parts(page.read_text())]
+    pages = [page for page in PAGES if page.parent.name != "design"]  # rules that the code cites
+    read = [(page.name, each) for page in pages for each in parts(page.read_text())]
     read += [
         (path, each)
         for path, text in [*helps(main, ""), *helps(plugin, "")]

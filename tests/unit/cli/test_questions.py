@@ -217,7 +217,7 @@ def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
 
     said = asyncio.run(both())
     assert "database/main: kept its place on NUMA node #1" in said
-    assert "why here as decided before: NUMA nodes #1, #2 and #3 are" in said
+    assert "why here it kept its place: NUMA nodes #1, #2 and #3 are" in said
     assert "How it came there database/main: placed on NUMA node #1 asked 3 CPUs → got 3" in said
     assert "are equally good, and the lowest number wins" in said
     assert_says(said, "less suitable room is left: 0 CPUs, not 1 CPU")
