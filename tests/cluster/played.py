@@ -82,6 +82,13 @@ class Played:
         with suppress(KeyError, CRIError):
             await self.node.runtime.remove_pod(sandbox)
 
+    async def _end(self, name: str) -> None:
+        """End a pod that is to be deleted, and only then delete it."""
+        if self.running.get(name) is not None:
+            await self.stop(name)
+            path, body = f"/api/v1/namespaces/default/pods/{name}", {"gracePeriodSeconds": 0}
+            await asyncio.to_thread(self.cluster.ask, "DELETE", path, body)
+
     async def follow(self) -> None:
         """Start what the scheduler sends here, and end what is deleted."""
         path = f"/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D{self.name}"
@@ -90,7 +97,9 @@ class Played:
             pods = (await asyncio.to_thread(self.cluster.asked, "GET", path))["items"]
             names = {pod["metadata"]["name"] for pod in pods}
             for pod in pods:
-                if pod["metadata"]["name"] not in self.running:
+                if "deletionTimestamp" in pod["metadata"]:
+                    await self._end(pod["metadata"]["name"])
+                elif pod["metadata"]["name"] not in self.running:
                     starting.add(asyncio.create_task(self.start({**pod, **_POD})))
             await asyncio.sleep(0)
             for gone in self.running.keys() - names:

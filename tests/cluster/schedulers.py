@@ -52,6 +52,7 @@ def configuration_of_extender(port: int, *, bind: bool = False) -> dict[str, Any
         "urlPrefix": f"http://127.0.0.1:{port}",
         "filterVerb": "filter",
         "prioritizeVerb": "prioritize",
+        "preemptVerb": "preempt",
         "weight": 1,
         "nodeCacheCapable": True,
         "httpTimeout": "10s",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.cluster.control_plane import ControlPlane, require
 from tests.cluster.installation import install, register
 from tests.cluster.played import Played, played
 from tests.cluster.schedulers import configuration, configuration_of_extender, extending
+from tests.support.exchanges import MERGE
 
 SHAPES = {
     "four-numa": "package:2 numa:2 core:2 pu:2",
@@ -171,6 +174,79 @@ async def test_bursts_with_the_extender(
     record_property("figures", f"bursts of 10, extender, pull {pull:g} s: {sent} sent")
     assert not refused
     assert sent > 100
+
+
+CASES = 12
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+async def test_a_node_admits_the_pod_that_others_were_evicted_for(
+    tmp_path: Path, record_property: Record
+) -> None:
+    """kube-scheduler asks who is to leave: room on the node is not yet room in a zone."""
+    chance = random.Random(13)
+    async with scheduled(tmp_path, extended=True) as (cluster, here):
+        new = {"metadata": {"name": "high"}, "value": 1000}
+        await asyncio.to_thread(cluster.asked, "POST", CLASSES, new)
+        await told(here)
+        numbers = count()
+        victims = 0
+        for case in range(CASES):
+            low = await fill(cluster, here, chance, numbers)
+            name = f"high-{case}"
+            asked = guaranteed(name, chance.choice((2, 3)), priorityClassName="high")
+            await asyncio.to_thread(cluster.asked, "POST", PODS, asked)
+            await eventually(decided, cluster, name)
+            assert settled(cluster, name) == "Running", (case, [each.refused for each in here])
+            victims += len(low - alive(cluster))
+            await asyncio.to_thread(delete, cluster, name)
+            await eventually(ended, here, name)
+            await told(here)
+    record_property("figures", f"preemption: {CASES} pods admitted, {victims} evicted")
+    assert victims >= CASES
+
+
+def decided(cluster: ControlPlane, name: str) -> bool:
+    """Whether a node has taken or refused a pod; until then something happens on the nodes.
+
+    As in any cluster: kube-scheduler tries a pod again when something has changed.
+    """
+    patch = {"metadata": {"annotations": {"test/now": str(time.monotonic())}}}
+    cluster.asked("PATCH", f"/api/v1/nodes/{next(iter(SHAPES))}", patch, content=MERGE)
+    return settled(cluster, name) in {"Running", "Failed"}
+
+
+def guaranteed(name: str, cpu: int, **spec: Any) -> dict[str, Any]:
+    """Return a pod of whole CPUs."""
+    amounts = {"cpu": str(cpu), "memory": "64Mi"}
+    container = {"name": "c", "image": "x", "resources": {"limits": amounts, "requests": amounts}}
+    return {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+
+
+def alive(cluster: ControlPlane) -> set[str]:
+    """Return the pods of low priority that are bound."""
+    return {
+        each["metadata"]["name"]
+        for each in cluster.asked("GET", PODS)["items"]
+        if each["metadata"]["name"].startswith("low-") and "nodeName" in each["spec"]
+    }
+
+
+async def fill(
+    cluster: ControlPlane, here: list[Played], chance: random.Random, numbers: Iterator[int]
+) -> set[str]:
+    """Send pods of low priority until nodes have no room for one of a CPU; return all there are."""
+    while True:
+        name = f"low-{next(numbers)}"
+        cpu = chance.choice((1, 1, 2))
+        await asyncio.to_thread(cluster.asked, "POST", PODS, guaranteed(name, cpu))
+        await eventually(settled, cluster, name)
+        outcome = settled(cluster, name)
+        if outcome != "Running":
+            await asyncio.to_thread(delete, cluster, name)
+        await told(here)
+        if outcome == "unschedulable" and cpu == 1:
+            return alive(cluster)
 
 
 async def bursts(cluster: ControlPlane, here: list[Played]) -> tuple[int, dict[str, str]]:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.node_pods import NodePods
+from nri_policy.cluster.numa.preemption import Preemption
 from nri_policy.cluster.numa.promised_room import REASON, PromisedRoom
 from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
 from nri_policy.cluster.numa.report import rows_of
@@ -29,11 +31,22 @@ FULL = "as many pods of the service as it allows"  # of a rejected node, in metr
 SET_ASIDE = "set aside for placement groups"  # likewise
 MOST_SCORE = 10  # of an extender; kube-scheduler multiplies it by 10 and the extender's weight
 
+_CACHE_CAPABLE = "{}: there are none, but whole objects: set nodeCacheCapable: true"
+
 Object = dict[str, Any]
 
 
 class BadRequestError(ValueError):
     """A request makes no sense; the text says why."""
+
+
+class _MetaPod(msgspec.Struct):
+    UID: str
+
+
+class _MetaVictims(msgspec.Struct):
+    Pods: list[_MetaPod] | None = None
+    NumPDBViolations: int = 0
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -48,18 +61,20 @@ class Binding(msgspec.Struct, frozen=True):
 class Verbs:
     """Answers kube-scheduler from the zones as they are, less what is promised."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keywords: what it looks at
         self,
         zones: LiveZones,
         spread: ServiceSpread,
         *,
         closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
         room: PromisedRoom | None = None,
+        pods: NodePods | None = None,
         come: Callable[[Pod], None] = lambda _pod: None,
     ) -> None:
         """Nodes are *closed to* a pod that are set aside for a group before it.
 
-        *room* is what nodes have left beside the places of groups, where these are served.
+        *room* is what nodes have left beside the places of groups, where these are served. *pods*
+        are those on nodes, that may have to leave for others.
         *come* is told of a pod before it is judged: what was kept for it is free from then on.
         """
         self.rejected: Counter[str] = Counter()  # nodes, by reason
@@ -69,6 +84,8 @@ class Verbs:
         self._closed_to = closed_to
         self._room = room
         self._come = come
+        self.pods = pods or NodePods()
+        self._preemption = Preemption(zones, self.pods)
 
     def filter(self, body: bytes) -> bytes:
         """Return which of the nodes can hold the pod, and why the others cannot."""
@@ -96,7 +113,7 @@ class Verbs:
             if slot is None:  # so new that nothing is known of its zones
                 self.unknown += 1
                 fitting.append(name)
-            elif (verdict := verdicts[slot]) == FITS:
+            elif (verdict := verdicts[slot]) == FITS or self._preemption.has_made_room(pod, name):
                 fitting.append(name)
             elif verdict & UNRESOLVABLE:
                 unresolvable[name] = reason(verdict)
@@ -165,6 +182,40 @@ class Verbs:
             ]
         )
 
+    def preempt(self, body: bytes) -> bytes:
+        """Return which pods have to leave each node, without nodes where none would make room."""
+        given = _decode_object(body)
+        if not given.get("nodenametometavictims") and given.get("nodenametovictims"):
+            raise BadRequestError(_CACHE_CAPABLE.format("NodeNameToMetaVictims"))
+        pod = _read_pod(given.get("pod"))
+        try:
+            victims = given.get("nodenametometavictims") or {}
+            proposed = msgspec.convert(victims, dict[str, _MetaVictims])
+        except msgspec.ValidationError as error:
+            raise BadRequestError(f"NodeNameToMetaVictims: {error}") from None
+        self._zones.expire()
+        self._spread.expire()
+        closed = {} if self._closed_to is None else self._closed_to(pod)
+        out = closed.keys() | self._spread.full(pod, [*proposed])
+        found = self._preemption.choose(
+            pod,
+            {
+                node: ({each.UID for each in one.Pods or ()}, one.NumPDBViolations)
+                for node, one in proposed.items()
+                if node not in out
+            },
+        )
+        if self._room is not None:
+            leaving = {node: each.pods for node, each in found.items()}
+            refused = self._room.refusals(pod, found, leaving)
+            found = {node: each for node, each in found.items() if node not in refused}
+        answer = {
+            node: _MetaVictims([_MetaPod(one.uid) for one in each.pods], each.violations)
+            for node, each in found.items()
+            if each.pods
+        }
+        return msgspec.json.encode({"NodeNameToMetaVictims": answer})
+
     def fit(self, body: bytes) -> bytes:
         """Return for each node what filter and score say of a pod, for people who ask.
 
@@ -227,15 +278,17 @@ def error_result(text: str) -> bytes:
 def _arguments(body: bytes) -> tuple[Pod, list[str]]:
     given = _decode_object(body)
     if given.get("nodenames") is None and given.get("nodes"):
-        raise BadRequestError(
-            "NodeNames: there are none, but whole nodes: set nodeCacheCapable: true"
-        )
+        raise BadRequestError(_CACHE_CAPABLE.format("NodeNames"))
     try:
         names = msgspec.convert(given.get("nodenames") or [], list[str])
     except msgspec.ValidationError:
         raise BadRequestError("NodeNames: it is not a list of names") from None
+    return _read_pod(given.get("pod")), names
+
+
+def _read_pod(given: object) -> Pod:
     try:
-        return read_pod(given.get("pod"), "Pod"), names
+        return read_pod(given, "Pod")
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 

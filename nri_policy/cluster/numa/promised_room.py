@@ -16,7 +16,8 @@ no places are empty, nothing is looked at. It does no I/O; the clock is the call
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -114,8 +115,16 @@ class PromisedRoom:
         if bound is not None:
             self._count(bound, -1)
 
-    def refusals(self, pod: Pod, names: Iterable[str]) -> dict[str, str]:
-        """Return which of the nodes a pod would fit only where room is promised, and to whom."""
+    def refusals(
+        self,
+        pod: Pod,
+        names: Iterable[str],
+        leaving: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
+    ) -> dict[str, str]:
+        """Return which of the nodes a pod would fit only where room is promised, and to whom.
+
+        By node, pods that are *leaving* use nothing any more.
+        """
         if not self._promised or any(each.kind == "DaemonSet" for each in pod.owners):
             return {}
         own = _group_of(pod)
@@ -132,6 +141,11 @@ class PromisedRoom:
             }
             # The pods that were let through leave the places of groups alone.
             taken = {} if own in self._groups else self._taken.get(name, {})
+            if name in leaving:
+                taken = {**taken}
+                for each in leaving[name]:
+                    for resource, amount in with_place(each.spec.effective()).items():
+                        taken[resource] = taken.get(resource, 0) - amount
             if counted and (text := self._refusal(name, asked, counted, taken)):
                 found[name] = text
         return found

@@ -383,12 +383,12 @@ class LiveZones:
                 takes.append((self._whole(name) if zone is None else zone, {find(CPU): shared}))
         return takes
 
-    def held(self, name: str, pod: Pod) -> tuple[Held, ...]:
-        """Return what a pod has that a node's report counts."""
+    def held(self, name: str, pod: Pod, request: NumaRequest | None = None) -> tuple[Held, ...]:
+        """Return what a pod has that a node's report counts; *request*: what it asks, if known."""
         zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
         return tuple(
             Held(zone, tuple((own | ({CPU: shared} if shared else {})).items()))
-            for own, shared in self._amounts(name, self.fits.request(pod))
+            for own, shared in self._amounts(name, request or self.fits.request(pod))
             if own or shared
         )
 

@@ -19,6 +19,7 @@ from nri_policy.cluster.groups.silence import Silence
 from nri_policy.cluster.numa.admission import NumaAdmission
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
+from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones, NoRoomError
 from nri_policy.cluster.numa.service_spread import ServiceSpread
@@ -79,7 +80,7 @@ class Service:
         self.admission = NumaAdmission(self.zones) if kueue else None
         self.writer: Writer | None = None
         self.admission_writer: AdmissionWriter | None = None
-        spread = ServiceSpread(self.cluster.view, now)
+        spread, pods = ServiceSpread(self.cluster.view, now), NodePods()
         room: PromisedRoom | None = None
         if self.controller is not None:
             room = PromisedRoom(self.cluster.view, now)
@@ -93,6 +94,7 @@ class Service:
             self.cluster,
             self.zones,
             spread,
+            pods,
             self.controller,
             room,
             self.admission,
@@ -106,6 +108,7 @@ class Service:
             if self.controller is None
             else self.controller.attempts.waiting.closed_to,
             room=room,
+            pods=pods,
             **({} if self.admission is None else {"come": self.admission.places.come}),
         )
         self._forked = ForkedAnswers()
@@ -137,6 +140,9 @@ class Service:
         async def of_prioritize(body: bytes) -> bytes:
             return self.verbs.prioritize(body)
 
+        async def of_preempt(body: bytes) -> bytes:
+            return self.verbs.preempt(body)
+
         async def of_fit(body: bytes) -> bytes:
             return self.verbs.fit(body)
 
@@ -153,6 +159,7 @@ class Service:
             verbs={
                 "filter": of_filter,
                 "prioritize": of_prioritize,
+                "preempt": of_preempt,
                 "bind": self.bind,
                 "fit": of_fit,
                 "place": of_place,

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.numa.admission import NumaAdmission
+from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
+from nri_policy.cluster.objects.budget import read_budget
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.job_sets import read_led_workers
@@ -29,6 +31,7 @@ from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind
 from nri_policy.cluster.view import Cluster
 from nri_policy.kube.client import NODES, Kind, decode
 
+BUDGETS = Kind(group="policy", plural="poddisruptionbudgets")
 JOBS = Kind(group="batch", plural="jobs")
 GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
 POD_GROUPS = Kind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
@@ -43,7 +46,7 @@ OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
 OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, *_OWNERS.values(), LEADER_WORKERS, GROUPS)
 
 
-class _Group(Struct):
+class _Identified(Struct):
     metadata: ObjectMeta
 
 
@@ -52,6 +55,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
     cluster: Cluster,
     zones: LiveZones,
     spread: ServiceSpread,
+    pods: NodePods,
     controller: Controller | None,
     room: PromisedRoom | None,
     admission: NumaAdmission | None,
@@ -69,7 +73,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
         _nodes(cluster),
         _pods(
             zones,
-            [spread, *also, *([] if room is None else [room]), *kueue],
+            [spread, pods, *also, *([] if room is None else [room]), *kueue],
             [
                 zones.pods,
                 *(each.members.pods for each in also),
@@ -77,6 +81,7 @@ def sources(  # noqa: PLR0913, PLR0917 - who is told
             ],
         ),
         _reports(cluster),
+        _budgets(pods),
         *(source for each in also for source in _of_groups(each)),
         *([] if admission is None else kueue_sources(admission, controller)),
     ]
@@ -113,7 +118,7 @@ def _nodes(cluster: Cluster) -> WatchedKind:
 
 def _pods(
     zones: LiveZones,
-    others: Sequence[ServiceSpread | Controller | PromisedRoom | WorkloadPlaces],
+    others: Sequence[ServiceSpread | NodePods | Controller | PromisedRoom | WorkloadPlaces],
     known: Sequence[Callable[[], Collection[Key]]],
 ) -> WatchedKind:
     def take(item: Raw) -> None:
@@ -133,6 +138,20 @@ def _pods(
     )
 
 
+def _budgets(pods: NodePods) -> WatchedKind:
+    def take(item: Raw) -> None:
+        document = decode(item)
+        key = convert(document, _Identified, "").metadata.key("", "a budget")
+        pods.set_budget(key, read_budget(document, ""))
+
+    return WatchedKind(
+        kind=BUDGETS,
+        take=take,
+        remove=lambda key: pods.set_budget(key, None),
+        known=pods.budgets,
+    )
+
+
 def _reports(cluster: Cluster) -> WatchedKind:
     return WatchedKind(
         kind=ZONES,
@@ -146,7 +165,7 @@ def _reports(cluster: Cluster) -> WatchedKind:
 
 def _of_groups(controller: Controller) -> list[WatchedKind]:
     def take_group(item: Raw) -> None:
-        metadata = convert(item, _Group, "").metadata
+        metadata = convert(item, _Identified, "").metadata
         owners = frozenset(each.uid for each in metadata.owner_references or ())
         # whatever is wrong with it: who begins to lead waits for the news of it, not for its sense
         controller.groups.hear(metadata.key("", "a group"), metadata.resource_version)

@@ -405,6 +405,38 @@ def test_bind_binds_with_the_zone(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
+def test_preempt_knows_pods_and_budgets_of_the_cluster(tmp_path: Path) -> None:
+    """Of the two pods in a zone that is full, one has to leave: not the one of the budget."""
+
+    async def play() -> None:
+        async with ClusterAPI(tmp_path) as api:
+            await api.put("nodes", node("n"))
+            await api.put(ZONES, zones("n", 0, 0))
+            for name in ("a", "b"):
+                made = pod(name, 4, at="n")
+                made["metadata"] |= {"uid": f"u-{name}", "labels": {"app": name}}
+                made["metadata"]["annotations"] = {"placement.nri/zone": "node-0"}
+                await api.put("pods", made | {"status": {"phase": "Running"}})
+            budget = {
+                "metadata": {"name": "b", "namespace": "default"},
+                "spec": {"selector": {"matchLabels": {"app": "b"}}},
+                "status": {"disruptionsAllowed": 0},
+            }
+            await api.put("poddisruptionbudgets", budget)
+            async with replica(api) as at:
+                await at.until(lambda: bool(at.service.verbs.pods.budgets()))
+                asked = pod("x", 4)
+                asked["spec"]["priority"] = 1
+                body = {"Pod": asked, "NodeNameToMetaVictims": {"n": {"Pods": []}}}
+                found = await (await at.connect()).ask("/preempt", body)
+                victims = {"Pods": [{"UID": "u-a"}], "NumPDBViolations": 0}
+                assert found["NodeNameToMetaVictims"] == {"n": victims}
+                await api.delete("poddisruptionbudgets", "default/b")
+                await at.until(lambda: not at.service.verbs.pods.budgets())
+
+    asyncio.run(play())
+
+
 def test_it_is_ready_when_all_is_listed(tmp_path: Path) -> None:
     async def play() -> None:
         async with cluster(tmp_path) as api:
@@ -452,7 +484,7 @@ def test_changes_are_followed_through_cuts_and_lost_histories(tmp_path: Path) ->
             await api.stop()
             del api.objects[ZONES]["a"]  # while nobody looks
             await api.put(ZONES, {"metadata": {"name": "b"}, "zones": 3})
-            await at.until(lambda: len(at.service.watch.lost_seconds()) == 5)
+            await at.until(lambda: len(at.service.watch.lost_seconds()) == 6)
             assert await fitting() == ["a"]  # for a while what was known counts
             await api.start()
             await at.until(lambda: not at.service.watch.lost_seconds())
@@ -470,7 +502,7 @@ def test_what_is_too_old_is_said_and_not_used(tmp_path: Path) -> None:
         async with cluster(tmp_path) as api, replica(api) as at:
             scheduler = await at.connect()
             await api.stop()
-            await at.until(lambda: len(at.service.watch.lost_seconds()) == 5)
+            await at.until(lambda: len(at.service.watch.lost_seconds()) == 6)
             assert (await scheduler.get("/readyz"))[0] == 200
             later = at.service.watch._now
             at.service.watch._now = lambda: later() + 60
