@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from itertools import combinations
 from typing import Any
 
 from nri_policy.cluster.groups.moves import MovePlan, plan_moves
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.offline import engine_of
@@ -165,3 +167,81 @@ def test_there_are_plans() -> None:
         sizes[len(plan_moves(engine_of(snapshot, USING), asked, snapshot).moves)] += 1
     assert sizes[1] >= 3
     assert sum(number for size, number in sizes.items() if size > 1) >= 3
+
+
+def fewest_moves(  # noqa: C901 - a search
+    snapshot: ClusterSnapshot, asked: PlacementGroup
+) -> int | None:
+    """The fewest moves of up to three after which equal pods fit, by trying everything."""
+    (pod_set,) = asked.pod_sets
+    cpu = pod_set.template.spec.effective()["cpu"]
+    racks = {each.name: each.labels[RACK] for each in snapshot.nodes}
+    left = {each.name: each.allocatable["cpu"] for each in snapshot.nodes}
+    for pod in snapshot.pods:
+        left[pod.node] -= pod.spec.effective()["cpu"]
+
+    def fits() -> bool:
+        if pod_set.request is not None and pod_set.request.required:
+            sums: Counter[str] = Counter()
+            for name, amount in left.items():
+                sums[racks[name]] += amount // cpu
+            return max(sums.values()) >= pod_set.count
+        return sum(amount // cpu for amount in left.values()) >= pod_set.count
+
+    def go(pods: tuple[Pod, ...]) -> bool:
+        if not pods:
+            return fits()
+        own = pods[0].spec.effective()["cpu"]
+        for name in [*left]:
+            if name != pods[0].node and left[name] >= own:
+                left[name] -= own
+                found = go(pods[1:])
+                left[name] += own
+                if found:
+                    return True
+        return False
+
+    movable = [each for each in snapshot.pods if each.annotations]
+    for number in range(4):
+        for chosen in combinations(movable, number):
+            for pod in chosen:
+                left[pod.node] += pod.spec.effective()["cpu"]
+            found = go(chosen)
+            for pod in chosen:
+                left[pod.node] -= pod.spec.effective()["cpu"]
+            if found:
+                return number
+    return None
+
+
+def test_no_plan_of_up_to_three_moves_is_missed_or_longer_than_needed() -> None:
+    lengths: Counter[int | None] = Counter()
+    for seed in range(120):
+        draw = random.Random(seed)
+        nodes = [node(f"n{at}", RACK=f"r{at // 2}", cpu=6) for at in range(4)]
+        left = {f"n{at}": 6 for at in range(4)}
+        pods = []
+        for number in range(draw.randint(5, 8)):
+            at, cpu = draw.choice([*left]), draw.choice([1, 2, 3])
+            if left[at] >= cpu:
+                left[at] -= cpu
+                owner = {"kind": "ReplicaSet", "name": "w", "controller": True}
+                annotations = {"placement.nri/movable": "true"} if draw.random() < 0.8 else {}
+                metadata = {
+                    "name": f"p{number}",
+                    "annotations": annotations,
+                    "ownerReferences": [owner],
+                }
+                spec = {"nodeName": at, **pod_spec({"cpu": cpu})}
+                pods.append({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+        snapshot = read_snapshot({"nodes": nodes, "pods": pods})
+        request = draw.choice([{"required": RACK}, {"unconstrained": True}])
+        asked = read_group(group(pod_set(draw.randint(1, 3), request, cpu=draw.choice([3, 4]))))
+        least = fewest_moves(snapshot, asked)
+        found = plan_moves(engine_of(snapshot, USING), asked, snapshot)
+        check(snapshot, asked, found, 10)
+        if least is not None:
+            assert found.status.assignments, (seed, least)
+            assert len(found.moves) == least, (seed, least, found.moves)
+        lengths[least] += 1
+    assert min(lengths[number] for number in (1, 2, None)) > 2, lengths

@@ -8,14 +8,17 @@ Nothing changes by a plan.
 
 The search: how many more of the group's pods a host would hold without 1, 2, … of its movable pods,
 those first that free most; then, for 1, 2, … moves, the choice of hosts in each domain that the
-group asks for that makes most room there. The first choice that is enough is the plan. A pod that
-may not or cannot go then is left out, and the search begins anew.
+group asks for that makes most room there. The first choice that is enough is a plan. A pod that
+may not or cannot go then is left out, and the search begins anew. If there is no plan, or one of
+several moves, all sets of up to SMALL fewer pods are tried, MAX_TRIES at most: without them the
+group is placed, then they are; on few nodes also they first, each in several places.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, combinations
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -32,11 +35,16 @@ from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.movable import is_movable
+from nri_policy.cluster.objects.numa_node import aligns_pods
 from nri_policy.cluster.objects.pod import Pod, Template
-from nri_policy.cluster.objects.request import Unplaceable, units
+from nri_policy.cluster.objects.request import Unit, Unplaceable, units
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 
 MOST_MOVES = 10  # by default
+SMALL = 3  # pods of sets that are all tried
+MAX_TRIES = 500  # such sets, and places of their pods
+_FEW_NODES = 200  # on which the pods that move are also placed first
+_PLACES = 8  # for each of these pods
 _TRIES = 100  # attempts to leave a pod out of the plan
 _NODES_TRIED = 50  # nodes tried for a pod's zone
 
@@ -121,6 +129,11 @@ def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
     return next(iter((*pod.constraints, *pod.own.names())), "")
 
 
+def _aligns(engine: Engine, node: str) -> bool:
+    report = engine.view.zones.get(node)
+    return report is not None and aligns_pods(report)
+
+
 class _StaysError(Exception):
     """A pod cannot go, beside the others that would."""
 
@@ -147,12 +160,70 @@ class _Search:
         if now.state == "Placed":
             return now, []
         pods = [*movable]
+        found: tuple[GroupStatus, list[Move]] | None = None
         for _ in range(_TRIES):
             try:
-                return self._enough(pods, budgets) or (now, [])
+                found = self._enough(pods, budgets)
+                break
             except _StaysError as stays:
                 pods.remove(stays.pod)
-        return now, []
+        most = self._most if found is None else len(found[1]) - 1
+        return self._small(movable, budgets, min(most, SMALL)) or found or (now, [])
+
+    def _small(
+        self, pods: Sequence[Pod], budgets: Sequence[Budget], most: int
+    ) -> tuple[GroupStatus, list[Move]] | None:
+        """Return what comes of the first set of up to *most* pods that is enough, if any."""
+        tries, pods = iter(range(MAX_TRIES)), sorted(pods, key=self._order)
+        for chosen in chain.from_iterable(combinations(pods, n + 1) for n in range(most)):
+            if next(tries, None) is None:
+                return None
+            if _over_budget(chosen, budgets):
+                continue
+            trial = self._without(chosen)
+            status = trial.place(self._group)
+            if not status.assignments:
+                continue
+            try:
+                return status, self._places(trial, status, chosen)
+            except _StaysError:
+                found = self._arrange(self._without(chosen), chosen, [], tries)
+                if found is not None:
+                    return found
+        return None
+
+    def _arrange(
+        self, trial: AlignedEngine, pods: Sequence[Pod], moves: list[Move], tries: Iterator[int]
+    ) -> tuple[GroupStatus, list[Move]] | None:
+        """Return what comes of the group once *pods* have gone somewhere first, if it fits then."""
+        if not pods:
+            status = trial.place(self._group)
+            return (status, moves) if status.assignments else None
+        pod, *others = pods
+        kind = trial.kind(pod.spec.effective())
+        for node in self._nodes_for(trial, pod):
+            if next(tries, None) is None:
+                return None
+            trial.occupy(node, kind, 1)
+            found = self._arrange(trial, others, [*moves, _move(pod, node)], tries)
+            trial.occupy(node, kind, -1)
+            if found is not None:
+                return found
+        return None
+
+    def _nodes_for(self, trial: AlignedEngine, pod: Pod) -> list[str]:
+        """Return some of the nodes that have room for a pod, those with the least of it first."""
+        if len(trial.nodes) > _FEW_NODES or any(map(aligns_pods, trial.view.zones.values())):
+            return []
+        alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
+        room = Room(trial, Unit(workers=alone))
+        fits = {node: room.pods(node) for node in room.leaf}
+        nodes = [
+            node
+            for node, number in sorted(fits.items(), key=lambda each: (each[1], each[0]))
+            if number and node != pod.node and node not in self._reserved
+        ]
+        return nodes[:_PLACES]
 
     def _enough(
         self, pods: Sequence[Pod], budgets: Sequence[Budget]
@@ -245,33 +316,28 @@ class _Search:
 
     def _places(self, trial: Engine, status: GroupStatus, pods: Sequence[Pod]) -> list[Move]:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
-        closed = self._reserved | {*hosts_named(status, trial)}
+        own = {*hosts_named(status, trial)}
+        aligned = {each for each in own if _aligns(trial, each)}
         trial.set_group(replace(self._group, status=status))
         moves = []
         try:
             for pod in pods:
-                to = self._place_of(trial, pod, closed)
+                to = self._place_of(trial, pod, own) or self._place_of(trial, pod, aligned)
+                if not to:
+                    raise _StaysError(pod)
                 trial.occupy(to, trial.kind(pod.spec.effective()), 1)
-                owner = next(each for each in pod.owners if each.controller)
-                move = Move(
-                    namespace=pod.namespace,
-                    name=pod.name,
-                    owner=f"{owner.kind}/{owner.name}",
-                    source=pod.node,
-                    to=to,
-                )
-                moves.append(move)
+                moves.append(_move(pod, to))
         finally:
             for pod in pods:
                 self._zones.withdraw((pod.namespace, pod.name))
         return moves
 
     def _place_of(self, engine: Engine, pod: Pod, closed: set[str]) -> str:
-        """Return a node that has room for a pod, also in its zones; raises _StaysError."""
+        """Return a node that has room for a pod, also in its zones; empty if there is none."""
         request = self._zones.fits.request(pod)
         alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
         group = PlacementGroup(namespace="", name="", pod_sets=(alone,))
-        trial = engine.without_nodes(closed | {pod.node})
+        trial = engine.without_nodes(closed | self._reserved | {pod.node})
         for _ in range(_NODES_TRIED):
             node = next(iter(trial.spread(group)))
             if not node:
@@ -280,7 +346,18 @@ class _Search:
             if not taken and self._zones.choose(pod, request, [node]):
                 return node
             trial.close([node])
-        raise _StaysError(pod)
+        return ""
+
+
+def _move(pod: Pod, to: str) -> Move:
+    owner = next(each for each in pod.owners if each.controller)
+    return Move(
+        namespace=pod.namespace,
+        name=pod.name,
+        owner=f"{owner.kind}/{owner.name}",
+        source=pod.node,
+        to=to,
+    )
 
 
 def _choices_in(
@@ -303,7 +380,14 @@ def _choices_in(
 
 def _check_budgets(pods: Sequence[Pod], budgets: Sequence[Budget]) -> None:
     """Raise _StaysError for the first pod that is one too many for its budget."""
+    if over := _over_budget(pods, budgets):
+        raise _StaysError(over[0])
+
+
+def _over_budget(pods: Sequence[Pod], budgets: Sequence[Budget]) -> list[Pod]:
+    """Return the pods that are too many for their budgets."""
+    found = []
     for budget in budgets:
         covered = [pod for pod in pods if budget.covers(pod)]
-        if len(covered) > budget.allowed:
-            raise _StaysError(covered[budget.allowed])
+        found += covered[budget.allowed :]
+    return found
