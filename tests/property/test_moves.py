@@ -235,7 +235,7 @@ def test_no_plan_of_up_to_three_moves_is_missed_or_longer_than_needed() -> None:
                 spec = {"nodeName": at, **pod_spec({"cpu": cpu})}
                 pods.append({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
         snapshot = read_snapshot({"nodes": nodes, "pods": pods})
-        request = draw.choice([{"required": RACK}, {"unconstrained": True}])
+        request: dict[str, Any] = draw.choice([{"required": RACK}, {"unconstrained": True}])
         asked = read_group(group(pod_set(draw.randint(1, 3), request, cpu=draw.choice([3, 4]))))
         least = fewest_moves(snapshot, asked)
         found = plan_moves(engine_of(snapshot, USING), asked, snapshot)

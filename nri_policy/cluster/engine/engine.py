@@ -57,6 +57,7 @@ from nri_policy.cluster.objects.group import (
     PlacementRequest,
     PodSet,
     Together,
+    is_lasting,
 )
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
@@ -403,14 +404,32 @@ class Engine(ClusterState):
             out.remove(last.pop(0))
 
     def closed_to(self, group: PlacementGroup) -> frozenset[str]:
-        """Return the nodes that the rules of a group's spreading close to it now."""
-        found: set[str] = set()
+        """Return the nodes that stay closed to a group whatever ends by itself.
+
+        The rules of its spreading close them now, or they are in domains of groups that never end
+        and have them to themselves, as it is to have one.
+        """
+        found: set[str] = {*self.taken_from(group, lasting=True)}
         for unit in units(group):
             if spreading_of(unit) is not None:
                 tree = self.tree_of(unit)
                 out = crowded_domains(group, unit, tree, self.groups.values(), self.view)
                 found |= nodes_of([each for each in out if each.closed], tree)
         return frozenset(found)
+
+    def taken_from(self, group: PlacementGroup, *, lasting: bool = False) -> frozenset[str]:
+        """Return the nodes that a group must not use as it is to have a domain to itself.
+
+        They are in domains of others that have theirs, with *lasting* of those that never end.
+        """
+        level = exclusive_of(group.pod_sets)
+        steps = [] if level is None else [unit for unit in units(group) if unit.workers.count]
+        if level is None or not steps:
+            return frozenset()
+        trees = [self.tree_of(unit) for unit in steps]
+        at = self._shared_level(Together(required=level), trees)
+        others = [each for each in self.groups.values() if not lasting or is_lasting(each)]
+        return nodes_in(taken_domains(group, at, trees[0], others, self.view), trees[0])
 
     def _assign(
         self,

@@ -38,6 +38,8 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
+    exclusive_of,
+    together_of,
     units,
 )
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
@@ -162,7 +164,9 @@ class Reservations:
         """Return *chosen* with the hosts that *unit*, the last of *group*, needs beside them."""
         if chosen and self._hold(chosen, group):
             return chosen
-        now, empty = Room(self._engine, unit), Room(self._emptied_for(group).engine, unit)
+        free = self._engine.without_nodes(self._engine.taken_from(group))
+        whole = _in_one_domain(group, unit)
+        now, empty = Room(free, whole), Room(self._emptied_for(group).engine, whole)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]
             fitting = [name for name in open_ if empty.pods(name)]
@@ -297,6 +301,16 @@ def lacking_pods(group: PlacementGroup, more: Mapping[str, int]) -> PlacementGro
         anywhere = PlacementRequest(unconstrained=True, topology=topology)
         pod_sets.append(replace(own, count=lost[own.name], request=anywhere))
     return replace(group, pod_sets=(*pod_sets,), status=GroupStatus())
+
+
+def _in_one_domain(group: PlacementGroup, unit: Unit) -> Unit:
+    """Return a unit that names the level that its whole group is to be in a domain of, if any."""
+    request, together = unit.workers.request or PlacementRequest(), together_of(group)
+    level = exclusive_of(group.pod_sets) or (together.required if together else None)
+    if level is None or request.required or request.slices:
+        return unit
+    asked = replace(request, required=level, preferred=None, unconstrained=False)
+    return replace(unit, workers=replace(unit.workers, request=asked))
 
 
 def host_of(node: ClusterNode) -> str:

@@ -10,6 +10,7 @@ import yaml
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.numa.answers import try_groups
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.settings import read_settings
@@ -122,3 +123,32 @@ def test_each_replica_of_a_leader_worker_set_has_a_rack() -> None:
     ]
     assert racks == [{"a"}, {"b"}, set()]
     assert found[2].message.endswith("; taken: a by default/model-0, b by default/model-1")
+
+
+def reserved(*groups: Object) -> tuple[str, ...] | None:
+    """The hosts that would be set aside for an exclusive group of two large pods."""
+    snapshot = read_snapshot({"nodes": NODES, "groups": groups})
+    engine = offline.engine_of(snapshot, read_settings(USING))
+    return Reservations(engine).choose(read_group(group(pod_set(2, EXCLUSIVE, cpu=3))))
+
+
+def test_no_hosts_are_set_aside_in_a_rack_that_another_group_keeps() -> None:
+    stays = group(
+        pod_set(1, EXCLUSIVE, spec={"restartPolicy": "Always"}),
+        name="o",
+        status=there("o", "a1")["status"],
+    )
+    full = there("full", "b1", None)
+    full["spec"]["podSets"][0] = pod_set(1, cpu=4)
+    assert reserved(stays, full) == ("b1", "b2")
+    assert reserved(stays, {**stays, "metadata": {"name": "p"}, **there("p", "b1")}) == (
+        "b1",
+        "b2",
+    )
+
+
+def test_hosts_in_a_rack_that_is_taken_for_now_come_last() -> None:
+    full = there("full", "b1", None)
+    full["spec"]["podSets"][0] = pod_set(1, cpu=2)
+    assert reserved(full) == ("a1", "a2")
+    assert reserved(full, there("o", "a1")) == ("b1", "b2")
