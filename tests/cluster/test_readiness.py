@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.silence import PERIOD, Silence
+from nri_policy.cluster.service.node_health import PERIOD, NodeHealth
 from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
@@ -258,7 +258,7 @@ async def test_a_node_is_ready_with_its_daemon_marked_without_it_and_ready_again
             clock=Clock(now=clock),
         )
 
-    first, silence = readiness(), Silence(service, lambda: True, clock)
+    first, health = readiness(), NodeHealth(service, lambda: True, clock)
     await first.step()
     assert nodes.taints("node-a") == [OTHER, OURS]
     assert nodes.condition("node-a")["status"] == "False"
@@ -272,12 +272,12 @@ async def test_a_node_is_ready_with_its_daemon_marked_without_it_and_ready_again
     while time[0] < 2 * SILENT:
         time[0] += PERIOD
         await first.step()
-        await silence.look()
+        await health.look()
     assert nodes.taints("node-a") == [OTHER]
     before = nodes.node("node-a")["status"]["images"]
     while time[0] < 4 * SILENT:
         time[0] += PERIOD
-        await silence.look()
+        await health.look()
     assert nodes.taints("node-a") == [OTHER, OURS]
     assert nodes.condition("node-a")["status"] == "Unknown"
     await readiness().step()

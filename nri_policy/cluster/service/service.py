@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from nri_policy.cluster.groups.controller import Controller
-from nri_policy.cluster.groups.silence import Silence
 from nri_policy.cluster.numa.admission import NumaAdmission
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
@@ -30,6 +29,7 @@ from nri_policy.cluster.service.forked_answers import ForkedAnswers
 from nri_policy.cluster.service.kueue import OF_KUEUE, AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
+from nri_policy.cluster.service.node_health import NodeHealth
 from nri_policy.cluster.service.questions import answer_explain, answer_place
 from nri_policy.cluster.service.server import Answers, Listen, server
 from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, sources
@@ -76,7 +76,7 @@ class Service:
         self.controller = (
             Controller(settings, self.cluster.view, now, self.zones) if groups else None
         )
-        self.silence = Silence(client, self._leads, now) if readiness else None
+        self.node_health = NodeHealth(client, self._leads, now) if readiness else None
         self.admission = NumaAdmission(self.zones) if kueue else None
         self.writer: Writer | None = None
         self.admission_writer: AdmissionWriter | None = None
@@ -190,8 +190,8 @@ class Service:
                     group.create_task(self.writer.run())
                 if self.admission_writer is not None:
                     group.create_task(self.admission_writer.run())
-                if self.silence is not None:
-                    group.create_task(self.silence.run())
+                if self.node_health is not None:
+                    group.create_task(self.node_health.run())
         finally:
             if self.lease is not None:
                 await self.lease.release()

@@ -6,7 +6,7 @@ clock. Only daemons that want this have a Lease. They take back all that is writ
 and nothing here evicts.
 
 All Leases are read again and again, instead of being watched: each answer shows that the API server
-was there, and that we were. That a daemon was heard of may be our own failure, so:
+was there, and that this replica ran. A missed renewal may be our own failure, so:
 
 | what went wrong | what is done |
 |---|---|
@@ -45,16 +45,16 @@ PERIOD = 15.0  # seconds between two readings
 _LATE = 2 * PERIOD  # seconds between two readings after which we were away ourselves
 
 
-class _Heard(Struct, frozen=True):
-    """What was heard of a daemon."""
+class _LeaseSeen(Struct, frozen=True):
+    """The Lease of a daemon."""
 
-    revision: str  # of its Lease
-    at: float  # when the Lease was first read like this
-    marked: bool = False
+    revision: str
+    at: float  # when this revision was first read
+    marked: bool = False  # whether the Node is marked for it
 
 
-class Silence:
-    """Looks for daemons that have fallen silent, while it runs and leads."""
+class NodeHealth:
+    """Marks Nodes of silent daemons while this replica leads."""
 
     def __init__(
         self,
@@ -71,12 +71,12 @@ class Silence:
         self._now = now
         self._sleep = sleep
         self._date = date
-        self._heard: dict[str, _Heard] = {}  # by node
+        self._seen: dict[str, _LeaseSeen] = {}  # by node
         self._read_at = now()
         self._problem = ""
 
     async def run(self) -> NoReturn:
-        """Look, again and again."""
+        """Look every PERIOD seconds."""
         while True:
             await self.look()
             await self._sleep(PERIOD)
@@ -84,27 +84,27 @@ class Silence:
     async def look(self) -> None:
         """Read all Leases, and mark the Nodes whose daemon has been silent for long."""
         if not self._leads():
-            self._heard.clear()
+            self._seen.clear()
             return
         try:
             listing = await self._client.list(LEASES, namespace=NAMESPACE)
         except APIError as error:
-            self._heard.clear()
-            self._say(f"the Leases in {NAMESPACE} cannot be read: {error}")
+            self._seen.clear()
+            self._report(f"the Leases in {NAMESPACE} cannot be read: {error}")
             return
         now = self._now()
         if now - self._read_at > _LATE:
-            self._heard.clear()
+            self._seen.clear()
         self._read_at = now
-        self._hear({each["metadata"]["name"]: each for each in listing.items}, now)
-        alive = [name for name, heard in self._heard.items() if not heard.marked]
-        silent = [name for name in alive if now - self._heard[name].at >= SILENT]
+        self._record({each["metadata"]["name"]: each for each in listing.items}, now)
+        alive = [name for name, seen in self._seen.items() if not seen.marked]
+        silent = [name for name in alive if now - self._seen[name].at >= SILENT]
         if len(silent) > max(1, len(alive) // 2):
-            self._say(
+            self._report(
                 f"{len(silent)} of {len(alive)} daemons are silent at once: no Node is marked"
             )
             return
-        self._say("")
+        self._report("")
         for name in silent:
             if not self._leads():
                 return
@@ -113,21 +113,21 @@ class Silence:
             except APIError as error:
                 log.warning("node-not-marked", extra={"node": name, "reason": str(error)})
 
-    def _hear(self, leases: dict[str, Object], now: float) -> None:
-        """Take in how the Leases are now."""
-        for name in self._heard.keys() - leases.keys():
-            del self._heard[name]
+    def _record(self, leases: dict[str, Object], now: float) -> None:
+        """Store the revisions of the Leases."""
+        for name in self._seen.keys() - leases.keys():
+            del self._seen[name]
         for name, lease in leases.items():
             revision = lease["metadata"]["resourceVersion"]
-            if name not in self._heard or self._heard[name].revision != revision:
-                self._heard[name] = _Heard(revision, now)
+            if name not in self._seen or self._seen[name].revision != revision:
+                self._seen[name] = _LeaseSeen(revision, now)
 
     async def _mark(self, name: str) -> None:
         """Mark a Node's daemon as away, unless its Lease was renewed; raises APIError."""
-        heard = self._heard[name]
+        seen = self._seen[name]
         try:
             lease = await self._client.get(LEASES, name, namespace=NAMESPACE)
-            if lease["metadata"]["resourceVersion"] != heard.revision:
+            if lease["metadata"]["resourceVersion"] != seen.revision:
                 return
             wanted = (lease["metadata"].get("annotations") or {}).get(WHILE_AWAY, "").split(",")
             if "taint" in wanted and await set_taint(self._client, name, present=True):
@@ -145,10 +145,10 @@ class Silence:
         except APIError as error:
             if error.code != NOT_FOUND:  # the node went, or wants it no more
                 raise
-        self._heard[name] = _Heard(heard.revision, heard.at, marked=True)
+        self._seen[name] = _LeaseSeen(seen.revision, seen.at, marked=True)
 
-    def _say(self, problem: str) -> None:
-        """Log what keeps us from marking anyone, once."""
+    def _report(self, problem: str) -> None:
+        """Log once why no Node is marked."""
         if problem and problem != self._problem:
-            log.warning("silence-not-judged", extra={"reason": problem})
+            log.warning("nodes-not-judged", extra={"reason": problem})
         self._problem = problem

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.silence import PERIOD, Silence
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.service.node_health import PERIOD, NodeHealth
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_EXTENDER
 from nri_policy.kube.client import Client
@@ -29,7 +29,7 @@ class World:
     def __init__(self, api: ClusterAPI, client: Client) -> None:
         self.api = api
         self.time, self.leads = 0.0, True
-        self.silence = Silence(client, lambda: self.leads, lambda: self.time, date=lambda: 0.0)
+        self.health = NodeHealth(client, lambda: self.leads, lambda: self.time, date=lambda: 0.0)
 
     async def node(self, name: str, wants: str = "taint") -> None:
         status = {"conditions": [{"type": CONDITION, "status": "True"}]}
@@ -47,7 +47,7 @@ class World:
         while self.time < end:
             self.time += PERIOD
             await self.renew(alive)
-            await self.silence.look()
+            await self.health.look()
 
     @property
     def tainted(self) -> set[str]:
@@ -159,7 +159,7 @@ async def test_after_we_were_away_ourselves_all_have_a_minute(tmp_path: Path) ->
     async with world(tmp_path, "a") as here:
         await here.advance(SILENT, "a")
         here.time += 10 * SILENT
-        await here.silence.look()
+        await here.health.look()
         assert here.tainted == set()
 
 
@@ -177,13 +177,13 @@ async def test_a_new_leader_gives_all_a_minute_and_others_do_nothing(tmp_path: P
 
 async def test_a_daemon_that_comes_back_at_the_last_moment_is_spared(tmp_path: Path) -> None:
     async with world(tmp_path, "a") as here:
-        get = here.silence._client.get
+        get = here.health._client.get
 
         async def late(*arguments: Any, **options: Any) -> Object:
             await here.renew("a")
             return await get(*arguments, **options)
 
-        here.silence._client.get = late  # type: ignore[method-assign]
+        here.health._client.get = late  # type: ignore[method-assign]
         await here.advance(SILENT + PERIOD)
         assert here.tainted == set()
 
@@ -205,7 +205,7 @@ async def test_a_node_that_went_is_forgotten(tmp_path: Path) -> None:
         await here.api.delete("leases", f"{NAMESPACE}/c")
         await here.advance(PERIOD, "ab")
         assert here.tainted == set()
-        assert "c" not in here.silence._heard
+        assert "c" not in here.health._seen
 
 
 @pytest.mark.parametrize("wanted", [True, False])
