@@ -20,6 +20,7 @@ from typing import IO, NoReturn
 from nri_policy.cluster.numa.extender import BadRequestError
 
 MOST_SECONDS = 30.0  # whoever asked has gone by then
+_STDERR = 2
 _DONE, _REFUSED, _FAILED = b"d", b"r", b"f"  # what an answer begins with
 
 
@@ -80,8 +81,7 @@ def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
         gc.disable()  # a collection would touch, and so copy, all memory of the service
         with suppress(OSError):  # if the node has too little memory, this process goes first
             Path("/proc/self/oom_score_adj").write_text("1000")
-        os.closerange(3, writing)
-        os.closerange(writing + 1, os.sysconf("SC_OPEN_MAX"))
+        _close_all_but(writing)
         try:
             found = _DONE + answer()
         except BadRequestError as error:
@@ -92,3 +92,14 @@ def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
             pipe.write(found)
     finally:
         os._exit(0)
+
+
+def _close_all_but(writing: int) -> None:
+    """Close all open files but the standard ones, and *writing*.
+
+    A container may have a limit of a billion files: too many numbers to close one by one.
+    """
+    for each in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        if each > _STDERR and each != writing:
+            with suppress(OSError):  # the listing itself used one
+                os.close(each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from pathlib import Path
 from typing import NoReturn
 
@@ -115,3 +116,16 @@ def test_a_question_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     asyncio.run(play())
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_forked_process_has_no_file_of_the_service() -> None:
+    """The service's port is free as soon as the service has ended."""
+
+    def files() -> bytes:
+        links = Path("/proc/self/fd").iterdir()
+        return json.dumps([each.resolve().name for each in links]).encode()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        own = Path(f"/proc/self/fd/{listener.fileno()}").resolve().name
+        assert own in json.loads(files())
+        assert own not in json.loads(asyncio.run(ForkedAnswers().ask(files)))
