@@ -359,6 +359,13 @@ class DeliveryState(RecordTable):
                 self.put_pod(each, replace(self.pods[each], until=None))
         self._hasten(Action.QUOTAS, now + (QUOTA_LOOK if self.doubtful_pods else RECHECK))
 
+    def put(self, container_id: str, new: Delivery) -> None:
+        """Replace a record; a change that a file can make from now on is written soon."""
+        before = container_id in self.by_file
+        super().put(container_id, new)
+        if not before and container_id in self.by_file:
+            self._hasten(Action.WRITE, self.now + SETTLE)
+
     def _hasten(self, action: Action, at: float) -> None:
         self._due[action] = min(self._due[action], at)
 

@@ -7,7 +7,7 @@ about where containers run; `tests/model` and `tests/loop` do that.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from nri_policy.delivery import inputs
@@ -114,6 +114,7 @@ class History:
 
     def write(self) -> None:
         state = self.state
+        self.apply(inputs.ActionBegan(inputs.Action.WRITE))
         shrinking = self.random.random() < 0.5
         ids = state.shrink() if shrinking else state.grow([*state.by_file])
         for each in ids:
@@ -129,8 +130,10 @@ class History:
                 )
             )
             self.apply(inputs.BatchEnded())
+        self.apply(inputs.ActionEnded(action=inputs.Action.WRITE, now=self.now))
 
     def check(self) -> None:
+        self.apply(inputs.ActionBegan(inputs.Action.READ))
         checks = self.state.begin_check(self.any_id())
         for each in checks:
             cpus = self.random.choice((each.placement.cpus, *SETS))
@@ -139,6 +142,7 @@ class History:
             one.cpus, one.written = one.placement.cpus, True
             one.error = self.random.choice(("", "", "busy"))
         self.apply(inputs.Checked(checks=checks, now=self.now))
+        self.apply(inputs.ActionEnded(action=inputs.Action.READ, now=self.now))
 
     def send(self) -> None:
         sent = self.state.changes_to_send()
@@ -233,6 +237,21 @@ def indexes(state: DeliveryState) -> dict[str, set[str]]:
     }
 
 
+def missing(state: DeliveryState, due: Mapping[inputs.Action, float]) -> set[inputs.Action]:
+    """Return the actions that are next for some container, and not planned."""
+    runs = [each for each in state.in_flight if state.phase(each) is Phase.RUNNING]
+    wanted = {
+        inputs.Action.WRITE: state.by_file,
+        inputs.Action.READ: runs,
+        inputs.Action.SEND: state.waiting,
+        inputs.Action.PERSIST: state.volatile,
+        inputs.Action.INFORM: state.unrecorded,
+        inputs.Action.RESIZES: state.resizes,
+        inputs.Action.QUOTAS: state.doubtful_pods,
+    }
+    return {action for action, ids in wanted.items() if ids} - due.keys()
+
+
 @seeds(300)
 def test_what_is_next_follows_from_the_records(seed: int) -> None:
     history = History(seed)
@@ -246,4 +265,7 @@ def test_what_is_next_follows_from_the_records(seed: int) -> None:
         kept["carried"] = {each for ids in state.carried.values() for each in ids}
         assert kept == indexes(state)
         assert state.by_file.keys() | state.waiting.keys() == state.pending.keys()
-        assert all(math.isfinite(at) for at in state.plan(history.now).due.values())
+        state.apply(inputs.Elapsed(now=history.now))
+        due = state.plan(history.now).due
+        assert all(math.isfinite(at) for at in due.values())
+        assert not missing(state, due), "what is next for a container is planned"
