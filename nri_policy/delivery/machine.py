@@ -413,6 +413,8 @@ class DeliveryState(RecordTable):
         self.now = event.now
         self.trouble, self.proven = event.error, event.proven
         self._probed = event.now if event.error else None
+        if event.error:
+            self._hasten(Action.WRITE, event.now + RETRY_WRITE)
         self.reindex()
 
     def _call_sent(self, event: CallSent) -> None:

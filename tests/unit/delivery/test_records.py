@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from nri_policy.delivery.inputs import (
+    Action,
     Answered,
     CallEnded,
     CallLost,
@@ -17,6 +18,7 @@ from nri_policy.delivery.inputs import (
     Listed,
     Observed,
     PhaseChanged,
+    Probed,
     Registered,
     RequestBegan,
     ScopeSet,
@@ -165,6 +167,13 @@ def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
     apply(state, CallSent(changes={"b": placement("1")}, now=1.0))
     assert not state.volatile
     assert [*state.inform(3)] == ["a", "c"]
+
+
+def test_where_nothing_can_be_written_that_is_tried_again_after_a_minute() -> None:
+    state = state_of("a")
+    apply(state, Probed(error="Read-only file system", now=5.0))
+    assert state.plan(5.0).due == {Action.WRITE: 65.0}
+    assert (state.probe_is_due(64.9), state.probe_is_due(65.0)) == (False, True)
 
 
 def test_what_is_gone_or_was_never_seen_is_not_known() -> None:
