@@ -1,7 +1,8 @@
 """What must hold in a play: at once, within a bound, when all is quiet, and long after.
 
 - When the answer to START is given: no other running container in the books has the owner's CPUs,
-  if cgroups can be written.
+  if cgroups can be written. One that is being resized may get them at that instant, by the runtime,
+  as the resize was answered before: it is in the next row.
 - Once a new life has the runtime's list: containers that go on have the CPUs of their own that they
   had.
 - Every 50 ms: no other container has them for longer than its bound, while the daemon can work.
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
+from nri_policy.delivery.record import Phase
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import NodeView
@@ -55,6 +57,8 @@ class Checks:
         for _, other, cpus in self._overlaps(view, [container]):
             if world.foreign.get(other.id) == other.cpus:
                 continue  # nobody could know before the CPUs were the owner's
+            if world.daemon.executor.state.phase(other.id) is Phase.UPDATING:
+                continue  # a resize that was answered before can be written at this instant
             self._break(f"{container.key} starts, and {other.key} still has its CPUs {cpus}")
 
     async def watch(self) -> None:
