@@ -136,7 +136,7 @@ def _watch(daemon: Daemon, watch: Stopwatch) -> None:
     for part, owner, name in (
         ("decision", daemon.node._engine, "handle"),  # noqa: SLF001
         ("store", daemon._store, "commit"),  # noqa: SLF001 - from the outside it cannot be seen
-        ("file", daemon.parts.resources, "add"),
+        ("file", daemon.components.resources, "add"),
     ):
         setattr(owner, name, watch.clocked(part, getattr(owner, name)))
 

@@ -78,7 +78,7 @@ async def measure(held: int) -> dict[str, Timing]:
         await runtime.synchronized()
         driver = Driver(
             daemon.node,
-            daemon.parts.claims,
+            daemon.components.claims,
             cast(Client, Allocated(len(machine.nodes))),
             name=NODE,
             files=Files(memory / "cdi"),

@@ -10,9 +10,9 @@ from nri_policy.audit.orphans import KnownContainers
 from nri_policy.audit.targets import list_known, list_targets
 from nri_policy.node import Company, list_company
 from nri_policy.nri.session import Session
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.parts import Parts
 from nri_policy.settings import Audit
 from nri_policy.workload.pod import ContainerState
 
@@ -24,15 +24,15 @@ class NodeSource:
 
     def __init__(
         self,
-        parts: Parts,
+        components: PluginComponents,
         events: DaemonEvents,
         session: Session,
         findings: Findings,
         unsent: Collection[str],
     ) -> None:
         """*unsent* are the ids of containers whose latest decision the runtime does not have."""
-        self._node = parts.node
-        self._parts = parts
+        self._node = components.node
+        self._components = components
         self._events = events
         self._session = session
         self._findings = findings
@@ -57,10 +57,10 @@ class NodeSource:
 
     async def known_containers(self) -> KnownContainers:
         """Return the containers that the daemon knows."""
-        runtime = self._parts.runtime
+        runtime = self._components.runtime
         return list_known(
             self._node.view,
-            self._parts.pids,
+            self._components.pids,
             may_be_given_up=self._events.may_be_given_up,
             pods_have_processes=runtime is None or not runtime.forgets_creations,
         )

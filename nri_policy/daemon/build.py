@@ -58,12 +58,12 @@ from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
 from nri_policy.observability.metrics import ExternalCounts, Metrics
 from nri_policy.observability.watchdog import Watchdog
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.link import RuntimeLink
-from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.plugin.sources import HostCgroups, Sources
 from nri_policy.settings import OnExit, ReloadResult, Settings
@@ -176,7 +176,7 @@ class Daemon:
                 overlapped=self._findings.overlap,
             ),
         )
-        self.parts = Parts(
+        self.components = PluginComponents(
             self.node,
             Exposure(
                 host.containers_dir or host.state_dir / "containers",
@@ -191,8 +191,10 @@ class Daemon:
             ),
             pods_changed=self._topology_changed,
         )
-        self.events = DaemonEvents(self.parts)
-        self.plugin = PolicyPlugin(self.parts, synchronized=self._took_over, started=self._start)
+        self.events = DaemonEvents(self.components)
+        self.plugin = PolicyPlugin(
+            self.components, synchronized=self._took_over, started=self._start
+        )
         self._overlaps = Overlaps(self.node, self.executor, self._cgroups)
         self._session = Session(
             self.plugin,
@@ -208,7 +210,7 @@ class Daemon:
     def _build_read_side(self, host: Environment) -> None:
         """Make what follows the node: the audit, what is published, and how the daemon is."""
         source = NodeSource(
-            self.parts, self.events, self._session, self._findings, self.executor.state.pending
+            self.components, self.events, self._session, self._findings, self.executor.state.pending
         )
         self.auditor = Auditor(
             source,
@@ -242,7 +244,7 @@ class Daemon:
         )
         self.claim_driver = ClaimDriver(
             self.node,
-            self.parts.claims,
+            self.components.claims,
             host.client,
             name=host.node_name,
             synchronized=self.synchronized,
@@ -260,7 +262,7 @@ class Daemon:
         )
         self.status = Status(
             self.node,
-            self.parts,
+            self.components,
             self._session,
             self._called,
             self.auditor,
@@ -291,7 +293,7 @@ class Daemon:
         """Close the store after all pending work; no calls may follow."""
         async with self.reloads.turn, self.node.turn:
             self.node.catch_up()
-            self.parts.resources.close()
+            self.components.resources.close()
             self._store.close()
 
     def _took_over(self) -> None:
@@ -431,7 +433,7 @@ class Daemon:
             self._decision_log,
             status=self.status,
             what_if=Hypotheses(
-                self.node, self.parts.pods, self.reloads, self.auditor, self._unused
+                self.node, self.components.pods, self.reloads, self.auditor, self._unused
             ),
             auditor=self.auditor,
             cpu_seconds=self._cgroups.cpu_seconds,
@@ -452,7 +454,7 @@ class Daemon:
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             await self.readiness.leave()
             await self.executor.widen()
-            await self.parts.quotas.widen()
+            await self.components.quotas.widen()
             called = self._called.synchronized
             delivered = await self.executor.leave(self._link, LEAVING, called=called)
             log.log(

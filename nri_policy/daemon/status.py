@@ -15,8 +15,8 @@ from nri_policy.engine.grant import Placement
 from nri_policy.node import Node
 from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Status:
     def __init__(  # noqa: PLR0913, PLR0917 - whom it asks
         self,
         node: Node,
-        parts: Parts,
+        components: PluginComponents,
         session: Session,
         called: Service,
         auditor: Auditor,
@@ -58,14 +58,14 @@ class Status:
         more: Callable[[], Iterable[str]] = tuple,
         rival: Callable[[], str] = str,
     ) -> None:
-        """Take the parts of the daemon; *called* serves a runtime over gRPC.
+        """Take the components of the daemon; *called* serves a runtime over gRPC.
 
         *notes* are permanent, *refusal* returns the placement of a container that the runtime
         failed to apply, by id; *latest* returns the latest decision about a container, *more* the
         problems of other parts, *rival* the other daemon that the runtime has.
         """
         self._node = node
-        self._parts = parts
+        self._components = components
         self._session = session
         self._called = called
         self._auditor = auditor
@@ -107,7 +107,7 @@ class Status:
     def doubts(self) -> Iterator[str]:
         """Yield the node's problems, and decisions that are not in force."""
         yield from self._notes
-        executor = self._parts.executor
+        executor = self._components.executor
         state = executor.state
         if count := state.overdue(executor.clock.now()):
             yield f"containers whose last change is not confirmed yet: {count}"
@@ -115,11 +115,11 @@ class Status:
             yield f"no cgroup can be written, so changes wait for the runtime: {state.trouble}"
         elif count := len(state.unwritable):
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
-        if trouble := self._parts.quotas.trouble:
+        if trouble := self._components.quotas.trouble:
             yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
         if executor.scope_trouble:
             yield f"systemd may undo cpusets that were written: {executor.scope_trouble}"
-        failed = self._parts.creations.failed
+        failed = self._components.creations.failed
         if (count := len(failed)) >= FAILED:
             some = ", ".join(sorted(failed)[:FAILED])
             yield (

@@ -12,7 +12,7 @@ Others import from these modules:
 | `exposure` | what containers are told of themselves: `/.nri-resource-policy/resources.sh` |
 | `findings` | what a look at the cgroups showed that should not be, for all who are to know |
 | `link` | calls of our own to the runtime, and registering again |
-| `parts` | what takes part in the requests of one runtime, put together once |
+| `components` | what takes part in the requests of one runtime, put together once |
 | `plugin` | NRI requests to engine events, decisions to adjustments and updates |
 | `pods` | the sandboxes there are, and what counts for a whole pod |
 | `sources` | what is asked beside the runtime |

@@ -19,7 +19,7 @@ from nri_policy.engine.event import (
     Stopped,
 )
 from nri_policy.hardware.machine import Machine
-from nri_policy.plugin.parts import Parts
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.settings import Settings
 from nri_policy.workload.pod import Container, ContainerState, Pod
 from nri_policy.workload.requirements import PodRequirements
@@ -28,16 +28,16 @@ log = logging.getLogger(__name__)
 
 
 class DaemonEvents:
-    """Has the parts of one runtime take in what the daemon learns by itself."""
+    """Has the components of one runtime take in what the daemon learns by itself."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._node = parts.node
-        self._decisions = parts.decisions
-        self._inventory = parts.inventory
-        self._executor = parts.executor
-        self._pods = parts.pods
-        self._quotas = parts.quotas
+    def __init__(self, components: PluginComponents) -> None:
+        self._components = components
+        self._node = components.node
+        self._decisions = components.decisions
+        self._inventory = components.inventory
+        self._executor = components.executor
+        self._pods = components.pods
+        self._quotas = components.quotas
 
     async def release(
         self, container_ids: Iterable[str], state: ContainerState
@@ -53,7 +53,7 @@ class DaemonEvents:
             for each in gone:
                 log.warning("ended-without-event", extra={"container": each.id})
                 self._decisions.decide(Stopped(container_id=each.id))
-                self._parts.forget(each.id)
+                self._components.forget(each.id)
         return gone
 
     def may_be_given_up(self, container_id: str) -> bool:
@@ -61,7 +61,7 @@ class DaemonEvents:
 
         CRI-O never says so; other runtimes always do, but some while we registered.
         """
-        runtime = self._parts.runtime
+        runtime = self._components.runtime
         if runtime is None or not runtime.hides_creations:
             return False
         phase = self._executor.state.phase(container_id)
@@ -84,7 +84,7 @@ class DaemonEvents:
     async def elapse(self) -> None:
         """Do what is due by now."""
         async with self._node.turn:
-            now, deadline = self._parts.now(), self._node.view.next_deadline
+            now, deadline = self._components.now(), self._node.view.next_deadline
             if deadline is not None and deadline <= now:
                 self._decisions.decide(Elapsed(now=now))
 
@@ -122,7 +122,7 @@ class DaemonEvents:
     async def equip(self) -> None:
         """Take in what the host can do now, as far as that is other than it was."""
         async with self._node.turn:
-            equipment = self._parts.equipment()
+            equipment = self._components.equipment()
             if equipment != self._node.view.equipment:
                 self._decisions.decide(Equipped(equipment=equipment))
 

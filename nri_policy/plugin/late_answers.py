@@ -5,12 +5,12 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from nri_policy.nri.versions import Runtime
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.convert import container_of, fill_adjustment, update_of
-from nri_policy.plugin.parts import Parts
 from nri_policy.proto import nri_pb2
 
 
-def answer_late(parts: Parts, method: str, request: Message) -> Message:
+def answer_late(components: PluginComponents, method: str, request: Message) -> Message:
     """Admit what is asked, with what is certain: the decision follows, and is told then.
 
     A container under creation gets CPUs that are nobody's own, one that is resized keeps its
@@ -22,7 +22,9 @@ def answer_late(parts: Parts, method: str, request: Message) -> Message:
         case nri_pb2.SynchronizeRequest():
             return nri_pb2.SynchronizeResponse(more=request.more)
         case nri_pb2.CreateContainerRequest():
-            placement = parts.node.interim_placement(container_of(request.pod, request.container))
+            placement = components.node.interim_placement(
+                container_of(request.pod, request.container)
+            )
             creation = nri_pb2.CreateContainerResponse()
             fill_adjustment(creation.adjust.linux, placement)
             return creation
@@ -30,9 +32,9 @@ def answer_late(parts: Parts, method: str, request: Message) -> Message:
             each = request.container.id
             own = [
                 update_of(
-                    each, parts.executor.state.unless_leaving(each, held), ignore_failure=False
+                    each, components.executor.state.unless_leaving(each, held), ignore_failure=False
                 )
-                for held in parts.node.view.placements([each]).values()
+                for held in components.node.view.placements([each]).values()
             ]
             return nri_pb2.UpdateContainerResponse(update=own)
         case _:

@@ -19,9 +19,9 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.versions import Runtime
 from nri_policy.plugin.answers import WITH_CREATION, WITH_LIST, WITH_STOP
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.convert import fill_adjustment, resources_of, update_of
 from nri_policy.plugin.late_answers import answer_late
-from nri_policy.plugin.parts import Parts
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import Container, ContainerState
 
@@ -33,26 +33,26 @@ class PolicyPlugin:
 
     def __init__(
         self,
-        parts: Parts,
+        components: PluginComponents,
         *,
         synchronized: Callable[[], None],
         started: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take the parts, and whom to tell.
+        """Take the components, and whom to tell.
 
         *synchronized* is called whenever the runtime's containers are all known, *started* with
         each container in a class that has started.
         """
-        self._parts = parts
-        self._node = parts.node
-        self._executor = parts.executor
-        self._answers = parts.answers
-        self._resources = parts.resources
-        self._decisions = parts.decisions
-        self._inventory = parts.inventory
-        self._resizes = parts.resizes
-        self._pods = parts.pods
-        self._quotas = parts.quotas
+        self._components = components
+        self._node = components.node
+        self._executor = components.executor
+        self._answers = components.answers
+        self._resources = components.resources
+        self._decisions = components.decisions
+        self._inventory = components.inventory
+        self._resizes = components.resizes
+        self._pods = components.pods
+        self._quotas = components.quotas
         self._synchronized = synchronized
         self._started = started
         self.late_answers: Counter[str] = Counter()  # given without a decision, by method
@@ -68,7 +68,7 @@ class PolicyPlugin:
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
         del request
-        self._parts.runtime = runtime
+        self._components.runtime = runtime
         log.info("configured", extra={"runtime": str(runtime)})
         if runtime.registration_can_deadlock:
             log.warning(
@@ -83,7 +83,7 @@ class PolicyPlugin:
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
     ) -> Sequence[nri_pb2.ContainerUpdate]:
         """Take the runtime's containers for the truth; return updates of those that must change."""
-        runtime = self._parts.runtime
+        runtime = self._components.runtime
         ended: Collection[str] = ()
         if runtime is not None and runtime.shows_pod_processes:
             ended = await self._inventory.ended(pods)
@@ -100,13 +100,13 @@ class PolicyPlugin:
             for container in containers
             if container.pod_sandbox_id in ids and container.state != nri_pb2.CONTAINER_STOPPED
         ]
-        self._parts.claims.recover(pods, listed)
+        self._components.claims.recover(pods, listed)
         present, held = await self._inventory.read(pods, listed)
         creating: Sequence[Container] = ()
         if runtime is not None and runtime.hides_creations:
             creating = await self._inventory.under_creation(pods, present, held, runtime.name)
-        self._parts.pids = {each.id: each.pid for each in listed}
-        self._parts.ended_early.clear()
+        self._components.pids = {each.id: each.pid for each in listed}
+        self._components.ended_early.clear()
         self._resizes.restart(present)
         self._pods.show()
         decision = self._decisions.decide(
@@ -114,11 +114,11 @@ class PolicyPlugin:
                 containers=(*present, *creating),
                 pods=self._inventory.empty_pods(pods, present),
                 held=held,
-                now=self._parts.now(),
-                equipment=self._parts.equipment(),
+                now=self._components.now(),
+                equipment=self._components.equipment(),
             )
         )
-        self._parts.claims.end_recovery()
+        self._components.claims.end_recovery()
         old = runtime is not None and runtime.lists_creations
         self._executor.apply(
             Registered(
@@ -167,7 +167,7 @@ class PolicyPlugin:
         left = self._node.of_pod(pod.id)
         self._decisions.decide(PodStopped(pod_id=pod.id))
         for each in left:  # of some a runtime says nothing more
-            self._parts.forget(each)
+            self._components.forget(each)
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release what is left of a pod whose stop was missed."""
@@ -180,7 +180,7 @@ class PolicyPlugin:
     ) -> nri_pb2.CreateContainerResponse:
         """Return where a container to be must run, and who has to move for it."""
         await self._pods.ready(pod)
-        await self._parts.claims.check(pod, container)
+        await self._components.claims.check(pod, container)
         self._enter(container.id, Phase.CREATING)
         unheard = self._answers.is_overdue
         try:
@@ -203,7 +203,7 @@ class PolicyPlugin:
             own = self._executor.state.unless_leaving(container.id, decision.placement)
             fill_adjustment(response.adjust.linux, own, decision.classes)
             self._answers.note(container.id, own, creating=True)
-            self._parts.creations.answered(pod, container.id)
+            self._components.creations.answered(pod, container.id)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
@@ -217,7 +217,7 @@ class PolicyPlugin:
             return
         self._pods.note_start(pod, container)
         self._take_in(pod, container)
-        self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
+        self._decisions.decide(Started(container_id=container.id, now=self._components.now()))
         self._resources.show(container.id)
         self._enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
@@ -232,7 +232,7 @@ class PolicyPlugin:
         """Make up for what the runtime has lost while it created the container."""
         if await self._is_gone(pod, container):  # containerd has made no cgroup yet
             return
-        self._parts.creations.created(container.id)
+        self._components.creations.created(container.id)
         self._take_in(pod, container)
         self._enter(container.id, Phase.CREATED)
         await self._executor.look_before(container.id, starts=False)
@@ -241,13 +241,13 @@ class PolicyPlugin:
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
         """Make up for what the runtime has lost while it started the container."""
-        if container.id in self._parts.ended_early:
-            self._parts.ended_early.remove(container.id)
+        if container.id in self._components.ended_early:
+            self._components.ended_early.remove(container.id)
             return
         if await self._is_gone(pod, container, has_cgroup=True):
             return
         if self._take_in(pod, container):
-            self._decisions.decide(Started(container_id=container.id, now=self._parts.now()))
+            self._decisions.decide(Started(container_id=container.id, now=self._components.now()))
         self._enter(container.id, Phase.RUNNING)
         if container.id in self._node.view.classes:
             self._started(container.id)
@@ -292,10 +292,10 @@ class PolicyPlugin:
         """
         phase = self._executor.state.phase(container.id)
         if phase is Phase.STARTING:
-            self._parts.ended_early.add(container.id)
+            self._components.ended_early.add(container.id)
         if phase is Phase.CREATED and container.state == nri_pb2.CONTAINER_CREATED:
             return nri_pb2.StopContainerResponse(update=self._answers.take())
-        self._parts.forget(container.id)
+        self._components.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._quotas.expect([pod.id])
         await self._executor.release()
@@ -306,8 +306,8 @@ class PolicyPlugin:
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
-        self._parts.forget(container.id)
-        self._parts.ended_early.discard(container.id)
+        self._components.forget(container.id)
+        self._components.ended_early.discard(container.id)
         if container.id in self._node.view.placed:
             self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
@@ -342,7 +342,7 @@ class PolicyPlugin:
         It is created, or started again, whatever we say: its due is what there is.
         """
         if container.pid:
-            self._parts.pids[container.id] = container.pid
+            self._components.pids[container.id] = container.pid
         if container.id in self._node.view.placed:
             return False
         log.warning("creation-missed", extra={"container": container.id})
@@ -359,7 +359,7 @@ class PolicyPlugin:
     def late(self, method: str, request: Message) -> Message | None:
         """Count an answer that cannot wait for its decision, and return it."""
         self.late_answers[method] += 1
-        return answer_late(self._parts, method, request)
+        return answer_late(self._components, method, request)
 
 
 def _listed_phase(container: Container) -> Phase:

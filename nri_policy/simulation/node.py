@@ -104,7 +104,7 @@ class SimulatedNode:
             pools = pools_by_device(layout)
             known = [replace(part, pool=pools.get(part.device, part.device)) for part in parts]
             try:
-                await self._daemon.parts.claims.prepare(Prepared(parts=tuple(known)))
+                await self._daemon.components.claims.prepare(Prepared(parts=tuple(known)))
             except Refused as error:
                 raise CRIError(f"pod {pod.key}: {error}") from error
 
@@ -119,7 +119,7 @@ class SimulatedNode:
         gone = dict.fromkeys(part.claim for part in self.runtime.devices.parts(pod))
         for claim in gone:
             if claim not in used and self._daemon is not None:
-                await self._daemon.parts.claims.unprepare(Unprepared(claim=claim))
+                await self._daemon.components.claims.unprepare(Unprepared(claim=claim))
 
     @property
     def daemon(self) -> Daemon | None:

@@ -82,7 +82,7 @@ async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int
             await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)
         except CallRefused as refusal:
             codes.add(refusal.code)
-    updating = daemon.parts.resources._updating
+    updating = daemon.components.resources._updating
     if updating is not None:
         await updating
     return codes

@@ -206,7 +206,7 @@ class Asked:
 
 def test_the_kubelet_is_asked_as_the_settings_have_it_from_then_on(tmp_path: Path) -> None:
     async def check(node: Served, path: Path) -> None:
-        asked = node.daemon.parts.pods._assignments = Asked()
+        asked = node.daemon.components.pods._assignments = Asked()
         await node.start(pod("before"))
         write(path, agent={"podResourceAPI": True})
         assert (await node.daemon.reloads.reload()).accepted

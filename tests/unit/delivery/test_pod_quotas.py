@@ -130,7 +130,7 @@ async def test_an_earlier_life_s_pods_get_what_their_containers_have(tmp_path: P
         tmp_path, cgroups=host, before=[pod("own", "2")], meanwhile=lifted, exclusiveQuota="keep"
     ) as it:
         host.write(it, "own", NO_QUOTA)
-        it.daemon.parts.quotas.expect_all()
+        it.daemon.components.quotas.expect_all()
         await until(lambda: host.quota(it, "own") == 225_000)
 
 
@@ -159,7 +159,7 @@ async def test_a_cgroup_that_cannot_be_written_is_reported_while_it_is_so(tmp_pa
         text = "quotas of pods with exclusive CPUs cannot be written: Read-only file system"
         assert text in [*it.daemon.status.doubts()]
         host.cgroups.error = ""
-        it.daemon.parts.quotas.expect_all()
+        it.daemon.components.quotas.expect_all()
         await until(lambda: host.quota(it, "own") == NO_QUOTA)
         assert text not in [*it.daemon.status.doubts()]
 
@@ -169,7 +169,7 @@ async def test_a_cgroup_that_is_not_the_pods_alone_is_left_alone(tmp_path: Path)
     host = Host()
     async with served(tmp_path, cgroups=host) as it:
         await it.start(pod("own", "2"))
-        quotas, node = it.daemon.parts.quotas, it.daemon.node
+        quotas, node = it.daemon.components.quotas, it.daemon.node
         ((its, sandbox),) = node.view.pods.items()
         async with node.turn:
             node.replace_pods({its: replace(sandbox, folder="/shared")})

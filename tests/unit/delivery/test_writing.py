@@ -474,7 +474,7 @@ async def test_who_was_never_started_keeps_nobody_from_its_former_cpus(
         await it.runtime.create_container(await it.runtime.run_pod(pod("never")), "main")
         settings = nodes.settings(reservedResources={"cpu": "cpuset:0-1"})
         await it.daemon.events.reconfigure(settings=settings)
-        it.daemon.parts.answers.take()  # as if a response had told it in vain
+        it.daemon.components.answers.take()  # as if a response had told it in vain
         await it.daemon.executor.settle()
         assert it.runtime.container("kube-system/system/main").cpus == CPUSet.parse("0-1")
 

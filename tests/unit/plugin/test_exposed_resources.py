@@ -182,7 +182,7 @@ async def test_all_see_what_changes_though_the_runtime_is_told_nothing(
     for delay in ("REST", "SOON"):
         monkeypatch.setattr(exposed_resources, delay, 0)
     async with served(tmp_path, "package:1 core:4 pu:1") as it:
-        exposed = it.daemon.parts.resources
+        exposed = it.daemon.components.resources
 
         async def seen(container_id: str) -> str:
             assert exposed._updating is not None

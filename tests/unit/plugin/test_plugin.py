@@ -21,11 +21,11 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Identity
 from nri_policy.nri.service import LATE, Service
 from nri_policy.nri.session import Session
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.creations import PATIENCE, Creations
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.link import RuntimeLink
-from nri_policy.plugin.parts import Parts
 from nri_policy.plugin.plugin import PolicyPlugin
 from nri_policy.plugin.sources import HostCgroups, Sources
 from nri_policy.proto import nri_pb2 as pb
@@ -47,9 +47,9 @@ class Stage:
         self.executor = Executor(self.node, cgroups)
         self.synchronized = 0
         sources = Sources(now=lambda: 0.0, cgroups=cgroups)
-        parts = Parts(self.node, Exposure(folder), self.executor, sources=sources)
-        self.answers = parts.answers
-        self.plugin = PolicyPlugin(parts, synchronized=self._synchronized)
+        components = PluginComponents(self.node, Exposure(folder), self.executor, sources=sources)
+        self.answers = components.answers
+        self.plugin = PolicyPlugin(components, synchronized=self._synchronized)
         self.time = FakeTime()
         self.service = Service(self.plugin, self.node.turn, self.time.clock)
 
@@ -231,7 +231,7 @@ async def test_creations_that_fail_after_the_answer_are_counted_until_one_does_n
 ) -> None:
     """As where two plugins set the same: the runtime refuses what both have answered."""
     stage = Stage(tmp_path)
-    creations = stage.plugin._parts.creations
+    creations = stage.plugin._components.creations
     for name, end in (("a", "StopContainer"), ("b", "RemoveContainer"), ("a", "StopContainer")):
         pod, container = made(name, 1000)
         await stage.create((pod, container))

@@ -130,10 +130,10 @@ async def test_a_resized_pod_gets_the_quota_back_that_the_kubelet_wrote_last(
             assert host.quota("own") == NO_QUOTA
             await runtime.resize(runtime.pod("own"), "main", change(2000))
             host.write("own", 200_000)
-            daemon.parts.quotas.expect_all()
+            daemon.components.quotas.expect_all()
             await until(lambda: host.quota("own") == NO_QUOTA)
         async with host.daemon(exclusiveQuota="keep") as daemon:
-            daemon.parts.quotas.expect_all()
+            daemon.components.quotas.expect_all()
             await until(lambda: host.quota("own") > 0)
             assert host.quota("own") == 200_000
 

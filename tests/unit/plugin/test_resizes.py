@@ -137,7 +137,7 @@ async def test_who_ends_a_resize_after_it_was_overdue_is_looked_at(tmp_path: Pat
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         await it.start(pod("guest", "500m", shared=True))
         (guest,) = it.runtime.containers
-        parts, sent = it.daemon.parts, it.daemon.executor.state.in_flight
+        parts, sent = it.daemon.components, it.daemon.executor.state.in_flight
         change(it.daemon.executor, guest.id, phase=Phase.UPDATING, in_flight=None)
         await parts.resizes.overdue(guest.id, None)
         assert guest.id not in sent
@@ -153,5 +153,5 @@ async def test_what_a_resize_should_have_brought_is_sent_again(tmp_path: Path) -
         (guest,) = it.runtime.containers
         change(it.daemon.executor, guest.id, phase=Phase.UPDATING, in_flight=None)
         assert guest.id not in it.daemon.executor.state.pending
-        await it.daemon.parts.resizes.overdue(guest.id, None)
+        await it.daemon.components.resizes.overdue(guest.id, None)
         assert guest.id in it.daemon.executor.state.pending

@@ -1,4 +1,4 @@
-"""Parts: what takes part in the requests of one runtime, put together once."""
+"""Components: what takes part in the requests of one runtime, put together once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from nri_policy.plugin.resizes import Resizes
 from nri_policy.plugin.sources import Sources
 
 
-class Parts:
-    """All that takes part in one runtime's requests, and what is known of this runtime."""
+class PluginComponents:
+    """The components of one runtime's plugin, and what is known of this runtime."""
 
     def __init__(
         self,
