@@ -324,6 +324,7 @@ async def test_what_changes_memory_or_shares_is_left_to_the_runtime(tmp_path: Pa
         assert cgroups.batches == []
 
 
+@pytest.mark.usefixtures("busy")
 async def test_who_cannot_be_written_is_told_in_the_answer_and_keeps_nobody_else_waiting(
     tmp_path: Path,
 ) -> None:
