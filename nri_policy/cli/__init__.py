@@ -43,7 +43,7 @@ _COMMANDS = (  # in the order of --help
 
 
 class Program(click.Group):
-    """A group of commands whose errors are one line."""
+    """A command group that prints errors on one line."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
         """Run the program and exit; an error is one line, where click would print its usage too."""

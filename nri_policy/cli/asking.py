@@ -14,7 +14,7 @@ from nri_policy.daemon.places import CONTROL_SOCKET, SOCKET_VARIABLE
 
 socket_option = click.option(
     "--control-socket",
-    type=click.Path(path_type=Path, readable=False),  # who may ask, asking tells
+    type=click.Path(path_type=Path, readable=False),  # the connection says whether we may
     default=CONTROL_SOCKET,
     show_default=True,
     envvar=SOCKET_VARIABLE,

@@ -8,7 +8,7 @@ import click
 
 
 class Example(NamedTuple):
-    """A command line, and what it is for."""
+    """A command line and its purpose."""
 
     line: str
     purpose: str
@@ -32,12 +32,12 @@ _PLAIN = {
         "nri-policy status -o json": "the same for programs",
     },
     "pools": {
-        "nri-policy pools": "who is where, and what is left in each part of the machine",
+        "nri-policy pools": "what is where, and what is left in each part of the machine",
         "nri-policy pools -o svg > pools.svg": "the same as a picture",
         "nri-policy pools -o html > pools.html": "as a page with details",
     },
     "containers": {
-        "nri-policy containers": "what each container has, and who was refused",
+        "nri-policy containers": "what each container has, and which were refused",
         "nri-policy containers web": "those of one pod",
         "nri-policy containers -o json": "the same for programs",
     },
@@ -50,7 +50,7 @@ _PLAIN = {
     "what-if": {
         "nri-policy what-if -f pod.yaml": "where would this pod go?",
         "nri-policy what-if -f web.yaml --replicas max": "how many of these fit?",
-        "nri-policy what-if --settings new.yaml": "who would move under these settings?",
+        "nri-policy what-if --settings new.yaml": "what would move under these settings?",
         "nri-policy what-if --settings new.yaml -f pod.yaml": "and would this pod fit then?",
     },
     "history": {
@@ -63,7 +63,7 @@ _PLAIN = {
         "nri-policy audit -o json": "the same for programs",
     },
     "top": {
-        "nri-policy top": "who runs where, live, until q",
+        "nri-policy top": "which containers run where, live, until q",
         "nri-policy top --control-socket /tmp/node/control.sock": "of a simulated node",
     },
     "nrt": {
@@ -87,7 +87,7 @@ _PLAIN = {
         "nri-policy cluster top --kubeconfig admin.conf --watch": "the same, again every second",
     },
     "cluster tree": {
-        "nri-policy cluster tree --cluster cluster.json": "what is free, and who is left out?",
+        "nri-policy cluster tree --cluster cluster.json": "what is free, what is left out?",
         f"nri-policy cluster tree --synthetic {_CLUSTER} -o html > tree.html": (
             "a page, of a cluster that does not exist"
         ),
@@ -125,7 +125,7 @@ _PLAIN = {
         "nri-policy config check settings.yaml --capture node-17.tar.xz": "and on that machine?",
     },
     "config show": {
-        "nri-policy config show": "the settings of the running daemon, and who set each",
+        "nri-policy config show": "the settings of the running daemon, and where each was set",
         "nri-policy config show -o yaml": "the same for programs",
     },
     "config reload": {

@@ -10,7 +10,7 @@ import click
 class Exit(IntEnum):
     """The exit codes beside 0; those of a wrong usage are click's own doing."""
 
-    NO = 1  # it was done, and the answer is no; or it could not be done
+    NO = 1  # a negative answer, or an operation that failed
     USAGE = 2
     UNREACHABLE = 3  # the daemon does not answer
     SETTINGS = 78  # EX_CONFIG of sysexits.h

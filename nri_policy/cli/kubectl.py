@@ -1,7 +1,7 @@
 """`kubectl nri-policy`: asks the daemon on a pod's node, with nothing but kubectl.
 
 kubectl runs it as a plugin, by the name of its program. It has kubectl find the pod's node and the
-daemon's pod there, and execute the command of nri-policy in it: who may do so, RBAC says.
+daemon's pod there, and execute the command of nri-policy in it, as far as RBAC allows that.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
     return about_a_pod
 
 
-_PASSED_ON = {"ignore_unknown_options": True}  # options that are not ours are the daemon's
+_PASSED_ON = {"ignore_unknown_options": True}  # unknown options go to the daemon's command
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})

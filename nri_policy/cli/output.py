@@ -22,7 +22,7 @@ from nri_policy.foundation.wording import printable
 from nri_policy.report import plain
 
 _PIPED_WIDTH = 120  # columns
-# What we draw with, for terminals whose encoding has none of it
+# ASCII substitutes of drawing characters, for terminals without Unicode
 _ASCII = str.maketrans("┌┐└┘╭╮╰╯├─│·…", "+++++++++-|.~")
 
 
@@ -63,7 +63,7 @@ def print_drawing(*drawings: RenderableType) -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         # a terminal that cannot show a character gets a question mark rather than a traceback
         sys.stdout.reconfigure(errors="replace")
-    # what goes to a file or a pipe is not cut to a terminal that is not there
+    # output to files and pipes has a fixed width
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     width = _PIPED_WIDTH if piped else None
     console = Paper(highlight=False, markup=False, emoji=False, width=width)

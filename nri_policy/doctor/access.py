@@ -190,7 +190,7 @@ async def _may_instead(
 
 
 async def _may(client: Client, namespace: str, group: str, resource: str, verb: str) -> bool:
-    """Return whether we may do something; a server that does not say so is taken to allow it."""
+    """Ask for an access review; an answer without a verdict counts as allowed."""
     kind, _, part = resource.partition("/")
     asked = {
         "namespace": namespace,

@@ -1,6 +1,6 @@
-"""What the doctor knows of a node, and how it is read: side by side, each part with a deadline.
+"""What the doctor knows about a node; its parts are read in parallel, with a deadline.
 
-A part that is not there in time, or fails, stays unknown, and that is said.
+Parts that fail or miss the deadline stay unknown, and a finding says so.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ class Kernel(Struct, frozen=True, kw_only=True):
     numa_balancing: bool = False
     swaps: tuple[str, ...] = ()  # devices and files
     cgroup_version: int | None = None
-    cgroups_writable: bool = True  # by who runs here; a service may be allowed less
+    cgroups_writable: bool = True  # by this process; a service may be allowed less
     scopes: bool = False  # whether systemd makes the pods' cgroups
     own_processes: bool = False  # whether we see other processes' ids than the host does
     udev: bool = True  # whether udev's database is there
 
 
 class Folder(Struct, frozen=True, kw_only=True):
-    """Who may do what with a folder; the mode is None where there is no such folder."""
+    """Owner and permissions of a folder; the mode is None if the folder is missing."""
 
     path: Path
     mode: int | None
@@ -126,7 +126,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     @property
     def talker(self) -> Runtime | None:
-        """Return who the runtime is: what it says itself, or what it told the daemon."""
+        """Identify the runtime by its CRI service, or else by the daemon's status."""
         if self.runtimes.answered is not None:
             return self.runtimes.answered
         running = self.daemon.runtime if isinstance(self.daemon, StatusReport) else ""
@@ -167,9 +167,9 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
 def _within(
     patience: float, parts: dict[str, Callable[[], Any]]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return what *parts* return in time, by their names, and what is to be said of the others.
+    """Run *parts* in parallel; return results by name, and messages about late or failed parts.
 
-    Who is not done is left behind: a thread that waits for a dead file system cannot be ended.
+    Late threads are abandoned: a thread blocked on a dead file system cannot be ended.
     """
     done: Queue[tuple[str, Any, str]] = Queue()
 

@@ -8,16 +8,16 @@ from msgspec import Struct
 
 
 class Verdict(StrEnum):
-    """How bad it is, from good to bad."""
+    """Severity of a finding, ascending."""
 
     OK = "ok"
-    NOTE = "note"  # worth to know; nothing has to be done
-    WARNING = "warning"  # the daemon works, but not as well as it could, or not for long
-    ERROR = "error"  # the daemon does not work, or works against somebody
+    NOTE = "note"  # information without need to act
+    WARNING = "warning"  # the daemon works, but badly or not for long
+    ERROR = "error"  # the daemon fails, or conflicts with another program
 
 
 class Finding(Struct, frozen=True):
-    """One thing that a check found; the remedy is empty where none is needed, or a later has it."""
+    """One result of a check; the remedy is empty if none is needed, or a later finding has it."""
 
     check: str
     verdict: Verdict

@@ -59,7 +59,7 @@ class Host(Struct, frozen=True):
     def read(self, name: str) -> str | None:
         """Return the text of a file, None where there is none or it cannot be read."""
         try:
-            # a pipe that nobody writes to would keep us waiting
+            # reading a pipe without a writer would block
             file = os.open(self.path(name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None

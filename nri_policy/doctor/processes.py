@@ -67,7 +67,7 @@ def has_own_ids(host: Host) -> bool:
 
 
 def own_affinity(host: Host, process: Process) -> CPUSet | None:
-    """Return the CPUs that a process was confined to, but not by its cgroup; None if it was not.
+    """Return a process's CPU affinity if narrower than its cgroup's CPUs, else None.
 
     Only on cgroup v2; None elsewhere, and where its files cannot be read.
     """
@@ -78,7 +78,7 @@ def own_affinity(host: Host, process: Process) -> CPUSet | None:
         return None
     try:
         allowed = CPUSet.parse(status[1])
-        # at boot the kernel keeps everybody off those
+        # the boot parameter isolcpus= excludes these from the default affinity
         return allowed if allowed < CPUSet.parse(given) - CPUSet.parse(isolated) else None
     except ValueError:
         return None
@@ -87,7 +87,7 @@ def own_affinity(host: Host, process: Process) -> CPUSet | None:
 def _cpus_of_cgroup(host: Host, membership: str) -> str | None:
     """Return the CPUs of the cgroup v2 that a /proc/PID/cgroup names, or of the nearest above it.
 
-    Those have no cpuset of their own where the controller is not on for them.
+    Cgroups without the cpuset controller have no such file.
     """
     name = next((line[3:] for line in membership.splitlines() if line.startswith("0::/")), None)
     if name is None:

@@ -32,7 +32,7 @@ _Table = dict[str, Any]
 
 
 class RuntimeConfig(Struct, frozen=True, kw_only=True):
-    """How a container runtime is configured; None is what its files do not say."""
+    """A container runtime's configuration; None for settings its files omit."""
 
     name: str  # as the runtime calls itself
     files: tuple[str, ...] = ()  # that were read
@@ -150,7 +150,7 @@ def _crio(host: Host, process: Process | None) -> RuntimeConfig:
 
 
 class _Reading:
-    """The files that were read, and what was wrong with those that could not be."""
+    """Configuration files read so far, and errors of unreadable ones."""
 
     def __init__(self, host: Host) -> None:
         self._host = host

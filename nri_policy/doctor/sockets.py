@@ -1,4 +1,4 @@
-"""Sockets: whether somebody listens, and what the runtime behind one calls itself."""
+"""Sockets: whether a process listens, and the name and version of a runtime behind one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Socket(Struct, frozen=True, kw_only=True):
 
     path: Path
     there: bool
-    problem: str = ""  # empty: somebody listens
+    problem: str = ""  # empty: a process listens
     peer: int = 0  # the process that does, 0 where we cannot see it
 
 
@@ -34,7 +34,7 @@ def socket_path(address: str) -> str:
 
 
 def probe_socket(path: Path) -> Socket:
-    """Return how it is with a socket; who listens sees a connection that ends at once."""
+    """Try a socket; the listener sees a connection that ends at once."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_PATIENCE)
         try:

@@ -34,17 +34,17 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     """What a container has now."""
 
     cpus: CPUSet  # where it may run; empty where the policy leaves that alone
-    cpus_are: str  # whose they are, and where
+    cpus_are: str  # exclusive, shared, …, and in which pool
     mems: CPUSet  # memory nodes; empty where the policy leaves that alone
     memory_is: str  # of which kinds
-    away: str | UnsetType = UNSET  # how many of its CPUs have none of its memory beside them
+    away: str | UnsetType = UNSET  # count of CPUs without its memory beside them
     asked: str
     got: str
-    better: tuple[str, ...]  # what would make it better, or would have
+    better: tuple[str, ...]  # improvements that are, or were, possible
     huge_pages: str | None = None  # huge pages of the request, and their memory nodes
-    quota: str | None = None  # of its CPU time, where we have set it
-    alone: str | UnsetType = UNSET  # who else may run on its exclusive CPUs
-    room: str | None = None  # which containers have which part of their pod's CPUs
+    quota: str | None = None  # CFS quota, if the daemon has set it
+    alone: str | UnsetType = UNSET  # containers that may run on its exclusive CPUs
+    room: str | None = None  # slices of the pod's room, by container
     recent: RecentUseReport | UnsetType = UNSET  # what it used lately, if the kernel says so
 
 
@@ -55,7 +55,7 @@ def answer_report(
     recent: RecentUseReport | UnsetType = UNSET,
     reader: str | None = None,
 ) -> AnswerReport:
-    """Describe what a placed container has; *devices* are those that it was placed for.
+    """Describe a placed container's resources; *devices* are those that its placement considered.
 
     Where *reader*, a namespace, is given, containers of other namespaces are counted, not named.
     """
@@ -81,7 +81,7 @@ def answer_report(
 def _not_alone(view: NodeView, placed: Placed, reader: str | None) -> str | UnsetType:
     """Name the other containers that may run on its exclusive CPUs; UNSET if there are none.
 
-    Where pinCPU is false, its CPUs are decided only, which is said already.
+    With pinCPU off no CPUs are set, and another line says so.
     """
     if not (placed.grant.own and view.layout.settings.pin_cpu):
         return UNSET
@@ -95,7 +95,7 @@ def _not_alone(view: NodeView, placed: Placed, reader: str | None) -> str | Unse
 
 
 def describe_room(view: NodeView, pod_id: str) -> str:
-    """Return who has which part of a pod's room: `room of 8: 6 main, 2 shared by log, mesh`."""
+    """Describe the slices of a pod's room: `room of 8: 6 main, 2 shared by log, mesh`."""
     whole = view.rooms[pod_id].grant.exclusive
     tenants = [
         each
@@ -115,7 +115,7 @@ def describe_room(view: NodeView, pod_id: str) -> str:
 
 
 def _unset(view: NodeView, placed: Placed) -> bool:
-    """Return whether CPUs are decided for it, and not set."""
+    """Whether its CPUs are decided but not set."""
     return "cpus" in view.decided_only(placed)
 
 
@@ -215,7 +215,7 @@ def _memory_kinds(layout: Layout, mems: CPUSet) -> str:
 
 
 def _huge_pages(view: NodeView, placed: Placed) -> str:
-    """Return which huge pages are booked for it, and on which of its nodes: `8 × 1Gi on node 1`."""
+    """Describe booked huge pages by memory node: `8 × 1Gi on node 1`."""
     booking, map_ = view.bookings.get(placed.container.id), view.layout.memory
     parts = []
     for size, amount in booking.request.hugepages if booking is not None else ():
@@ -232,7 +232,7 @@ def _amount(request: Request) -> str:
 
 
 def _source(placed: Placed) -> str:
-    """Return from what that is known, but for an estimate where nothing speaks against it."""
+    """Name the source of the request; empty for an ordinary estimate."""
     if placed.request.sort is Sort.PRESERVE:
         return ""
     match placed.request.steering.source:
@@ -245,7 +245,7 @@ def _source(placed: Placed) -> str:
 
 
 def _got(view: NodeView, placed: Placed) -> str:
-    """Return what it got for that."""
+    """Describe the grant, and whether it is in force."""
     granted = _granted(placed, view.holding(placed).cpus)
     steering = placed.request.steering
     if placed.grant.exclusive and view.layout.capacity.isolated and steering.because:
@@ -254,7 +254,7 @@ def _got(view: NodeView, placed: Placed) -> str:
 
 
 def _granted(placed: Placed, seen: CPUSet) -> str:
-    """Return what was decided for it, and why that is something else than it asked for."""
+    """Describe the grant, and why it differs from the request."""
     grant, request = placed.grant, placed.asked
     because = f": {request.steering.because}" if request.steering.because else ""
     match grant.sort:
@@ -284,7 +284,7 @@ def _granted(placed: Placed, seen: CPUSet) -> str:
 
 
 def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> Iterator[str]:
-    """Yield what would make it better, as far as anything would."""
+    """Suggest improvements of its place."""
     if placed.container.claims:  # nothing of it is ours to choose
         return
     yield from _nearer(view, placed, devices)
@@ -293,7 +293,7 @@ def _better(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> 
 
 
 def _nearer(view: NodeView, placed: Placed, devices: tuple[HintReport, ...]) -> Iterator[str]:
-    """Yield what kept it from its devices, or what would bring it nearer to those that are far."""
+    """Explain distant devices: a shortage at placement, or an annotation that would help."""
     request, own = placed.request, placed.grant.exclusive
     places = Counter(view.layout.topology_hints.localities(request.steering.hints))
     spreads = 0 < places.total() <= request.exclusive

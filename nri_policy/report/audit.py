@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class DriftReport(Struct, frozen=True, kw_only=True):
-    """One thing about a container that is not as decided."""
+    """One deviation of a container from its decision."""
 
     container: str  # namespace/pod/name
     what: str  # cpus, mems, threads, class, io, company
@@ -20,7 +20,7 @@ class DriftReport(Struct, frozen=True, kw_only=True):
 
 
 class CompanyReport(Struct, frozen=True, kw_only=True):
-    """The exclusive CPUs of a container, and who else may run there."""
+    """A container's exclusive CPUs, and unpinned containers that may run there."""
 
     container: str  # namespace/pod/name
     cpus: str
@@ -35,7 +35,7 @@ class AuditReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     audited: int  # containers
     unseen: tuple[str, ...]  # those that have no cgroup here
     changing: tuple[str, ...]  # those that are being changed, about which nothing can be said yet
-    threads_hidden: tuple[str, ...]  # those whose threads cannot be seen from here
+    threads_hidden: tuple[str, ...]  # containers with invisible threads
     drifts: tuple[DriftReport, ...]
     company: tuple[CompanyReport, ...] = ()  # of all that run with exclusive CPUs
     outside: tuple[str, ...] = ()  # cgroups outside of pods that may use exclusive CPUs

@@ -1,4 +1,4 @@
-"""Classes of containers: which, who put them there, and what came of it."""
+"""Classes of containers: their names, their origins, and their effect."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from nri_policy.workload.request import Sort
 
 
 class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A container; fields of what it holds are None where it holds nothing."""
+    """A container; fields about a grant are None if it has none."""
 
     qos: QoS | None
     sort: Sort | None
@@ -27,15 +27,15 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     shares: int | None  # cgroup v1's cpu.shares
     state: str  # created, running, removed, ...; error: it was refused
     error: str | None
-    updated_by: tuple[str, ...] | None = None  # whose events changed it last
-    cpu_seconds: float | None = None  # used so far; only where that was asked for
+    updated_by: tuple[str, ...] | None = None  # containers with the events that changed it last
+    cpu_seconds: float | None = None  # used so far; only on request
     classes: ClassesReport | None = None  # that it is in
-    quota: str | None = None  # that we have set of its CPU time, instead of the kubelet's
-    home: str | None = None  # the pool that it made way from, where it goes back to
-    room: CPUSet | None = None  # the CPUs that its pod has as one, of which it has a part
-    # which of cpus (and what they are) and mems are decided, and not set by the settings in force
+    quota: str | None = None  # CFS quota that the daemon set instead of the kubelet's
+    home: str | None = None  # the pool that it left to make room, and returns to
+    room: CPUSet | None = None  # CPUs of the pod's room, of which this container holds a slice
+    # fields that are decided but not in force, because the settings do not pin: cpus, mems
     decided_only: tuple[str, ...] = ()
-    requested_milli: int | None = None  # where that is more than it has: there was no room
+    requested_milli: int | None = None  # if larger than the grant, for lack of room
 
     @property
     def place(self) -> str:
@@ -55,7 +55,7 @@ def container_report(
     error: str | None = None,
     updated_by: tuple[str, ...] | None = None,
 ) -> ContainerReport:
-    """Return what is shown of a container that has a place."""
+    """Describe a placed container."""
     placed, grant = holding.placed, holding.placed.grant
     return ContainerReport(
         qos=placed.container.pod.qos,

@@ -56,11 +56,11 @@ class CandidateReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     shortfall: int  # milli-CPU
     values: tuple[Value, ...]  # by criterion
     lost_on: str | None  # criterion
-    far: str = ""  # which strict hints it is not near to, so that it was left out
+    far: str = ""  # strict hints without a device near the pool; they exclude it
 
 
 class ChangeReport(Struct, frozen=True, kw_only=True):
-    """What somebody else's event changed for a container."""
+    """A change of a container by another container's event."""
 
     time: str
     cause: str
@@ -74,31 +74,33 @@ class ExplanationReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     container: str  # namespace/pod/name
     outcome: DecisionKind
     summary: str
-    why: str | None  # it is in its pool and no other; None where nothing was compared
-    because: str | None  # why it has no CPUs of its own
-    request: RequestReport | None  # None where its annotations make no sense
+    why: str | None  # reason for the pool; None if no pools were compared
+    because: str | None  # reason why it has no exclusive CPUs
+    request: RequestReport | None  # None if its annotations are invalid
     criteria: tuple[str, ...]
     candidates: tuple[CandidateReport, ...]
     decided_by: str | None  # criterion
     pool: str | None
-    affinity: tuple[str, ...]  # who drew it, the strongest first, or that nobody did
+    affinity: tuple[str, ...]  # attracting and repelling containers, strongest first
     notes: tuple[str, ...]
-    room: RequestReport | None = None  # of its pod, for which the pools were compared
-    granted: str | None = None  # of CPU; None where that is not known
-    answer: AnswerReport | None = None  # what it has now, of those on the node only
-    devices: tuple[HintReport, ...] = ()  # and mounts that had a say; of those on the node only
+    room: RequestReport | None = None  # the pod's request, if pools were compared for its room
+    granted: str | None = None  # granted CPUs in words; None if unknown
+    answer: AnswerReport | None = None  # present state; only of containers on the node
+    devices: tuple[HintReport, ...] = ()  # and mounts that counted; only of containers on the node
     classes: tuple[ClassItemReport, ...] | None = None  # what they give it
     # of a container that is gone, or a refused resize
     decided_at: str | None = None
     count: int = 1  # how often it was refused, and
     last: str | None = None  # when last, of more than once
     # of a container that is gone
-    ended_at: str | UnsetType | None = UNSET  # None where that is not known
+    ended_at: str | UnsetType | None = UNSET  # None if unknown
     unset: bool = False  # its CPUs were decided and not set: pinCPU was false
     changes: tuple[ChangeReport, ...] | None = None  # by others, the latest first
-    placed_before: ExplanationReport | None = None  # of one that was running when the daemon came
+    placed_before: ExplanationReport | None = (
+        None  # of a container that ran before the daemon's start
+    )
     refused_resize: ExplanationReport | None = None  # a later one
-    annotations: tuple[str, ...] | None = None  # what is odd about them
+    annotations: tuple[str, ...] | None = None  # remarks about unknown keys and bad values
 
 
 def explanation_report(explanation: Explanation, grant: Grant | None) -> ExplanationReport:
@@ -154,7 +156,7 @@ def _request(request: Request) -> RequestReport:
 
 
 def _pulls(explanation: Explanation) -> Iterator[str]:
-    """Yield who pulled and who pushed, the strongest first, or that its affinities found nobody."""
+    """List containers that attracted or repelled it, strongest first; or that none matched."""
     if unmatched := explanation.unmatched:
         yield unmatched
     pulls = explanation.pulls or ()
@@ -230,7 +232,7 @@ def _first_difference(table: Table, one: int, other: int) -> str:
 
 
 def _closest(explanation: Explanation) -> str:
-    """Return which pool would have been next, and what it lacks, where that is a matter of CPUs."""
+    """Name the closest pool that lacked CPUs, and how many CPUs it lacked."""
     table = explanation.table
     lacking = [] if table is None else [p for p in range(table.count) if table.missing(p)]
     if table is None or not lacking:
@@ -240,7 +242,7 @@ def _closest(explanation: Explanation) -> str:
 
 
 def _because(explanation: Explanation) -> str | None:
-    """Return why it has no CPUs of its own, where it has none."""
+    """Say why a container has no exclusive CPUs; None if it has some."""
     request = explanation.request
     if request is None or explanation.kind is DecisionKind.REFUSED:
         return None
@@ -288,7 +290,7 @@ def _value(parts: list[float]) -> Value:
 def _why(
     explanation: Explanation, candidates: Iterable[CandidateReport], decided: str | None
 ) -> str | None:
-    """Return why it is in its pool and in no other one, where pools were compared.
+    """Give the reason for the chosen pool; None if no pools were compared.
 
     What *decided* is what the last pool elsewhere lost on, or where none had room, one around it.
     """
@@ -315,7 +317,7 @@ def _why(
 def _by_room(
     request: Request, candidates: Iterable[CandidateReport], pool: str, decided: str
 ) -> str | None:
-    """Return in which way the room that is left decided for *pool*; None if something else did."""
+    """Say how remaining capacity decided for *pool*; None if another criterion decided."""
     if decided != "capacity":
         return None
     index = next(i for i, criterion in enumerate(CRITERIA) if criterion.name == decided)

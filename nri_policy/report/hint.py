@@ -19,7 +19,7 @@ class HintReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpus: CPUSet  # online CPUs near it
     granted: int  # how many of the container's CPUs are among these
     granted_of: int  # how many CPUs the container has
-    device: str = ""  # which ones, and of which claim, where the source does not say it
+    device: str = ""  # device and claim names that the source lacks
 
     @property
     def name(self) -> str:

@@ -14,7 +14,9 @@ class JournalChange(Struct, frozen=True, kw_only=True):
     cpus: CPUSet
     mems: CPUSet
     cause: str
-    container: str | None = None  # namespace/pod/name; None: no record that is left names it
+    container: str | None = (
+        None  # namespace/pod/name; None if every record with its name is deleted
+    )
 
 
 class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,8 +26,8 @@ class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     time: str
     follows: str  # next: the record before; gap: records are missing; base: a list of all there is
     event: str
-    # namespace/pod/name of the one that it is about, namespace/name of a pod or a claim;
-    # None: there is none, or no record that is left names it
+    # namespace/pod/name of its subject, namespace/name for pods and claims; None for events
+    # without a subject, or if every record with the name is deleted
     container: str | None
     summary: str | None
     refused: bool
@@ -34,7 +36,7 @@ class JournalRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mems: CPUSet | None
     changes: tuple[JournalChange, ...]
     warnings: tuple[str, ...]
-    count: int = 1  # how often: a resize that comes to the same again has no other record
+    count: int = 1  # a resize with the same result again is counted, not recorded
     last: str | None = None  # when last, of more than once
 
 

@@ -19,7 +19,7 @@ from nri_policy.report.hint import HintReport
 from nri_policy.report.recent_use import RecentUseReport
 from nri_policy.workload.request import Sort
 
-_HOW = {  # how a container came to what it has now
+_HOW = {  # origin of a container's present place
     DecisionKind.PLACED: "placed on {pool}",
     DecisionKind.MADE_ROOM: "placed on {pool}; others moved away for it",
     DecisionKind.SPILLED: "placed on the reserved CPUs: no other is left",
@@ -37,7 +37,7 @@ def describe_outcome(explanation: ExplanationReport) -> str:
     if explanation.outcome is DecisionKind.REFUSED:
         return explanation.summary
     sort = None if explanation.request is None else explanation.request.sort
-    # one for which the reserved CPUs had too little left is placed as others are
+    # without enough reserved CPUs, shared CPUs are used
     placed = explanation.outcome in {DecisionKind.PLACED, DecisionKind.MADE_ROOM}
     pool = "the whole node" if explanation.pool == ROOT else explanation.pool
     pool = "the reserved CPUs" if sort is Sort.RESERVED and not placed else pool

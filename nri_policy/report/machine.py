@@ -1,6 +1,6 @@
 """The machine: the `machine` part of `topology -o json`.
 
-Parts of a Machine that are shown as they are need no types of their own.
+Only parts that differ from a Machine's own types have types here.
 """
 
 from __future__ import annotations

@@ -20,5 +20,5 @@ class RecentUseReport(Struct, frozen=True, kw_only=True):
     periods: int  # of its CFS quota; 0: it has none
     throttled: int  # of these periods
     throttled_seconds: float
-    waited_seconds: float | None  # of its threads, for a CPU; None: no thread is visible
+    waited_seconds: float | None  # waiting time of its threads; None if no thread is visible
     neighbours: tuple[NeighbourReport, ...] = ()  # those that used most

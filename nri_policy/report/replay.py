@@ -25,8 +25,8 @@ class FateReport(Struct, frozen=True, kw_only=True):
     cpus: CPUSet
     exclusive: CPUSet
     mems: CPUSet
-    aligned: bool | None  # inside one NUMA node; None where it asks for no CPU
-    spilled: int  # bytes that it asks for, if its memory is not all beside its CPUs
+    aligned: bool | None  # inside one NUMA node; None without a CPU request
+    spilled: int  # requested bytes, if some memory is not beside its CPUs
     error: str | None
 
 
@@ -38,7 +38,7 @@ class TwoFates(Struct, frozen=True, kw_only=True):
 
 
 class ReplayReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came of a replay; `replayed` and `changes` are of other settings or another machine."""
+    """Results of a replay; `replayed` and `changes` are set for other settings or machines."""
 
     journal: str
     records: int
@@ -48,7 +48,7 @@ class ReplayReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reproduced: bool
     differences: tuple[DifferenceReport, ...]
     recorded: Score
-    repeats: int = 0  # resizes that are counted in the record of one like them
+    repeats: int = 0  # resizes without records: an equal one counts them
     replayed: Score | None = None
     changes: dict[str, TwoFates] | None = None  # by namespace/pod/name
 

@@ -45,4 +45,4 @@ class CheckReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     errors: tuple[ErrorReport, ...]
     notices: tuple[str, ...]
     settings: tuple[EffectiveSetting, ...]
-    machine: NodeCapacity | None = None  # None: they were not checked against one, or are wrong
+    machine: NodeCapacity | None = None  # None if invalid, or checked without a machine

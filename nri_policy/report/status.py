@@ -33,12 +33,12 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     runtime: str  # name and version; empty while none is connected
     pools: int
     containers: int  # that hold something
-    refused: int  # containers whose pods exist
+    refused: int  # containers of existing pods
     online_cpus: CPUSet
     reserved_cpus: CPUSet
     isolated_cpus: CPUSet
     exclusive_cpus: CPUSet  # that are containers' own now
-    shared_cpus: CPUSet  # that are nobody's own
+    shared_cpus: CPUSet  # not exclusive to a container
     notices: tuple[str, ...]  # what is odd about the settings and the machine
     publications: tuple[PublicationReport, ...]
     latest_reload: ReloadResult | None = None

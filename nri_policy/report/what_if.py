@@ -21,14 +21,14 @@ class NewSettingsReport(Struct, frozen=True, kw_only=True):
 
 
 class TriedReport(ContainerReport, frozen=True, kw_only=True, omit_defaults=True):
-    """A container that came."""
+    """A container that the trial added."""
 
     outcome: DecisionKind
     summary: str
-    why: str | None  # it is in its pool and no other; None where nothing was compared
+    why: str | None  # reason for the pool; None if no pools were compared
     decided_by: str | None  # criterion
     misfit: str | None  # why it is not placed well
-    because: str | None = None  # it shares CPUs; None where it has its own
+    because: str | None = None  # reason why it shares CPUs; None if all its CPUs are exclusive
 
 
 class TwoHoldings(Struct, frozen=True, kw_only=True):
@@ -44,14 +44,14 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
     fits: bool  # all pods do, and the settings would be accepted
     settings: NewSettingsReport | None
     pods: tuple[Fit, ...]
-    containers: dict[str, TriedReport]  # by namespace/pod/name, as all that follows
+    containers: dict[str, TriedReport]  # by namespace/pod/name, like the following fields
     changes: dict[str, TwoHoldings]  # of the containers that are there
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
 
 def what_if_report(result: WhatIfResult, newcomers: dict[str, TriedReport]) -> WhatIfReport:
-    """Return what is shown of a trial; *newcomers* are the reports of its newcomers, by name."""
+    """Describe the result of a trial; *newcomers* are reports of added containers, by name."""
     return WhatIfReport(
         fits=result.fits,
         settings=None if result.settings is None else _settings(result.settings),
@@ -76,7 +76,7 @@ def _settings(settings: NewSettings) -> NewSettingsReport:
 
 
 def newcomer_report(newcomer: NewContainer) -> TriedReport:
-    """Return what is shown of a container that came."""
+    """Describe a container that the trial added."""
     if newcomer.holding is None or newcomer.explanation is None:
         reason = newcomer.refusal or ""
         return TriedReport(

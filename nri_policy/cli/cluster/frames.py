@@ -49,7 +49,7 @@ class Frames:
 
     @property
     def legend(self) -> Legend:
-        """The colours of all groups that there were."""
+        """Colours of all groups, past ones included."""
         return legend_of(self._largest)
 
     @property

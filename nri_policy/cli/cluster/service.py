@@ -27,7 +27,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class Service(Struct, frozen=True):
-    """Where it is, and as whom we ask."""
+    """Address and credentials of the cluster service."""
 
     url: str
     ca: Path | None

@@ -280,7 +280,7 @@ def _duration(seconds: float | None) -> str:
 
 
 def _title(played: Played) -> str:
-    """Return a step in short: what is done to what, and when."""
+    """Summarize a step: action, object, time."""
     step = msgspec.to_builtins(played.step)  # what was not given is left out
     at = step.pop("at", None)
     for name in ("for", "kind"):

@@ -1,4 +1,4 @@
-"""Options that name a cluster: files of one, one that does not exist, or one that is asked."""
+"""Options that name a cluster: its files, a synthetic cluster, or a live one."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
     for each in snapshot.zones:
         if policy := unknown_policy(each):
             yield one_line(f"note: topologyManagerPolicy {quoted(policy)} is unknown ({each.node})")
-            break  # one is enough to look at the others
+            break  # one example suffices
     if wrong := next((each for each in snapshot.zones if each.too_free), None):
         what = f"{wrong.too_free} ({wrong.node})"
         yield one_line(f"note: more is available than allocatable: {what}")
@@ -399,7 +399,7 @@ def documents_of(paths: Iterable[Path]) -> list[Object]:
 def groups_of(paths: Iterable[Path], classes: PriorityClasses) -> list[PlacementGroup]:
     """Return the groups in files; raises Failure, which names the file.
 
-    Their priorities are by *classes*, which take in those in the files.
+    Adds PriorityClasses in the files to *classes*, which give priorities.
     """
     files = [(name_of(path), documents_of([path])) for path in paths]
     groups = list[PlacementGroup]()

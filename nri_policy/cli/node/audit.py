@@ -66,7 +66,7 @@ def _draw_drifts(report: AuditReport) -> Iterator[RenderableType]:
 
 
 def _draw_company(report: AuditReport) -> Iterator[RenderableType]:
-    """Yield who may run on exclusive CPUs beside their owners."""
+    """List containers that may run on exclusive CPUs of others."""
     accompanied = [each for each in report.company if each.others]
     if not report.company:
         return

@@ -35,7 +35,7 @@ from nri_policy.settings import (
     find_settings,
 )
 
-_NONE = {"instrumentation.httpEndpoint": "off"}  # what no value means, if not all there is
+_NONE = {"instrumentation.httpEndpoint": "off"}  # meaning of an empty value, other than `all`
 _NOTHING_LEFT = (
     "no CPU is left for pods: reservedResources.cpu takes all CPUs of availableResources.cpu"
 )
@@ -95,7 +95,7 @@ def sample() -> None:
 @socket_option
 @form_option
 def show(every: bool, control_socket: Path, form: str) -> None:
-    """Show the settings in force, and who set each."""
+    """Show the settings in force, and where each was set."""
     with asking(control_socket) as client:
         report = client.settings()
     if form == "table":

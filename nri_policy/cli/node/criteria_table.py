@@ -46,7 +46,7 @@ _ASKED_AGAIN = (
 def explain(
     explanation: ExplanationReport, *, why: bool = False, all_pools: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield what there is to say of one container: what it has, and with *why* the tables."""
+    """Draw one container's explanation: the opening lines, and with *why* the tables."""
     yield from _open(explanation, why=why)
     if why:
         yield from _tables(explanation, all_pools=all_pools)
@@ -84,7 +84,7 @@ def _tables(explanation: ExplanationReport, *, all_pools: bool) -> Iterator[Rend
 
 
 def _open(explanation: ExplanationReport, *, why: bool) -> Iterator[RenderableType]:
-    """Yield what it has, or had, or why it has nothing."""
+    """Draw the heading and the opening lines."""
     heading = describe_outcome(explanation)
     if explanation.outcome is DecisionKind.REFUSED and not heading.startswith("refused"):
         heading = f"refused: {heading}"
@@ -227,7 +227,7 @@ def _different(explanation: ExplanationReport) -> list[str]:
 def _rank(candidate: CandidateReport) -> tuple[bool, bool, bool, int, list[float]]:
     """Return a key that sorts the best first; those that do not fit last, the closest first.
 
-    Of these, those whose lack is known come first, and those that are too far from a hint last.
+    Among these, known shortages sort first, pools far from strict hints last.
     """
     parts = [part for value in candidate.values for part in _parts(value)]
     short = candidate.shortfall

@@ -13,7 +13,7 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Device
 
-# Classes of PCI functions that work for somebody, what is asked for most often first.
+# PCI classes of devices that containers use, most requested first.
 _KINDS = {
     "03": "graphics",
     "12": "accelerator",
@@ -37,7 +37,7 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 def groups_of(devices: Iterable[Device]) -> list[Group]:
-    """Return what there is of *devices* that work for somebody."""
+    """Group *devices* of kinds that containers use: GPUs, NICs, disks and the like."""
     order = [*dict.fromkeys(_KINDS.values())]
     alike: dict[tuple[int, tuple[int, ...], str, CPUSet], list[Device]] = {}
     for device in devices:

@@ -52,7 +52,7 @@ def _today(text: str) -> datetime:
 
 
 class _Moment(click.ParamType[str]):
-    """A moment, as `format_time` has it: they are compared as texts."""
+    """A moment in the format of `format_time`, in which texts sort by time."""
 
     name = "time"
 
@@ -163,7 +163,7 @@ def _names(record: JournalRecord) -> list[str | None]:
 
 
 def _concerns(record: JournalRecord, prefix: str) -> bool:
-    """Whether something happened, to those whose names begin with *prefix*."""
+    """Whether a record is about containers with names that begin with *prefix*."""
     if record.event == "base":  # repeats what there is
         return False
     names = [each.container for each in record.changes]
@@ -189,7 +189,7 @@ def _draw(records: Sequence[JournalRecord], prefix: str) -> Iterator[RenderableT
 
 
 def _what(record: JournalRecord, prefix: str) -> Iterator[str]:
-    """Yield what happened, and a line for each whom it changed, first those asked about."""
+    """Describe a record: its summary, and a line per changed container, requested ones first."""
     what = record.summary or _WORDS.get(record.event, record.event)
     if record.last is None:
         yield what

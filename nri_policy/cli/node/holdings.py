@@ -16,7 +16,7 @@ def short(name: str) -> str:
 
 
 def amount(container: ContainerReport) -> str:
-    """Return the amount of CPU of a container, `1 of 2` of one that asks for more than it has."""
+    """Format a container's CPU amount; `1 of 2` if the request is larger than the grant."""
     if container.sort is None:
         return "-"
     asked = container.requested_milli

@@ -44,7 +44,7 @@ _Told = tuple[datetime, Decision]
 
 
 class DaemonSnapshot(Struct, frozen=True, kw_only=True):
-    """What there is to be seen of the daemon at one moment."""
+    """The daemon's visible state at one moment."""
 
     scene: Scene | None  # the last one known, None if there was none yet
     decisions: tuple[_Told, ...]  # the latest first
@@ -236,7 +236,7 @@ class Frame(Struct, frozen=True):
 
 
 def _render_refused(scene: Scene) -> Iterator[RenderableType]:
-    """Yield who was refused, and why."""
+    """List refused containers with the reasons."""
     names = list(scene.refused.items())
     for name, reason in names[:_SHOWN_REFUSALS]:
         line = f"refused: {short(name)}: {reason}"
@@ -246,7 +246,7 @@ def _render_refused(scene: Scene) -> Iterator[RenderableType]:
 
 
 def _decision_lines(decision: Decision) -> Iterator[str]:
-    """Yield what a decision was about and what came of it."""
+    """Describe a decision: its event, its summary, its changes."""
     yield " ".join(filter(None, (decision.event, short(decision.container))))
     if decision.summary:
         yield decision.summary

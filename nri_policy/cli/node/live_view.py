@@ -30,11 +30,11 @@ HELP = (
 
 
 class View(Struct, frozen=True):
-    """A choice; `pressed` makes another one of it."""
+    """The reader's choices; `pressed` returns changed ones."""
 
     order: str = "placed"
     first: int = 0  # row
-    wanted: str = ""  # a part of the names of those that are shown
+    wanted: str = ""  # substring of the names shown
     typing: bool = False  # whether keys are letters of it
     helping: bool = False
 

@@ -38,9 +38,9 @@ _MOST_DEVICES = 40  # lines
 def machine_tables(
     machine: Machine, tree: PoolTree, capacity: Capacity, free: Mapping[int, int]
 ) -> Iterator[RenderableType]:
-    """Yield what there is to say of *machine* and its pools, from the whole to the parts.
+    """Draw tables of *machine* and its pools, from whole to parts.
 
-    *free* is the memory that nobody uses, in bytes by node, where it is known.
+    *free* has the unused bytes by memory node, if known.
     """
     yield _section("CPUs", _cpu_sets(machine, capacity))
     yield _section("Pools", _pools(machine, tree))
@@ -181,7 +181,7 @@ def _devices(machine: Machine) -> RenderableType:
 
 
 def _caches(caches: Iterable[Cache]) -> Columns:
-    """Return one line for all caches that differ only in their CPUs."""
+    """Draw one row per group of caches that differ only in CPUs."""
     alike: dict[tuple[int, str, int], list[int]] = {}
     for cache in caches:
         alike.setdefault((cache.level, cache.type, cache.size), []).append(len(cache.cpus))

@@ -1,6 +1,6 @@
-"""Names of pods and containers, as a shell completes them: those that the running daemon has.
+"""Completion of pod and container names in a shell, from the running daemon.
 
-Nobody waits for it: without a daemon that answers at once there are none, and nothing is said.
+Completion must be quick: without an immediate answer it offers nothing, and reports no error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def complete(
     parameter: click.Parameter,  # noqa: ARG001 - click's signature
     incomplete: str,
 ) -> list[str]:
-    """Return the pods and containers whose names begin with what is there."""
+    """Return the names of pods and containers that begin with *incomplete*."""
     socket = context.params.get("control_socket") or CONTROL_SOCKET
     try:
         with connected(socket, patience=_PATIENCE) as client:

@@ -15,9 +15,9 @@ def pinning_of(report: SettingsReport) -> list[str]:
 
 
 def left_alone(report: SettingsReport) -> str:
-    """Return a sentence on what containers are not told, empty where they are told all."""
+    """Say which settings turn pinning off; empty if all is pinned."""
     fields = {each.field: each.value for each in report.settings}
     pin_cpu, pin_memory = (fields[field] is not False for field in _WHAT)
     if text := describe_unset(pin_cpu=pin_cpu, pin_memory=pin_memory):
-        return f"{text}; `nri-policy what-if --settings FILE` says who would move if they were"
+        return f"{text}; `nri-policy what-if --settings FILE` says what would move then"
     return ""

@@ -34,7 +34,7 @@ _HEADS = ("pool", "CPUs", "exclusive", "shared", "left", "mems", "containers")
 @socket_option
 @picture_form_option
 def command(watch: bool, control_socket: Path, form: str) -> None:
-    """Show the node's pools: who runs where, and what is left."""
+    """Show the node's pools: what runs there, and what is left."""
     repeat(lambda: _show(control_socket, form), watch=watch)
 
 

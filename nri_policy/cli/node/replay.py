@@ -44,7 +44,7 @@ class _Course:
     recorded: RecordedReplay = field(default_factory=RecordedReplay)
     alternative: AlternativeReplay | None = None
     records: int = 0
-    repeats: int = 0  # resizes that have no record of their own
+    repeats: int = 0  # resizes counted in an earlier record
     since: float = 0.0  # of the first and the last record, seconds since the epoch
     until: float = 0.0
     differences: list[Difference] = field(default_factory=list)

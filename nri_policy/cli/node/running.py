@@ -12,7 +12,7 @@ from nri_policy.report import Containers, MachineReport, PoolReport
 
 
 class Running(Struct, frozen=True, kw_only=True):
-    """The hardware, the pools made of it and who holds what."""
+    """The hardware, its pools, and what each container holds."""
 
     machine: MachineReport
     pools: Sequence[PoolReport]

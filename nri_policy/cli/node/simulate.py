@@ -67,9 +67,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Run a scenario of pods on a simulated node.
 
-    Shows who runs where after each step. The daemon's own code places the pods over a real NRI
-    connection, on a simulated runtime that starts no processes. Exits with 1 if an expectation of
-    the scenario is not met, or if a step fails unexpectedly.
+    Shows which containers run where after each step. The daemon's own code places the pods over a
+    real NRI connection, on a simulated runtime that starts no processes. Exits with 1 if an
+    expectation of the scenario is not met, or if a step fails unexpectedly.
     """
     machine = source.machine(settings.memory_kinds) if settings else source.machine()
     try:
@@ -180,7 +180,7 @@ def _make(folder: Path) -> Path:
 
 
 def _in_the_way(folder: Path) -> str:
-    """Say what is in a folder, and what to do about it."""
+    """Describe the obstacle in a folder, and its remedy."""
     with suppress(UnreachableError), connected(folder / "control.sock"):
         return "a node runs there: ask that one, or end it by Ctrl-C"
     if (folder / "store").is_dir():
@@ -206,7 +206,7 @@ def _remarks_shown() -> Iterator[None]:
 
 
 async def _stay(daemon: Daemon, folder: Path, question: str) -> None:
-    """Answer questions at a socket in *folder* until somebody ends it."""
+    """Answer questions at a socket in *folder* until it is stopped."""
     socket = folder / "control.sock"
     ended = asyncio.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -221,7 +221,7 @@ async def _stay(daemon: Daemon, folder: Path, question: str) -> None:
 
 
 def _scene(node: SimulatedNode, result: Result, before: Scene | None) -> Scene | None:
-    """Return who runs where after a step; None before a daemon runs."""
+    """Return the scene after a step; None before a daemon runs."""
     if node.daemon is None:
         return None
     machine = machine_report(node.daemon.node.view.layout.machine)

@@ -1,4 +1,4 @@
-"""`nri-policy top`: who runs where, as it changes."""
+"""`nri-policy top`: which containers run where, live."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from nri_policy.cli.terminal.keyboard import moments, single_keys
 @click.command
 @socket_option
 def command(control_socket: Path) -> None:
-    """Show who runs where, live, and the latest decisions.
+    """Show which containers run where, live, and the latest decisions.
 
     Keys: q quits; ? lists the keys; / filters containers by name; p, n, c and u sort them by time
     of placement, name, CPU, and CPU in use; j, k, the arrows and the page keys scroll. While the

@@ -37,7 +37,7 @@ def command(source: Source, settings: Settings | None, cpu_ids: bool, form: str)
     """
     with source.root() as root:
         machine = discover(root, memory_kinds=settings.memory_kinds if settings else {})
-        # what a capture tells is of another time
+        # free memory in a capture is outdated
         live = source.capture is None and source.synthetic is None
         free = free_memory(root, [node.id for node in machine.nodes]) if live else {}
     try:

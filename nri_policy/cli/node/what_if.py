@@ -1,4 +1,4 @@
-"""`nri-policy what-if`: where pods would go, and who would have to change for them or settings."""
+"""`nri-policy what-if`: where pods would go, and which containers pods or settings would change."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _LARGEST = 1 << 20  # characters; the daemon takes less, and says so
 _MOST_ROWS = 40
 _MOST_REPLICAS = 1000
 
-_WHOLE = 1000  # milli-CPU of somebody who may expect CPUs of its own
+_WHOLE = 1000  # milli-CPU: requests from here on can get exclusive CPUs
 
 _MAX = 0
 _HEADINGS = tuple(heading for heading in HEADINGS if heading != "class")
@@ -156,7 +156,7 @@ def _manifests(files: Sequence[IO[str]]) -> str:
     for file, text in zip(files, texts, strict=True) if len(files) > 1 else ():
         try:
             read_all(text)
-        except YAMLTextError as error:  # of all together it would have another line
+        except YAMLTextError as error:  # in the joined text its line number would differ
             raise click.UsageError(f"{name_of(file.name)}: {error}") from error
     return "\n---\n".join(texts)
 
@@ -316,7 +316,7 @@ def _sentence(pod: Fit) -> str:
 
 
 def _start_unplaced(report: WhatIfReport) -> bool:
-    """Return whether nobody is refused, as nothing is pinned, though not all fit."""
+    """Whether pods start although they do not fit, because nothing is pinned."""
     accepted = report.settings is None or report.settings.accepted
     return accepted and any(pod.starts_unplaced for pod in report.pods)
 
@@ -334,7 +334,7 @@ def _containers(containers: Mapping[str, TriedReport]) -> Columns:
     table = Columns(*_HEADINGS, "why", dispensable=("mems", "pool", "amount", "cpuset"))
     left_out = len(containers) - _MOST_ROWS
     for number, (name, each) in enumerate(containers.items()):
-        # the last is the one that was refused
+        # keep the last row: the refused container
         if number >= _MOST_ROWS - 1 and number + 1 < len(containers):
             if number == _MOST_ROWS - 1:
                 table.add_row(Text(f"… {left_out} more: see -o json", style="dim"))

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 def progress(
     what: str, total: int | None = None, *, shown: bool = True
 ) -> Iterator[Callable[[], None]]:
-    """Yield what to call after each of *total* parts of the work; None: nobody knows how many."""
+    """Yield a callback for each of *total* parts of the work; None if their number is unknown."""
     bar = [BarColumn()] if total is not None else [SpinnerColumn()]
     with Progress(
         TextColumn(what),

@@ -1,4 +1,4 @@
-"""Whether the kubelet and the runtime agree on who makes cgroups, and of which version they are."""
+"""Whether kubelet and runtime use the same cgroup driver; the version of cgroups."""
 
 from __future__ import annotations
 

@@ -40,9 +40,9 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
         yield Finding("nri", Verdict.ERROR, f"NRI is disabled, {why}", _ENABLE[config.name])
         return
     if on is None:
-        who = " and ".join(config.files) or "no file"
+        names = " and ".join(config.files) or "no file"
         says = {0: "says", 1: "does not say"}.get(len(config.files), "do not say")
-        found = f"{who} below {facts.where.host_root} {says} whether NRI is enabled"
+        found = f"{names} below {facts.where.host_root} {says} whether NRI is enabled"
         yield Finding("nri", Verdict.NOTE, found)
     if not config.external:
         found = f"{config.name} does not let plugins connect (disable_connections)"
@@ -101,6 +101,8 @@ def _socket(facts: Facts) -> Iterator[Finding]:
             " runtime's log"
         )
     elif "refused" in socket.problem:
-        found += ": nobody listens; the file is from a runtime that has ended, or has NRI off now"
+        found += (
+            ": no process listens; the file is from a runtime that has ended, or has NRI off now"
+        )
         remedy = "start the runtime with NRI on"
     yield Finding("nri", Verdict.ERROR, found, remedy)

@@ -19,7 +19,7 @@ _PLUGIN = re.compile(r"[0-9]{2}-(?P<name>.+)", re.ASCII)
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield each program that does what we do."""
+    """Report programs that do the daemon's work."""
     findings = [*_check_running(facts), *_check_installed(facts.runtimes.plugins, facts.processes)]
     yield from findings
     if not findings and facts.processes:

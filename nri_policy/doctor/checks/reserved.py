@@ -18,7 +18,7 @@ _CONSEQUENCE = "a scheduler may send a pod that is refused here"
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield what is reserved by one of us and promised to pods by the other."""
+    """Compare CPUs and memory reserved by the kubelet and by the settings."""
     layout = _layout(facts)
     yield from _check_reserved(facts, layout)
     if layout is not None and facts.cluster is not None:

@@ -1,4 +1,4 @@
-"""Whether the daemon may do what it has to, and others may not do what is its own."""
+"""Whether the daemon has the permissions it needs, and other users cannot write its state."""
 
 from __future__ import annotations
 

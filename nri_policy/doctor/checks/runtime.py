@@ -1,4 +1,4 @@
-"""What is known against the runtime's version."""
+"""Known problems of the runtime's version."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nri_policy.doctor.finding import Finding, Verdict
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield which runtime it is, and what its version does badly."""
+    """Report the runtime's version, and known problems of this version."""
     runtime = facts.talker
     if runtime is None:
         if facts.runtimes.config is not None:

@@ -1,4 +1,4 @@
-"""What could not be looked at."""
+"""Parts of the node that could not be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nri_policy.doctor.finding import Finding, Verdict
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield what was not read in time, or whose reading failed."""
+    """Report parts of the node that could not be read in time."""
     for text in facts.unknown:
         remedy = "check whether a file system or a server there does not answer"
         yield Finding("reading", Verdict.WARNING, text, remedy)

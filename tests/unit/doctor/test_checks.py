@@ -130,7 +130,7 @@ def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path)
     assert worst(seen(), "No such file") is Verdict.ERROR
     with served(path):
         assert worst(seen(), "the runtime listens at") is Verdict.OK
-    assert worst(seen(), "nobody listens") is Verdict.ERROR
+    assert worst(seen(), "no process listens") is Verdict.ERROR
 
 
 @pytest.mark.parametrize(
