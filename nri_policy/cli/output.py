@@ -26,7 +26,7 @@ _PIPED_WIDTH = 120  # columns
 _ASCII = str.maketrans("┌┐└┘╭╮╰╯├─│·…", "+++++++++-|.~")
 
 
-class Paper(Console):
+class Canvas(Console):
     """Shows text, whatever is in it: names come from others, and must not command a terminal."""
 
     def render(
@@ -66,7 +66,7 @@ def print_drawing(*drawings: RenderableType) -> None:
     # output to files and pipes has a fixed width
     piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     width = _PIPED_WIDTH if piped else None
-    console = Paper(highlight=False, markup=False, emoji=False, width=width)
+    console = Canvas(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
         for line in console.render_lines(drawing, pad=False):
             console.print(Segments([*_trim(line), Segment.line()]))

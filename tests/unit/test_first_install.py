@@ -17,7 +17,7 @@ from nri_policy.settings import API_VERSION, KIND, load
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support.daemon import Served, pod, served
-from tests.unit.cli.test_asking import run
+from tests.unit.cli.test_daemon_commands import run
 
 OFF: dict[str, Any] = {
     "pinCPU": False,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.daemon import pod, served
-from tests.unit.cli.test_asking import run
+from tests.unit.cli.test_daemon_commands import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()
 # what the first column of the table of refusals quotes, but for parts of a message

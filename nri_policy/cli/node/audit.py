@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.pinning import left_alone
@@ -31,7 +31,7 @@ def command(context: click.Context, control_socket: Path, form: str) -> None:
     Compares each cgroup and its threads with the decision. What seems wrong is checked again some
     seconds later. Exits with 1 if anything is wrong.
     """
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         report, note = client.audit(), left_alone(client.settings())
     if form == "table":
         print_drawing(*_draw(report), *([Text(f"note: {note}")] if note else []))

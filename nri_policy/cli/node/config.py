@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import Source, form_option, machine_options, name_of, read_settings
 from nri_policy.cli.output import local_time, print_document, print_drawing
@@ -96,7 +96,7 @@ def sample() -> None:
 @form_option
 def show(every: bool, control_socket: Path, form: str) -> None:
     """Show the settings in force, and where each was set."""
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         report = client.settings()
     if form == "table":
         print_drawing(*_render_settings(report, every=every))
@@ -111,7 +111,7 @@ def reload(control_socket: Path) -> None:
 
     Exits with 1 if they are refused; the old ones then stay in force.
     """
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         outcome = client.reload()
     if not outcome.accepted:
         raise Failure(f"{outcome.origin}: refused, the old settings stay: {outcome.reason}")

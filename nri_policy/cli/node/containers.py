@@ -9,10 +9,10 @@ from typing import Any
 import click
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.failure import Failure
 from nri_policy.cli.node.holdings import HEADINGS, cells, short
-from nri_policy.cli.node.names import complete
+from nri_policy.cli.node.name_completion import complete
 from nri_policy.cli.node.pinning import left_alone
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
@@ -77,7 +77,7 @@ def _wanted(every: Containers, name: str | None, namespace: str | None) -> Colle
 def _show(
     name: str | None, namespace: str | None, key: str, control_socket: Path, form: str
 ) -> None:
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         every, note = client.containers(), left_alone(client.settings())
     marks = assign_marks(name for name, each in every.items() if each.exclusive)
     wanted = {*_wanted(every, name, namespace)}

@@ -21,7 +21,7 @@ from rich.text import Text
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node.simulate import Show, draw, play, stay_option
 from nri_policy.cli.options import Source
-from nri_policy.cli.output import Paper, print_drawing
+from nri_policy.cli.output import Canvas, print_drawing
 from nri_policy.cli.terminal.keyboard import pressed_within, single_keys
 from nri_policy.foundation.shipped import shipped
 from nri_policy.picture.svg import Strip
@@ -61,7 +61,7 @@ def command(context: click.Context, stay: Path | None) -> None:
 @contextmanager
 def _screen() -> Iterator[Live | None]:
     """Yield the whole screen to draw on; None where there is no terminal."""
-    console = Paper(highlight=False, markup=False, emoji=False)
+    console = Canvas(highlight=False, markup=False, emoji=False)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
         yield None
         return

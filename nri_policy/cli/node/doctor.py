@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.asking import socket_option
+from nri_policy.cli.daemon_option import socket_option
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node.host_options import (
     host_root_option,

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.node.criteria_table import explain, why_not
 from nri_policy.cli.node.holdings import short
-from nri_policy.cli.node.names import complete
+from nri_policy.cli.node.name_completion import complete
 from nri_policy.cli.node.pinning import left_alone
 from nri_policy.cli.options import explanation_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
@@ -42,7 +42,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     --all it shows the decision as it was made; what is free may have changed since. -o json prints
     an object for a container, and a list of objects for a pod.
     """
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         found = client.explain(name if namespace is None else f"{namespace}/{name}")
         note = left_alone(client.settings())
         pools = client.machine().pools if form == "svg" else ()

@@ -14,11 +14,11 @@ from click.core import ParameterSource
 from rich.console import RenderableType
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.failure import Failure
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.journal_file import opened, store_in
-from nri_policy.cli.node.names import complete
+from nri_policy.cli.node.name_completion import complete
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing, shown_time
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
@@ -139,7 +139,7 @@ def _read(file: Path) -> Iterator[JournalRecord]:
 def _ask(control_socket: Path) -> Iterator[JournalRecord]:
     """Yield the records that the daemon has, a page at a time."""
     after, more = 0, True
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         while more:
             page = client.journal(after=after)
             yield from page.records

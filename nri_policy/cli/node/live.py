@@ -20,10 +20,10 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from nri_policy.cli.node.current_scene import CurrentScene, read_current_scene
 from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.live_view import HELP, View
 from nri_policy.cli.node.occupants import occupants
-from nri_policy.cli.node.running import Running, ask_running
 from nri_policy.cli.terminal.keyboard import Moment
 from nri_policy.control.client import ControlClient, DeclinedError, UnreachableError, connected
 from nri_policy.foundation.wording import counted, natural
@@ -62,7 +62,7 @@ class DaemonWatcher:
         self._connection = ExitStack()
         self._client: ControlClient | None = None
         self._watching: Thread | None = None
-        self._running: Running | None = None  # of the latest look
+        self._running: CurrentScene | None = None  # of the latest look
         self._outdated = Event()  # whether machine and pools may differ from it
         self._scene: Scene | None = None
         self._looked: tuple[datetime, Containers] | None = None  # before
@@ -81,7 +81,7 @@ class DaemonWatcher:
                 self._outdated.set()
             if self._running is None or self._outdated.is_set():
                 self._outdated.clear()
-                self._running = ask_running(self._client, usage=True)
+                self._running = read_current_scene(self._client, usage=True)
             else:
                 containers = self._client.containers(usage=True)
                 self._running = replace(self._running, containers=containers)
@@ -129,13 +129,13 @@ class DaemonWatcher:
                     self._outdated.set()
 
 
-def _by_pool(used: Mapping[str, float], ask_running: Running) -> dict[str, float]:
+def _by_pool(used: Mapping[str, float], current: CurrentScene) -> dict[str, float]:
     """Return the CPUs in use in each pool, those of the pools below it included."""
-    pools = {pool.id: pool for pool in ask_running.pools}
-    ids = {pool.name: pool.id for pool in ask_running.pools}
+    pools = {pool.id: pool for pool in current.pools}
+    ids = {pool.name: pool.id for pool in current.pools}
     totals: dict[str, float] = {}
     for name, cpus in used.items():
-        at = ids.get(ask_running.containers[name].pool or "")
+        at = ids.get(current.containers[name].pool or "")
         while at is not None:
             totals[pools[at].name] = totals.get(pools[at].name, 0.0) + cpus
             at = pools[at].parent

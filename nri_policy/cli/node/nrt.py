@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
@@ -29,7 +29,7 @@ def command(control_socket: Path, form: str) -> None:
     This is the NodeResourceTopology object as the daemon would publish it now. It works without a
     cluster. What is available is less than "pools" shows where pods have no containers yet.
     """
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         topology = client.topology()
     if form == "table":
         print_drawing(_table(topology), Text(_PODS_TO_COME, style="dim"))

@@ -9,9 +9,9 @@ import click
 from msgspec.structs import replace
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
+from nri_policy.cli.node.current_scene import read_current_scene
 from nri_policy.cli.node.occupants import occupants
-from nri_policy.cli.node.running import ask_running
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.breakable_text import cpu_list
@@ -39,9 +39,9 @@ def command(watch: bool, control_socket: Path, form: str) -> None:
 
 
 def _show(control_socket: Path, form: str) -> None:
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         pools = client.pools()
-        now = None if form in {"json", "yaml"} else ask_running(client)
+        now = None if form in {"json", "yaml"} else read_current_scene(client)
     if now is None:
         print_document(pools, form)
     else:

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.node.pinning import left_alone, pinning_of
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import local_time, print_document, print_drawing
@@ -29,7 +29,7 @@ def command(watch: bool, control_socket: Path, form: str) -> None:
 
 
 def _show(control_socket: Path, form: str) -> None:
-    with asking(control_socket) as client:
+    with daemon_client(control_socket) as client:
         status, settings = client.status(), client.settings()
     if form == "table":
         print_drawing(_table(status, settings))

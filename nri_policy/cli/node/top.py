@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
-from nri_policy.cli.asking import socket_option
+from nri_policy.cli.daemon_option import socket_option
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.node.live import DaemonWatcher, show
-from nri_policy.cli.output import Paper
+from nri_policy.cli.output import Canvas
 from nri_policy.cli.terminal.keyboard import moments, single_keys
 
 
@@ -24,7 +24,7 @@ def command(control_socket: Path) -> None:
     of placement, name, CPU, and CPU in use; j, k, the arrows and the page keys scroll. While the
     daemon is away, top waits for it.
     """
-    console = Paper(highlight=False, markup=False, emoji=False)
+    console = Canvas(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         raise Failure("top needs a terminal; `pools` prints the same once", Exit.USAGE)
     with (

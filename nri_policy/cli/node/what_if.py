@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from nri_policy.cli.asking import asking, socket_option
+from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.node.current_scene import CurrentScene, read_current_scene
 from nri_policy.cli.node.holdings import HEADINGS, cells, short
-from nri_policy.cli.node.running import Running, ask_running
 from nri_policy.cli.options import name_of, picture_form_option, read_settings
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
@@ -128,8 +128,8 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise click.UsageError(f"{len(settings_files)} files with --settings; one is tried")
     manifests = _manifests(files)
     settings = "".join(map(_settings, settings_files))
-    with asking(control_socket) as client, _blame(files):
-        now = None if form in {"json", "yaml"} else ask_running(client)
+    with daemon_client(control_socket) as client, _blame(files):
+        now = None if form in {"json", "yaml"} else read_current_scene(client)
         report = client.what_if(manifests, replicas or 0, most=replicas == _MAX, settings=settings)
     if now is None:
         print_document(report, form)
@@ -178,7 +178,7 @@ def _settings(path: Path) -> str:
     return text.decode("utf-8-sig")
 
 
-def _compare(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
+def _compare(now: CurrentScene, report: WhatIfReport) -> tuple[Scene, Scene]:
     """Return the pictures of now and of what would be, those CPUs marked that change hands."""
     changed = {
         name: replace(
@@ -201,7 +201,7 @@ def _compare(now: Running, report: WhatIfReport) -> tuple[Scene, Scene]:
     return replace(before, moved=after.moved), after
 
 
-def _picture(now: Running, report: WhatIfReport, form: str) -> None:
+def _picture(now: CurrentScene, report: WhatIfReport, form: str) -> None:
     before, after = _compare(now, report)
     match form:
         case "svg":
@@ -217,7 +217,7 @@ def _picture(now: Running, report: WhatIfReport, form: str) -> None:
             print_drawing(*_draw(now, before, after, report))
 
 
-def _before(now: Running, report: WhatIfReport) -> str:
+def _before(now: CurrentScene, report: WhatIfReport) -> str:
     """Name the picture of now: it shows decisions, which are not set where pinning is off."""
     unset = any(
         name in now.containers
@@ -228,7 +228,9 @@ def _before(now: Running, report: WhatIfReport) -> str:
     return "Before, as decided" if unset else "Before"
 
 
-def _sections(now: Running, before: Scene, after: Scene, report: WhatIfReport) -> Iterator[Element]:
+def _sections(
+    now: CurrentScene, before: Scene, after: Scene, report: WhatIfReport
+) -> Iterator[Element]:
     yield render_list(_sentences(report))
     yield section(_before(now, report), *picture_parts(before, "before-"))
     yield section("After", *picture_parts(after, "after-"), containers(after))
@@ -242,7 +244,7 @@ def _sections(now: Running, before: Scene, after: Scene, report: WhatIfReport) -
 
 
 def _draw(
-    now: Running, before: Scene, after: Scene, report: WhatIfReport
+    now: CurrentScene, before: Scene, after: Scene, report: WhatIfReport
 ) -> Iterator[RenderableType]:
     if report.settings is not None:
         yield Text(_verdict(report.settings), style="bold")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from nri_policy.cli import main
 from tests.support.daemon import pod
 
-from .test_asking import beside_a_daemon
+from .test_daemon_commands import beside_a_daemon
 
 
 def ended(*args: str) -> tuple[int, str, str]:
@@ -163,7 +163,7 @@ def test_without_a_daemon_a_shell_is_offered_nothing_at_once(
     with socket.socket(socket.AF_UNIX) as deaf:  # it listens, and never answers
         deaf.bind(f"{tmp_path}/deaf.sock")
         deaf.listen()
-        monkeypatch.setattr("nri_policy.cli.node.names._PATIENCE", 0.05)
+        monkeypatch.setattr("nri_policy.cli.node.name_completion._PATIENCE", 0.05)
         assert completed(words.replace("none", "deaf"), monkeypatch) == []
 
 

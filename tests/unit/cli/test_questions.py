@@ -18,7 +18,7 @@ from nri_policy.simulation.node import SimulatedNode
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 
-from .test_asking import run
+from .test_daemon_commands import run
 
 PAGE = (Path(__file__).parents[3] / "docs" / "explain.md").read_text()
 Then = Callable[[Served], Coroutine[Any, Any, object]]

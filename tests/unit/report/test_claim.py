@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cli.node.criteria_table import explain
-from nri_policy.cli.output import Paper
+from nri_policy.cli.output import Canvas
 from nri_policy.engine.event import Prepared
 from nri_policy.node import view_of
 from nri_policy.report import answer_report, explanation_report
@@ -26,7 +26,7 @@ def explained(milli: int, *, why: bool = False) -> str:
     report = explanation_report(placed.explanation, placed.grant)
     screen = StringIO()
     for each in explain(replace(report, answer=answer_report(view, placed)), why=why):
-        Paper(file=screen, width=200, no_color=True).print(each)
+        Canvas(file=screen, width=200, no_color=True).print(each)
     return screen.getvalue()
 
 

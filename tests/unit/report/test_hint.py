@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cli.node.criteria_table import explain
-from nri_policy.cli.output import Paper
+from nri_policy.cli.output import Canvas
 from nri_policy.engine.event import Created
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -58,7 +58,7 @@ def explanation(
 def text(report: ExplanationReport) -> list[str]:
     screen = StringIO()
     for part in explain(report, why=True):
-        Paper(file=screen, width=110, no_color=True).print(part)
+        Canvas(file=screen, width=110, no_color=True).print(part)
     return [line.rstrip() for line in screen.getvalue().splitlines()]
 
 

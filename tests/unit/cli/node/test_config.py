@@ -17,7 +17,7 @@ from nri_policy.report import SettingsReport
 from nri_policy.settings import ReloadResult
 from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support.daemon import served
-from tests.unit.cli.test_asking import beside_a_daemon, run
+from tests.unit.cli.test_daemon_commands import beside_a_daemon, run
 
 HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
 GOOD = "spec:\n  reservedResources: {cpu: 2}\n  unlimitedBurstable: numa\n  colocatePods: false\n"

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from nri_policy.cli import main
 from nri_policy.cli.node.demo import Frame
-from nri_policy.cli.output import Paper
+from nri_policy.cli.output import Canvas
 from nri_policy.picture.svg import Strip
 from tests.support import nodes
 from tests.support.patience import HANGS
@@ -66,7 +66,7 @@ def test_a_step_is_cut_to_the_terminal_and_its_last_line_says_what_a_key_does() 
     strip = Strip(heading="Step 1", scene=made_up(nodes.engine(nodes.SMALL), held))
     for height in (4, 24, 60):
         out = StringIO()
-        console = Paper(file=out, width=80, height=height, color_system=None, _environ={})
+        console = Canvas(file=out, width=80, height=height, color_system=None, _environ={})
         console.print(Frame(strip, "any key: go on"), end="")
         lines = out.getvalue().splitlines()
         assert len(lines) == height

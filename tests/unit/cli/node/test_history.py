@@ -17,7 +17,7 @@ from nri_policy.engine.event import Created, Event, PodStopped, Resized, Started
 from nri_policy.workload.pod import Container
 from tests.support import nodes, stores
 from tests.support.daemon import pod
-from tests.unit.cli.test_asking import beside_a_daemon
+from tests.unit.cli.test_daemon_commands import beside_a_daemon
 
 EVENING = 1.7e9  # 2023-11-14T22:13:20Z
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from nri_policy.cli import main
 from nri_policy.cli.node.live import DaemonSnapshot, DaemonWatcher, Frame, show
 from nri_policy.cli.node.live_view import KEYS, View
-from nri_policy.cli.output import Paper
+from nri_policy.cli.output import Canvas
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture.scene import CPUUse, Scene, Use
 from nri_policy.proto.control_pb2 import Change, Decision
@@ -57,7 +57,7 @@ def snapshot(shown: Scene | None, *, decisions: int = 0, problem: str = "") -> D
 def lines(seen: DaemonSnapshot, width: int = 80, height: int = 24) -> list[str]:
     """Return the lines of a frame, which must fit."""
     out = StringIO()
-    console = Paper(file=out, width=width, height=height, color_system=None, _environ={})
+    console = Canvas(file=out, width=width, height=height, color_system=None, _environ={})
     console.print(Frame(START, seen), end="")
     shown = [line.rstrip() for line in out.getvalue().splitlines()]
     assert len(shown) <= height
@@ -120,7 +120,7 @@ def test_a_daemon_that_is_away_is_waited_for_with_the_last_picture() -> None:
 
 def test_every_tick_shows_what_is_seen_then() -> None:
     out = StringIO()
-    console = Paper(file=out, width=80, height=24, force_terminal=True, _environ={})
+    console = Canvas(file=out, width=80, height=24, force_terminal=True, _environ={})
     glimpses = iter([snapshot(None, problem="not yet"), snapshot(scene())])
     show(lambda: next(glimpses), console, [(START, ""), (START + timedelta(seconds=1), "")])
     text = out.getvalue()
@@ -248,7 +248,7 @@ def pressed(keys: str) -> list[str]:
     for key in keys:
         view = view.pressed(key, 3)
     out = StringIO()
-    Paper(file=out, width=90, height=40, color_system=None, _environ={}).print(
+    Canvas(file=out, width=90, height=40, color_system=None, _environ={}).print(
         Frame(START, seen, view), end=""
     )
     return out.getvalue().splitlines()

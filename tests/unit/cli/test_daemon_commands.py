@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit.cgroup import folder_of
 from nri_policy.audit.cpu_use import CpuUse
-from nri_policy.cli import asking, main
+from nri_policy.cli import daemon_option, main
 from nri_policy.cli.node.audit import _draw
 from nri_policy.control.client import connected
 from nri_policy.foundation.clock import Clock
@@ -732,7 +732,7 @@ def test_something_else_at_the_socket_is_code_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever listens closes at once."""
-    monkeypatch.setattr(asking, "connected", partial(connected, patience=0.5))
+    monkeypatch.setattr(daemon_option, "connected", partial(connected, patience=0.5))
 
     async def both() -> Result:
         async def closing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -11,7 +11,7 @@ from nri_policy.picture.scene import Scene, scene
 from nri_policy.report import Containers, MachineReport, PoolReport
 
 
-class Running(Struct, frozen=True, kw_only=True):
+class CurrentScene(Struct, frozen=True, kw_only=True):
     """The hardware, its pools, and what each container holds."""
 
     machine: MachineReport
@@ -28,7 +28,7 @@ class Running(Struct, frozen=True, kw_only=True):
         return scene(self.machine, self.pools, self.containers, before)
 
 
-def ask_running(client: ControlClient, *, usage: bool = False) -> Running:
+def read_current_scene(client: ControlClient, *, usage: bool = False) -> CurrentScene:
     """Ask the daemon for all of it, with the CPU time that containers have used if wanted."""
     topology, containers = client.machine(), client.containers(usage=usage)
-    return Running(machine=topology.machine, pools=topology.pools, containers=containers)
+    return CurrentScene(machine=topology.machine, pools=topology.pools, containers=containers)

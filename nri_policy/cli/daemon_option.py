@@ -1,4 +1,4 @@
-"""Asking the running daemon: the option that names its socket, and how asking fails."""
+"""The option that names the daemon's socket, a client for it, and its errors as Failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ socket_option = click.option(
 
 
 @contextmanager
-def asking(control_socket: Path) -> Iterator[ControlClient]:
+def daemon_client(control_socket: Path) -> Iterator[ControlClient]:
     """Yield a client of the daemon; what it raises becomes a Failure."""
     try:
         with connected(control_socket) as client:
