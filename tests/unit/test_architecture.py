@@ -53,7 +53,7 @@ def test_an_event_is_told_from_others_in_the_engine_alone() -> None:
 
 
 def test_every_check_of_doctor_is_a_module_that_is_named_once() -> None:
-    modules = {path.stem for path in (ROOT / "doctor/checks").glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in (ROOT / "doctor/checks").rglob("*.py")} - {"__init__"}
     assert sorted(check.__module__.rpartition(".")[2] for check in CHECKS) == sorted(modules)
 
 

@@ -60,7 +60,7 @@ def _leaves(kind: type[Section], prefix: str) -> Iterator[str]:
 
 def test_every_check_of_the_doctor_is_described() -> None:
     page = (DOCS / "doctor.md").read_text().partition("## What it checks")[2]
-    sources = Path(checks.__file__).parent.glob("*.py")
+    sources = Path(checks.__file__).parent.rglob("*.py")
     names = {
         name for path in sources for name in re.findall(r'Finding\(\s*"(\w+)"', path.read_text())
     }

@@ -1,33 +1,22 @@
-"""The checks: each judges what was read, and reads nothing itself."""
+"""The checks: each judges what was read, and reads nothing itself.
+
+By subject: the `runtime`, the `kubelet`, the `host`, and the `daemon` with its cluster.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nri_policy.doctor.checks import (
-    api_server,
-    cgroups,
-    classes,
-    daemon,
-    dra,
-    kernel,
-    managers,
-    nri,
-    plugins,
-    pod_resources,
-    readiness,
-    reserved,
-    rights,
-    runtime,
-    settings,
-    unread,
-)
+from nri_policy.doctor.checks.daemon import api_server, readiness, settings, status
+from nri_policy.doctor.checks.host import classes, kernel, rights, unreadable
+from nri_policy.doctor.checks.kubelet import dra, managers, pod_resources, reserved
+from nri_policy.doctor.checks.runtime import cgroups, nri, plugins, version
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     nri.check,
-    runtime.check,
+    version.check,
     rights.check,
     settings.check,
     managers.check,
@@ -38,10 +27,10 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     classes.check,
     pod_resources.check,
     dra.check,
-    daemon.check,
+    status.check,
     api_server.check,
     readiness.check,
-    unread.check,
+    unreadable.check,
 )
 
 

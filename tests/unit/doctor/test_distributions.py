@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.doctor.checks import examine
-from nri_policy.doctor.checks.nri import is_on
+from nri_policy.doctor.checks.runtime.nri import is_on
 from nri_policy.doctor.facts import Facts, Where, gather
 from nri_policy.doctor.finding import Finding, Verdict
 

@@ -1,0 +1,1 @@
+"""The daemon: its settings, its status, and its place in the cluster."""

@@ -1,0 +1,1 @@
+"""The kubelet: its managers, what it reserves, devices, and resource claims."""

@@ -1,0 +1,1 @@
+"""The container runtime: NRI, its version, cgroups, and other plugins."""
