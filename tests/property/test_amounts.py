@@ -89,7 +89,7 @@ def test_the_objects_of_pods_with_resources_as_a_whole_are_what_their_containers
         assert exact is not None
         assert amounts.milli == (exact.cpu_request or 0)
         assert amounts.limit == exact.cpu_limit
-        if pod.spec.resources is not None and amounts.whole and amounts.milli:
+        if said(pod).pod_level and amounts.whole and amounts.milli:
             assert exact.cpu_request == exact.cpu_limit
         booked += amounts.milli
     assert booked <= max(pod.spec.total("requests").get("cpu", 0), 0)
