@@ -232,7 +232,7 @@ async def test_a_synchronization_that_is_too_long_comes_in_parts(start: Start) -
     def synchronize(request: nri.SynchronizeRequest) -> nri.SynchronizeResponse:
         return nri.SynchronizeResponse(more=request.more)
 
-    async with start() as runtime:
+    async with start(timeouts=Timeouts(deadline=Deadlines())) as runtime:  # none passes
         await populate(runtime, 100)
         async with ScriptedPlugin(runtime.socket_path, {"Synchronize": synchronize}) as plugin:
             await runtime.synchronized()
