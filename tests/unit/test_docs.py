@@ -324,7 +324,7 @@ def test_a_benchmark_that_is_none_is_an_error_with_those_that_are() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    for page in PAGES:
+    for page in {*PAGES, *PROJECT.glob("*.md"), *PROJECT.glob("configs/**/*.md")}:
         for link in _LINK.findall(prose(page)):
             if link.startswith("https://"):
                 continue
