@@ -64,7 +64,8 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
         if more.get(pod_set.name):
             lost[_NO_NODE] = more[pod_set.name]
         while lost:
-            rest = places or sum(kept.values(), Counter())  # leader and workers stay together
+            # a leader and its workers have one request, so their required domain is the same
+            rest = sum(kept.values(), Counter())
             search = partial(_Search, trial, pod_set, settings, implied, failed, left, within)
             names = _together(search, lost, places, rest, paths)
             missing = sum(lost.pop(name) for name in names)

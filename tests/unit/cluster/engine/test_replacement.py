@@ -294,3 +294,20 @@ def test_without_a_node_that_takes_part_nothing_is_replaced(
     refused = offline.place({"nodes": every, "groups": [given]}, given, USING)
     assert refused["state"] == "Unplaceable"
     assert refused["message"].startswith("no topology domains at level: ")
+
+
+def test_pods_go_where_the_rest_of_their_own_pod_set_is() -> None:
+    sets = (pod_set(3, REQUIRED), pod_set(2, REQUIRED, name="other"))
+    places = {"main": {"yc1": 2, "yc2": 1}, "other": {"xa1": 2}}
+    assignments = [
+        {
+            "podSet": name,
+            "levels": [HOSTNAME],
+            "domains": [{"values": [host], "count": count} for host, count in where.items()],
+        }
+        for name, where in places.items()
+    ]
+    given = group(*sets, status={"assignments": assignments, "unhealthyNodes": ["yc1"]})
+    own = group(*sets, status={"assignments": assignments})
+    found = offline.place({"nodes": nodes("yc1"), "groups": [own]}, given, USING)
+    assert placed(found) == {"main": {"yc2": 3}, "other": {"xa1": 2}}

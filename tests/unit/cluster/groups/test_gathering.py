@@ -305,3 +305,19 @@ def test_any_pod_names_the_level_that_all_pod_sets_share() -> None:
     )
     with pytest.raises(DocumentError, match="did you mean"):
         together({f"{OURS}group-required-topolgy": RACK})
+
+
+def test_a_group_that_is_made_of_pods_has_their_node_affinity() -> None:
+    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["gpu"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
+    one = pod("p", labels, affinity={"nodeAffinity": required})
+    made = membership(one, Made(None))
+    group = gather(made.group, [Member(one, made)], [HOSTNAME])
+    written = CreateGroup(group, ()).object()["spec"]["podSets"][0]["template"]["spec"]
+    (found,) = written["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]["nodeSelectorTerms"]
+    assert found["matchExpressions"] == term["matchExpressions"]
+    again = read_group(CreateGroup(group, ()).object())
+    assert again.pod_sets[0].template.spec.affinity == one.spec.affinity
