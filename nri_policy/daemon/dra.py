@@ -42,7 +42,7 @@ async def no_cpu_manager() -> bool:
 class ClaimDriver:
     """The driver of one daemon."""
 
-    def __init__(  # noqa: PLR0913 - keywords: whom it asks
+    def __init__(  # noqa: PLR0913 - keywords: the parts that it asks
         self,
         node: Node,
         claims: Claims,

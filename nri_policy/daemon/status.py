@@ -42,7 +42,7 @@ def own_usage() -> Usage:
 class Status:
     """How one daemon is."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - whom it asks
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts that it asks
         self,
         node: Node,
         components: PluginComponents,

@@ -119,7 +119,7 @@ def _find_shares(
         yield area, even_shares(area, n, threads, (used, layout.l3_domains))
 
 
-def take(  # noqa: PLR0913, PLR0917 - for whom, where, and from what
+def take(  # noqa: PLR0913, PLR0917 - the request, the place and the CPUs to take
     layout: Layout,
     request: Request,
     pool: Pool,

@@ -56,7 +56,7 @@ class OnDemand(Generic[_Kind]):
             await self._end()
 
     def _expire(self) -> None:
-        self._closing = asyncio.create_task(self._close_unused(), name="close what nobody uses")
+        self._closing = asyncio.create_task(self._close_unused(), name="close what is unused")
 
     async def _close_unused(self) -> None:
         async with self._turn:

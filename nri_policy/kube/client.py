@@ -101,7 +101,7 @@ class Client:
         """Return an object."""
         return decode(await self._request("GET", kind.path(name, namespace=namespace)))
 
-    async def create(  # noqa: PLR0913 - keywords: what is created, and by whom
+    async def create(  # noqa: PLR0913 - keywords: the object and its creator
         self,
         kind: Kind,
         new: Object,

@@ -168,7 +168,7 @@ def encode_decision(
         )
     placement = None
     if decision.placement is not None:
-        assert decision.container_id is not None, "somebody was asked about"
+        assert decision.container_id is not None, "the decision is for a container"
         placement = _Placement.of(decision.placement, decision.container_id)
     form = _Decision(
         container_id=decision.container_id,

@@ -124,7 +124,7 @@ class Writer:
                 del self._stored[each]
         self._mark = view.touched.mark
         holders = len(view.placed) + len(view.rooms) + len(view.claims)
-        assert len(self._stored) == holders, "the database has whom the node has"
+        assert len(self._stored) == holders, "the database holds the containers of the node"
         return held
 
     def _write_layout(self, layout: Layout) -> int:

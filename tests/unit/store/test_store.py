@@ -71,7 +71,7 @@ def test_a_writer_that_is_wrong_about_the_database_reads_it_anew(
     stores.commit(store, engine, Created(container=container))
     assert store._writer is not None
     store._writer._stored["nobody"] = store._writer._stored[container.id]
-    with pytest.raises(StoreError, match="the database has whom the node has"):
+    with pytest.raises(StoreError, match="the database holds the containers of the node"):
         stores.commit(store, engine, Created(container=nodes.container(1000)))
     stores.commit(store, engine, Created(container=nodes.container(500)), now=RETRY_AFTER)
     assert stores.on_disk(store.path) == stores.grants(engine)
