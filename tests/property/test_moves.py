@@ -214,29 +214,34 @@ def fewest_moves(  # noqa: C901 - a search
     return None
 
 
+def small_cluster(draw: random.Random) -> tuple[ClusterSnapshot, PlacementGroup]:
+    """Two racks of two hosts with a few pods, and a group of a few large ones."""
+    nodes = [node(f"n{at}", RACK=f"r{at // 2}", cpu=6) for at in range(4)]
+    left = {f"n{at}": 6 for at in range(4)}
+    pods = []
+    for number in range(draw.randint(5, 8)):
+        at, cpu = draw.choice([*left]), draw.choice([1, 2, 3])
+        if left[at] >= cpu:
+            left[at] -= cpu
+            owner = {"kind": "ReplicaSet", "name": "w", "controller": True}
+            annotations = {"placement.nri/movable": "true"} if draw.random() < 0.8 else {}
+            metadata = {
+                "name": f"p{number}",
+                "annotations": annotations,
+                "ownerReferences": [owner],
+            }
+            spec = {"nodeName": at, **pod_spec({"cpu": cpu})}
+            pods.append({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
+    snapshot = read_snapshot({"nodes": nodes, "pods": pods})
+    request: dict[str, Any] = draw.choice([{"required": RACK}, {"unconstrained": True}])
+    asked = read_group(group(pod_set(draw.randint(1, 3), request, cpu=draw.choice([3, 4]))))
+    return snapshot, asked
+
+
 def test_no_plan_of_up_to_three_moves_is_missed_or_longer_than_needed() -> None:
     lengths: Counter[int | None] = Counter()
     for seed in range(120):
-        draw = random.Random(seed)
-        nodes = [node(f"n{at}", RACK=f"r{at // 2}", cpu=6) for at in range(4)]
-        left = {f"n{at}": 6 for at in range(4)}
-        pods = []
-        for number in range(draw.randint(5, 8)):
-            at, cpu = draw.choice([*left]), draw.choice([1, 2, 3])
-            if left[at] >= cpu:
-                left[at] -= cpu
-                owner = {"kind": "ReplicaSet", "name": "w", "controller": True}
-                annotations = {"placement.nri/movable": "true"} if draw.random() < 0.8 else {}
-                metadata = {
-                    "name": f"p{number}",
-                    "annotations": annotations,
-                    "ownerReferences": [owner],
-                }
-                spec = {"nodeName": at, **pod_spec({"cpu": cpu})}
-                pods.append({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
-        snapshot = read_snapshot({"nodes": nodes, "pods": pods})
-        request: dict[str, Any] = draw.choice([{"required": RACK}, {"unconstrained": True}])
-        asked = read_group(group(pod_set(draw.randint(1, 3), request, cpu=draw.choice([3, 4]))))
+        snapshot, asked = small_cluster(random.Random(seed))
         least = fewest_moves(snapshot, asked)
         found = plan_moves(engine_of(snapshot, USING), asked, snapshot)
         check(snapshot, asked, found, 10)

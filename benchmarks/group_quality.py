@@ -1,0 +1,190 @@
+"""How good placements of groups are, held against trying everything on small clusters.
+
+Prints the table of docs/cluster.md: what is refused that fits, how many racks and hosts are
+touched, what replacement breaks, which plans are missed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from nri_policy.cluster import offline
+from nri_policy.cluster.groups.moves import plan_moves
+from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.simulation import synthetic
+from tests.property.test_moves import fewest_moves, small_cluster
+from tests.property.test_pod_sets import hosts_in_racks, some_pods, written
+from tests.support.exact_placement import Path, Pods, fit_together
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, settings
+
+RACK = "example.com/rack"
+USING = settings("rack", HOSTNAME)
+Free = list[tuple[int, ...]]
+
+
+def small(rng: random.Random) -> tuple[list[Path], Free, Object]:
+    """Return racks of hosts: paths, CPUs and GPUs that are free, and the cluster."""
+    paths = hosts_in_racks(rng)
+    free: Free = [(rng.randint(0, 8), rng.randint(0, 8)) for _ in paths]
+    nodes = [
+        node(host, RACK=rack, cpu=cpu, gpu=gpu)
+        for (rack, host), (cpu, gpu) in zip(paths, free, strict=True)
+    ]
+    return paths, free, {"nodes": nodes}
+
+
+def refusals(cases: int) -> str:
+    rng, feasible, refused = random.Random(3), 0, 0
+    for _ in range(cases):
+        paths, free, cluster = small(rng)
+        sets = [some_pods(rng) for _ in range(rng.choice([2, 2, 3]))]
+        if fit_together(paths, free, sets):
+            feasible += 1
+            asked = group(*(written(number, each) for number, each in enumerate(sets)))
+            refused += offline.place(cluster, asked, USING)["state"] != "Placed"
+    return f"{refused} of {feasible}"
+
+
+def racks_touched(cases: int) -> str:
+    rng, touched, fewest = random.Random(4), 0, 0
+    for _ in range(cases):
+        paths, free, cluster = small(rng)
+        sets = [Pods(1, (2, 0)), Pods(rng.randint(2, 4), (rng.randint(1, 3), rng.randint(1, 4)))]
+        least = fewest_racks(paths, free, sets)
+        if least is None:
+            continue
+        asked = group(*(written(number, each) for number, each in enumerate(sets)))
+        asked["spec"]["together"] = {"preferred": RACK}
+        status = offline.place(cluster, asked, USING)
+        rack_of = {host: rack for rack, host in paths}
+        hosts = [one["values"][-1] for each in status["assignments"] for one in each["domains"]]
+        touched, fewest = touched + len({rack_of[each] for each in hosts}), fewest + least
+    return f"{touched} / {fewest} = {touched / fewest:.3f}"
+
+
+def fewest_racks(paths: list[Path], free: Free, sets: list[Pods]) -> int | None:
+    racks = sorted({rack for rack, _ in paths})
+    for number in range(1, len(racks) + 1):
+        for chosen in combinations(racks, number):
+            inside = [at for at, (rack, _) in enumerate(paths) if rack in chosen]
+            if fit_together([paths[at] for at in inside], [free[at] for at in inside], sets):
+                return number
+    return None
+
+
+def aligned() -> str:
+    made = synthetic.make("rack:20 host:20 cpu:32 memory:256Gi numa:4")
+    rack = made.settings["spec"]["topologies"][0]["levels"][0]
+    engine = offline.engine_of(read_snapshot(made.cluster), read_settings(made.settings))
+    placed = 0
+    for first, second in ((10, 10), (20, 20), (60, 60)):
+        sets = [
+            pod_set(number, {"preferred": rack}, name=f"s{cpu}", spec=guaranteed(cpu))
+            for number, cpu in ((first, 3), (second, 4))
+        ]
+        placed += bool(engine.place(read_group(group(*sets))).assignments)
+    return f"{3 - placed} of 3"
+
+
+def guaranteed(cpu: int) -> Object:
+    amounts = {"cpu": str(cpu), "memory": "1Gi"}
+    container = {"name": "c", "resources": {"requests": amounts, "limits": amounts}}
+    return {"containers": [container]}
+
+
+def broken_layers(cases: int) -> str:
+    """Three layers of slices: hosts of four, blocks of four or eight, a datacenter of all."""
+    rng, broken, replaced = random.Random(5), 0, 0
+    layers = ("example.com/dc", "example.com/block", HOSTNAME)
+    using = settings("dc", "block", HOSTNAME)
+    for _ in range(cases):
+        sizes = rng.choice([(12, 4, 4), (8, 4, 2), (8, 8, 4), (8, 4, 4)])
+        slices = [{"level": level, "size": size} for level, size in zip(layers, sizes, strict=True)]
+        nodes = [
+            node(f"{block}h{host}", DC=block[:2], BLOCK=block, cpu=rng.choice([2, 4, 6, 8]))
+            for block in (f"d{dc}b{number}" for dc in range(2) for number in range(3))
+            for host in range(3)
+        ]
+        asked = group(pod_set(sizes[0], {"slices": slices}))
+        status = offline.place({"nodes": nodes}, asked, using)
+        if status["state"] != "Placed":
+            continue
+        (own,) = status["assignments"]
+        lost = rng.choice(own["domains"])["values"][-1]
+        for each in nodes:
+            each["spec"]["unschedulable"] = each["metadata"]["name"] == lost
+        again = {**asked, "status": {"assignments": [own], "unhealthyNodes": [lost]}}
+        status = offline.place({"nodes": nodes}, again, using)
+        if status["state"] == "Placed":
+            replaced += 1
+            broken += any(_parts(status, sizes))
+    return f"{broken} of {replaced}"
+
+
+def _parts(status: Object, sizes: tuple[int, ...]) -> Iterator[bool]:
+    for letters, size in zip((2, 4, 6), sizes, strict=True):
+        counts: Counter[str] = Counter()
+        for one in status["assignments"][0]["domains"]:
+            counts[one["values"][-1][:letters]] += one["count"]
+        yield any(number % size for number in counts.values())
+
+
+def missed_plans(cases: int) -> str:
+    missed = longer = feasible = 0
+    for seed in range(1000, 1000 + 10 * cases):
+        snapshot, asked = small_cluster(random.Random(seed))
+        least = fewest_moves(snapshot, asked)
+        if not least:
+            continue
+        feasible += 1
+        engine = offline.engine_of(snapshot, read_settings(USING))
+        found = plan_moves(engine, asked, snapshot)
+        missed += not found.moves
+        longer += len(found.moves) > least
+        if feasible == cases:
+            break
+    return f"{missed} of {feasible}, {longer} longer than needed"
+
+
+def hosts_touched(cases: int) -> str:
+    rng, touched, fewest = random.Random(6), 0, 0
+    for _ in range(cases):
+        gpus = [rng.randint(0, 8) for _ in range(8)]
+        size = rng.randint(1, 12)
+        if sum(gpus) < size:
+            continue
+        nodes = [node(f"h{at}", RACK="r", gpu=gpu, cpu=64) for at, gpu in enumerate(gpus)]
+        request = {"slices": [{"level": RACK, "size": size}]}
+        snapshot = read_snapshot({"nodes": nodes})
+        engine = offline.engine_of(snapshot, read_settings(USING))
+        status = engine.place(read_group(group(pod_set(size, request, gpu=1))))
+        touched += len(status.assignments[0].domains)
+        left = size
+        for gpu in sorted(gpus, reverse=True):
+            if left > 0:
+                left, fewest = left - gpu, fewest + 1
+    return f"{touched} / {fewest} = {touched / fewest:.3f}"
+
+
+def main() -> None:
+    rows: list[tuple[str, Any]] = [
+        ("groups of 2 or 3 pod sets refused though an arrangement exists", refusals(1500)),
+        ("racks touched by a driver and its workers / the fewest possible", racks_touched(800)),
+        ("two pod sets refused by an empty cluster whose nodes align pods", aligned()),
+        ("replacements that break one of three layers of slices", broken_layers(400)),
+        ("no plan though one to three moves are enough", missed_plans(60)),
+        ("hosts touched by a slice in a rack / the fewest possible", hosts_touched(1993)),
+    ]
+    print("| held against trying everything on small clusters | |\n|---|---|")
+    for what, found in rows:
+        print(f"| {what} | {found} |")
+
+
+if __name__ == "__main__":
+    main()
