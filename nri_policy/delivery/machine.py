@@ -233,7 +233,7 @@ class DeliveryState(RecordTable):
             cpuset = Cpuset(cpus=own.cpus, mems=own.mems)
             known = replace(known, recorded=cpuset, observed=cpuset, visible=False)
         else:
-            known = _informed(known, own)
+            known = _informed(known, own, lost=False)
         self.put(about, replace(known, in_flight=self._flight(lost=False)))
         self._look_soon()
 
@@ -242,7 +242,8 @@ class DeliveryState(RecordTable):
         for each, placement in updates.items():
             known = self.records.get(each, NEW)
             flight = self._flight(lost=known.phase is not Phase.RUNNING)
-            sent = replace(_informed(_without_pending(known), placement), in_flight=flight)
+            sent = _informed(_without_pending(known), placement, lost=flight.lost)
+            sent = replace(sent, in_flight=flight)
             self.put(each, replace(sent, carrier=carrier) if carrier else sent)
         if updates:
             self._look_soon()
@@ -430,7 +431,7 @@ class DeliveryState(RecordTable):
         for each, placement in sent.items():
             known = self.records.get(each, NEW)
             flight = self._flight(lost=known.phase is not Phase.RUNNING)
-            new = replace(_informed(known, placement), in_flight=flight)
+            new = replace(_informed(known, placement, lost=flight.lost), in_flight=flight)
             done = known.pending is placement
             self.put(each, _without_pending(new) if done else new)
         reports = [
@@ -566,17 +567,21 @@ class DeliveryState(RecordTable):
         if self.desired.placement(event.container_id) is None:
             return
         known = self.records.get(event.container_id, NEW)
+        flight = known.in_flight
+        if known.phase is not Phase.UPDATING or flight is None or flight.lost:
+            # What the runtime has set now may be older than what it was sent since.
+            known = replace(known, recorded=None)
         if known.phase is Phase.UPDATING:
             known = replace(known, phase=Phase.RUNNING)
-        # If it was overdue, what the runtime has set now may be older than what it was sent since.
-        flight = known.in_flight or self._flight(lost=False)
+        flight = flight or self._flight(lost=False)
         self.put(event.container_id, replace(known, in_flight=flight, refused_resize=None))
         self._look_soon()
 
     def _resize_taken_back(self, event: ResizeTakenBack) -> None:
         self.now = event.now
         known = self.records.get(event.container_id, NEW)
-        new = replace(known, phase=Phase.RUNNING, in_flight=None, resent=0)
+        # The runtime may record what it was answered, and may not.
+        new = replace(known, phase=Phase.RUNNING, in_flight=None, resent=0, recorded=None)
         self.put(event.container_id, new)
 
     def _resize_doubted(self, event: ResizeDoubted) -> None:
@@ -947,10 +952,14 @@ def _seen(known: Delivery, cpuset: Cpuset | None) -> Delivery:
     return replace(known, observed=cpuset, visible=cpuset is not None)
 
 
-def _informed(known: Delivery, placement: Placement) -> Delivery:
-    """Return a record after the runtime was sent a *placement*; it has systemd set it, too."""
+def _informed(known: Delivery, placement: Placement, *, lost: bool) -> Delivery:
+    """Return a record after the runtime was sent a *placement*.
+
+    It has systemd set it, too, unless it is busy with the container: then that may be *lost*.
+    """
     recorded = (known.recorded or Cpuset()).overlaid(placement)
-    return replace(known, recorded=recorded, unrecorded=None, persistent=True)
+    persistent = known.persistent or not lost
+    return replace(known, recorded=recorded, unrecorded=None, persistent=persistent)
 
 
 def _failure(container_id: str, known: Delivery, error: str) -> Sequence[Report]:

@@ -21,6 +21,8 @@ from nri_policy.delivery.inputs import (
     Probed,
     Registered,
     RequestBegan,
+    ResizeEnded,
+    ResizeTakenBack,
     ScopeSet,
     Written,
 )
@@ -239,3 +241,32 @@ def test_what_was_before_a_list_is_forgotten() -> None:
     apply(state, Registered(phases=phases, changes={}, unseen={}, listed={}, now=2.0))
     assert not state.in_flight
     assert [(each, state.phase(each)) for each in state.records] == [*phases.items()]
+
+
+@pytest.mark.parametrize(("phase", "persistent"), [(Phase.STARTING, False), (Phase.RUNNING, True)])
+def test_what_the_runtime_may_lose_is_not_kept_by_systemd(phase: Phase, persistent: bool) -> None:
+    state = state_of("a")
+    apply(state, created("a", "1-3"), written("a", "1"))
+    apply(state, PhaseChanged(container_id="a", phase=phase, now=2.0))
+    apply(state, CallSent(changes={"a": placement("1")}, now=3.0))
+    assert state.records["a"].persistent == persistent
+
+
+def test_nobody_knows_what_the_runtime_records_of_a_resize_that_is_taken_back() -> None:
+    state = state_of("a")
+    apply(state, created("a", "1"), Answered(about="a", own=placement("1-2"), now=1.0))
+    apply(state, ResizeTakenBack(container_id="a", now=4.0))
+    assert state.records["a"].recorded is None
+    apply(state, written("a", "1-2", 5.0))
+    assert since(state) == {"a": 5.0}
+
+
+def test_nobody_knows_what_the_runtime_records_of_a_resize_that_comes_late() -> None:
+    """It may be older than what the runtime was sent meanwhile."""
+    state = state_of("a")
+    apply(state, created("a", "1"), Answered(about="a", own=placement("1-2"), now=1.0))
+    apply(state, ResizeTakenBack(container_id="a", now=4.0), written("a", "1", 5.0))
+    apply(state, CallSent(changes={"a": placement("1")}, now=6.0))
+    assert state.records["a"].recorded == cpuset("1", "")
+    apply(state, ResizeEnded(container_id="a", now=7.0))
+    assert state.records["a"].recorded is None
