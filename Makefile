@@ -6,7 +6,7 @@ HELM := $(VENV)/bin/helm
 ACTIONLINT := $(VENV)/bin/actionlint
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: help run demo test test-all faults simulate-node fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
+.PHONY: help run demo test test-all faults simulate-node model fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -38,6 +38,10 @@ faults: $(BUILT) ## kill, freeze and starve the daemon: ROUNDS=5000 SEED=7
 # the daemon, a runtime and kubelets in one deterministic loop: make simulate-node SEEDS=10000 FIRST=1
 simulate-node: $(BUILT) ## play the whole daemon in virtual time: SEEDS=1000 FIRST=1
 	$(PY) -m tests.loop --seeds $(or $(SEEDS),1000) --first $(or $(FIRST),1)
+
+# all that can happen to two containers, with each kind of runtime: make model STATES=65000
+model: $(BUILT) ## explore how decisions come into force, exhaustively: STATES=65000
+	$(PY) -m tests.model --states $(or $(STATES),65000)
 
 # all property tests with new examples, and hostile input of every kind: make fuzz SECONDS=3600; a
 # failure again: SEED=7

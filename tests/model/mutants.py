@@ -1,0 +1,64 @@
+"""Faults that are put into the daemon, one at a time: the model must find each.
+
+Each takes away one line of it, or one rule.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.table import RecordTable
+from nri_policy.plugin.answers import Answers
+
+Fault = Callable[[], AbstractContextManager[object]]
+
+
+async def _nothing(*_: object, **_options: object) -> None:
+    """Do nothing."""
+
+
+async def _seldom(*_: object) -> float:
+    return 1e6
+
+
+def _patched(owner: type, name: str, instead: Callable[..., Any]) -> Fault:
+    return lambda: mock.patch.object(owner, name, instead)
+
+
+def _changed(owner: type, name: str, line: str, instead: str) -> Fault:
+    """Return the fault that a method has with *instead* of a *line*."""
+
+    def put_in() -> AbstractContextManager[object]:
+        method = inspect.getattr_static(owner, name)
+        source = textwrap.dedent(inspect.getsource(method))
+        assert source.count(line) == 1, f"{name} has {source.count(line)} times {line!r}"
+        made: dict[str, Any] = {}
+        code = compile(source.replace(line, instead), name, "exec")
+        exec(code, method.__globals__, made)
+        return mock.patch.object(owner, name, made[name])
+
+    return put_in
+
+
+MUTANTS: dict[str, Fault] = {
+    "a start does not wait for others to leave its CPUs": _patched(
+        Executor, "wait_until_clear", _nothing
+    ),
+    "a start does not look at what is in doubt": _patched(Executor, "look_before", _nothing),
+    "a resize is answered before others have left its CPUs": _patched(Executor, "narrow", _nothing),
+    "what is sent while the runtime is busy is not taken for lost": _changed(
+        DeliveryState, "_flight", "lost=lost", "lost=False"
+    ),
+    "systemd is not asked to keep what was written": _patched(Executor, "persist", _nothing),
+    "a file is not written for what a message was to bring": _patched(
+        DeliveryState, "put", RecordTable.put
+    ),
+    "no answer takes changes along": _patched(Answers, "take", lambda *_a, **_k: []),
+}

@@ -1,0 +1,54 @@
+"""All that can happen to two containers: a part of what `make model` explores."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from nri_policy.nri import versions
+from tests.model.__main__ import explore
+from tests.model.mutants import MUTANTS
+from tests.model.scenes import RELEASES, SCENES, differences
+from tests.model.world import Scene
+
+STATES = 300  # of each scene and release
+BY_NAME = {each.name: each for each in SCENES}
+NEWEST_CONTAINERD = ("containerd", "2.4.0")
+
+
+@pytest.mark.parametrize(
+    ("scene", "release"),
+    list(product(SCENES, RELEASES)),
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else each.name,
+)
+def test_decisions_come_into_force_whatever_happens_next(
+    scene: Scene, release: tuple[str, str]
+) -> None:
+    found = explore(scene, release, STATES)
+    assert not found.broken, "\n".join([found.broken, *found.history])
+
+
+def test_each_release_is_like_one_that_is_explored() -> None:
+    explored = {differences(*release) for release in RELEASES}
+    shipped = {
+        (name, ".".join(map(str, number)))
+        for name, rows in versions._SHIPPED.items()
+        for number, _ in rows
+    }
+    assert {differences(*release) for release in shipped} == explored
+
+
+@pytest.mark.parametrize(
+    ("fault", "scene"),
+    [
+        ("a start does not look at what is in doubt", "a sharer and an owner to come"),
+        (
+            "a resize is answered before others have left its CPUs",
+            "an owner comes to a sharer",
+        ),
+    ],
+)
+def test_the_model_finds_a_known_fault(fault: str, scene: str) -> None:
+    found = explore(BY_NAME[scene], NEWEST_CONTAINERD, 2500, MUTANTS[fault])
+    assert found.broken.startswith(("S1", "S2"))

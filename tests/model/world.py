@@ -1,0 +1,812 @@
+"""The model's world: containers, their runtime, the kernel, and the daemon's lives.
+
+A world is a value; `moves` yields all that can happen next, each with the world after it. What a
+runtime does with an update in each phase is the table of docs/runtime.md ("When a change is in
+force"), what differs between releases are the answers of `nri.versions` and `nri.release`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from functools import cache
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.inputs import Action
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.nri.release import Release
+from nri_policy.nri.versions import Runtime
+from nri_policy.proto import nri_pb2
+from nri_policy.settings import Settings
+from nri_policy.workload.pod import ContainerState, Resources, shares_of
+from tests.model.engines import Engines
+from tests.model.life import CPUSETS, REFUSED, Daemon, State, mask_of
+from tests.model.objects import LONG_PASS, PASS
+from tests.support import nodes
+
+ALL = 0b1111  # the CPUs of the machine: 0 is reserved
+NONE = -1  # there is no cgroup, or nothing of the kind
+MOST_STEPS = 1000  # until what is begun has ended
+MOST_INPUTS = 8  # that come to a daemon before what is under way has ended
+
+
+class Step(IntEnum):
+    """How far the runtime is with a container; `ASKS_…` while it waits for the daemon."""
+
+    ABSENT = 0
+    ASKS_CREATE = 1
+    CREATING = 2
+    ASKS_POST_CREATE = 3
+    CREATED = 4
+    PREPARED = 5  # it has a cgroup, and is about to start
+    ASKS_START = 6
+    STARTING = 7
+    ASKS_POST_START = 8
+    RUNNING = 9
+    ASKS_UPDATE = 10
+    UPDATING = 11
+    UPDATED = 12  # what the resize sets is in force
+    ASKS_POST_UPDATE = 13
+    ASKS_STOP = 14
+    GONE = 15
+
+
+# what the daemon does by itself, in the order in which it does it in a round
+_ACTIONS = ("write", "read", "overlaps", "persist", "resizes", "inform", "send")
+
+ASKING = {
+    Step.ASKS_CREATE: Step.CREATING,
+    Step.ASKS_POST_CREATE: Step.CREATED,
+    Step.ASKS_START: Step.STARTING,
+    Step.ASKS_POST_START: Step.RUNNING,
+    Step.ASKS_UPDATE: Step.UPDATING,
+    Step.ASKS_POST_UPDATE: Step.RUNNING,
+    Step.ASKS_STOP: Step.GONE,
+}
+# with a process, or about to have one
+RUNS = frozenset(range(Step.STARTING, Step.ASKS_STOP))
+EXISTS = frozenset(range(Step.ASKS_CREATE, Step.GONE))
+_LISTED = frozenset(range(Step.ASKS_POST_CREATE, Step.ASKS_STOP))
+_HIDDEN = frozenset((Step.ASKS_CREATE, Step.CREATING))
+_METHODS = {
+    Step.ASKS_CREATE: "create_container",
+    Step.ASKS_POST_CREATE: "post_create_container",
+    Step.ASKS_START: "start_container",
+    Step.ASKS_POST_START: "post_start_container",
+    Step.ASKS_UPDATE: "update_container",
+    Step.ASKS_POST_UPDATE: "post_update_container",
+    Step.ASKS_STOP: "stop_container",
+}
+_STATES = {
+    **dict.fromkeys(Step, nri_pb2.CONTAINER_RUNNING),
+    **dict.fromkeys((Step.ASKS_CREATE, Step.CREATING), nri_pb2.CONTAINER_UNKNOWN),
+    **dict.fromkeys(
+        (Step.ASKS_POST_CREATE, Step.CREATED, Step.PREPARED, Step.ASKS_START, Step.STARTING),
+        nri_pb2.CONTAINER_CREATED,
+    ),
+}
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """A container of a scene."""
+
+    name: str
+    milli: int  # 0: BestEffort
+    resized: int = 0  # milli-CPU that it may be resized to; 0: it is not
+
+
+class Scene(Struct, frozen=True, kw_only=True):
+    """What there is at the beginning, and how much may happen."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+    cgroups: str = "writable"  # or read-only, invisible, systemd
+    running: int = 0  # how many of the containers run at the beginning
+    faults: int = 0  # that may come, of all kinds
+    changes: int = 3  # that the kubelet makes: creations, resizes, ends
+    settings: int = 0  # times that the reserved CPU becomes another
+
+
+class Box(Struct, frozen=True, cache_hash=True):
+    """A container in the runtime and the kernel; CPUs as bits."""
+
+    step: int = Step.ABSENT
+    recorded: int = 0  # by the runtime; 0: none
+    planned: int = NONE  # what the resize under way will set
+    cgroup: int = NONE
+    kept: int = NONE  # systemd's property; NONE: it has none
+    size: int = 0  # 1: as resized, by the runtime's record
+    in_force: int = 0  # the same by the cgroup
+    missed: bool = False  # the runtime has failed to update it, which nobody hears of
+    slow: bool = False  # it was resized after the daemon had taken that back
+    unkept: bool = False  # systemd was not told by a life that has ended, and no list shows it
+
+
+class World(Struct, frozen=True, kw_only=True):
+    """One moment."""
+
+    boxes: tuple[Box, ...]
+    daemon: State | None  # None: it does not run
+    stored: int | None = None  # the engine's state that the store has, while none runs
+    connected: bool = False
+    listing: bool = False  # the runtime waits for the answer to its list
+    reply: tuple[Any, ...] | None = None  # an answer that the runtime acts on: what is left of it
+    faults: int = 0
+    changes: int = 0
+    settings: int = 0
+    late: bool = False  # a request did not wait any longer for files
+    # of the move that led here alone:
+    broken: str = ""  # what does not hold
+    given: int = NONE  # whom an answer was given about
+    had: tuple[Box, ...] = ()  # the containers when it was given
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it apart from others."""
+        return (
+            self.boxes,
+            None if self.daemon is None else self.daemon.key,
+            self.stored,
+            self.connected,
+            self.listing,
+            self.reply,
+            self.faults,
+            self.changes,
+            self.settings,
+            self.late,
+        )
+
+
+Move = tuple[str, World]
+
+
+class Model:
+    """All that can happen in a scene with one runtime."""
+
+    def __init__(self, scene: Scene, name: str, version: str) -> None:
+        self.scene = scene
+        self.release = Release.of(name, version)
+        configuration = self.release.configuration(registration_timeout=5.0, request_timeout=2.0)
+        self.runtime = Runtime.from_request(configuration)
+        machine = nodes.machine("package:1 core:4 pu:1")
+        self.reserved = [_settings("cpuset:0"), _settings("cpuset:3")]
+        self.engines = Engines(machine, self.reserved[0])
+        self.names = tuple(each.name for each in scene.kinds)
+        self.daemon = Daemon(
+            self.engines,
+            self.runtime,
+            self.names,
+            blind=scene.cgroups == "invisible",
+            systemd=scene.cgroups == "systemd",
+        )
+        self.pods = [self._pod(each) for each in scene.kinds]
+        self._paths = {
+            f"{pod.linux.cgroup_parent}/{kind.name}": index
+            for index, (pod, kind) in enumerate(zip(self.pods, scene.kinds, strict=True))
+        }
+        self._message = cache(self._make_message)
+        self._known: dict[tuple[Any, ...], State] = {}
+
+    def first(self) -> World:
+        """Return the world at the beginning: a daemon that has to register."""
+        scene, texts = self.scene, list[str]()
+        boxes = tuple(Box() for _ in scene.kinds)
+        world = self.finish(World(boxes=boxes, daemon=self.daemon.begin(None)), texts)
+        for index in range(scene.running):
+            asks = replace(world, changes=1)
+            _, world = next(self._container_moves(asks, index, world.boxes[index]))
+            world = self.finish(world, texts)
+            _, world = next(self._own_moves(world, index, world.boxes[index]))
+            world = self.round(self.finish(world, texts), texts)
+        if scene.running:  # the daemon has found out whether it can write
+            world = self.finish(self._disconnect(world, "")[1], texts)
+        while (after := self.round(world, texts)).key != world.key:
+            world = after
+        return replace(world, faults=scene.faults, changes=scene.changes, settings=scene.settings)
+
+    def finish(self, world: World, texts: list[str]) -> World:
+        """Let everybody go on with what is begun; *texts* get what they do."""
+        for _ in range(MOST_STEPS):
+            move = next(self._due_moves(world), None)
+            if move is None:
+                return world
+            texts.append(move[0])
+            world = move[1]
+        raise AssertionError("what was begun does not end")
+
+    def round(self, world: World, texts: list[str]) -> World:
+        """Let the daemon do each thing once that it can, and some seconds pass."""
+        for name in _ACTIONS:
+            assert world.daemon is not None, "what is begun has ended"
+            if name == Action.OVERLAPS.value:
+                if not self.astray(world):
+                    continue
+            elif name not in world.daemon.able:
+                continue
+            texts.append(f"the daemon's turn: {name}")
+            world = replace(world, daemon=self.step(world.daemon, (name,)))
+            world = self.finish(world, texts)
+        for index, created in self._ended(world):
+            texts.append(f"the daemon misses a process of {self.names[index]}")
+            assert world.daemon is not None, "what is begun has ended"
+            world = replace(world, daemon=self.step(world.daemon, ("release", index, created)))
+            world = self.finish(world, texts)
+        assert world.daemon is not None, "what is begun has ended"
+        return replace(world, daemon=self.step(world.daemon, ("pass", PASS)))
+
+    def _ended(self, world: World) -> Iterator[tuple[int, bool]]:
+        """Yield the containers that the check for processes finds to have ended."""
+        assert world.daemon is not None, "what is begun has ended"
+        for each, placed in self.engines.view(world.daemon.engine).placed.items():
+            index = self.names.index(each)
+            created = placed.container.state is ContainerState.CREATED
+            hidden = self.runtime.hides_creations
+            if world.boxes[index].step not in EXISTS and (hidden or not created):
+                yield index, created
+
+    # ---- what is true of a moment
+
+    def own(self, world: World) -> dict[int, int]:
+        """Return the CPUs that are containers' own, as bits, by container."""
+        engine = world.stored if world.daemon is None else world.daemon.engine
+        return {} if engine is None else self._own(engine)
+
+    def due(self, world: World) -> Mapping[int, int]:
+        """Return where containers are to be."""
+        assert world.daemon is not None
+        return self._due(world.daemon.engine)
+
+    @cache  # noqa: B019 - a model lives as long as its process
+    def _own(self, engine: int) -> dict[int, int]:
+        placed = self.engines.view(engine).placed
+        return {
+            self.names.index(each): mask_of(held.grant.own)
+            for each, held in placed.items()
+            if held.grant.own
+        }
+
+    @cache  # noqa: B019 - the same
+    def _due(self, engine: int) -> dict[int, int]:
+        view = self.engines.view(engine)
+        return {self.names.index(each): mask_of(view.sent[each][0]) for each in view.placed}
+
+    # ---- what can happen
+
+    def moves(self, world: World) -> Iterator[Move]:
+        """Yield what can happen next."""
+        world = replace(world, broken="", given=NONE, had=())
+        yield from self._runtime_moves(world)
+        if world.daemon is None:
+            yield (
+                "a new daemon starts",
+                replace(world, daemon=self.daemon.begin(world.stored), stored=None),
+            )
+            return
+        yield from self._daemon_moves(world, world.daemon)
+
+    def _due_moves(self, world: World) -> Iterator[Move]:
+        """Yield how what is begun goes on, one after the other, if nothing disturbs it."""
+        daemon = world.daemon
+        if daemon is None:
+            yield from self.moves(world)
+            return
+        if daemon.registers:
+            yield self._disconnect(world, "the daemon ends its connection to register again")
+            return
+        for number, kind in enumerate(daemon.jobs):
+            if not kind:
+                yield "the daemon hears of it", self._tell(world, daemon, number)
+            elif kind != "call" or self._free(world):
+                yield self._do(world, daemon, number, fails=False)
+        for text, after in self._runtime_moves(world):
+            if not any(box.step == Step.PREPARED for box in after.boxes) or any(
+                box.step == Step.PREPARED for box in world.boxes
+            ):
+                yield text, after
+
+    def _free(self, world: World) -> bool:
+        """Whether the runtime can ask something."""
+        return (
+            world.reply is None
+            and not world.listing
+            and not any(each.step in ASKING for each in world.boxes)
+        )
+
+    def _runtime_moves(self, world: World) -> Iterator[Move]:
+        free = self._free(world)
+        if world.reply is not None:
+            yield self._act(world, world.reply)
+            # where cgroups are invisible, nobody can know (docs/runtime.md)
+            if world.faults and world.reply[1] and self.scene.cgroups != "invisible":
+                index, _ = world.reply[1][0]
+                rest = (world.reply[0], world.reply[1][1:])
+                missed = replace(world.boxes[index], missed=True)
+                yield (
+                    f"the runtime fails to update {self.names[index]}",
+                    replace(self._with(world, index, missed), reply=rest, faults=world.faults - 1),
+                )
+        elif world.daemon is not None and world.daemon.answer is not None:
+            yield self._heard(world)
+        for index, box in enumerate(world.boxes):
+            if free or not (world.connected or world.listing):
+                yield from map(self._at_once, self._container_moves(world, index, box))
+            yield from self._own_moves(world, index, box)
+        if free and not world.connected and world.daemon is not None and not world.daemon.asking:
+            barred = not self.runtime.hides_creations and any(
+                each.step in _HIDDEN for each in world.boxes
+            )
+            if not barred:
+                yield self._at_once(self._list(world))
+
+    def _at_once(self, move: Move) -> Move:
+        """Have a question be answered at once that is, and that changes no other container."""
+        text, world = move
+        daemon = world.daemon
+        if daemon is None or daemon.answer in (None, REFUSED) or daemon.answer[1]:
+            return move
+        answered, world = self._heard(world)
+        return f"{text}; {answered}", world
+
+    def _container_moves(self, world: World, index: int, box: Box) -> Iterator[Move]:
+        """Yield how the kubelet and the runtime can go on with a container."""
+        name, step = self.names[index], box.step
+        if step == Step.ABSENT and world.changes:
+            spent = replace(world, changes=world.changes - 1)
+            yield self._ask(spent, index, box, Step.ASKS_CREATE, f"{name} is to be created")
+        elif step == Step.CREATING:
+            if self.release.makes_cgroups_early:
+                box = self._make_cgroup(box)
+            yield self._ask(world, index, box, Step.ASKS_POST_CREATE, f"{name} is created")
+            if world.faults:
+                yield self._failed_creation(world, index, box)
+        elif step == Step.PREPARED:
+            yield self._ask(world, index, box, Step.ASKS_START, f"{name} starts")
+        elif step == Step.STARTING:
+            yield self._ask(world, index, box, Step.ASKS_POST_START, f"{name} has started")
+        elif step == Step.RUNNING:
+            yield from self._changes(world, index, box)
+        elif step == Step.UPDATED:
+            text = f"the resize of {name} has ended"
+            yield self._ask(world, index, box, Step.ASKS_POST_UPDATE, text)
+
+    def _failed_creation(self, world: World, index: int, box: Box) -> Move:
+        world = replace(world, faults=world.faults - 1)
+        gone = replace(box, cgroup=NONE, kept=NONE)
+        text = f"the creation of {self.names[index]} fails"
+        if self.release.tells_failed_creations:
+            return self._ask(world, index, gone, Step.ASKS_STOP, text)
+        return text, self._with(world, index, replace(gone, step=Step.GONE))
+
+    def _changes(self, world: World, index: int, box: Box) -> Iterator[Move]:
+        """Yield what the kubelet can have done with a container that runs."""
+        if not world.changes:
+            return
+        name, world = self.names[index], replace(world, changes=world.changes - 1)
+        if self.scene.kinds[index].resized:
+            yield self._ask(world, index, box, Step.ASKS_UPDATE, f"{name} is to be resized")
+        gone = replace(box, cgroup=NONE, kept=NONE)
+        yield self._ask(world, index, gone, Step.ASKS_STOP, f"{name} ends")
+
+    def _own_moves(self, world: World, index: int, box: Box) -> Iterator[Move]:
+        """Yield what the runtime does with a container without asking anybody."""
+        name = self.names[index]
+        if box.step == Step.CREATED:
+            made = box if box.cgroup != NONE else self._make_cgroup(box)
+            yield (
+                f"the runtime prepares the start of {name}",
+                self._with(world, index, replace(made, step=Step.PREPARED)),
+            )
+        elif box.step == Step.UPDATING:
+            planned = box.recorded if box.planned <= 0 else box.planned
+            size, cgroup = 1 - box.size, planned or ALL
+            done = replace(
+                box,
+                step=Step.UPDATED,
+                recorded=planned,
+                cgroup=cgroup,
+                kept=self._kept(cgroup),
+                planned=NONE,
+                size=size,
+                in_force=size,
+                slow=world.daemon is not None and not self._resizes(world.daemon.engine, index),
+            )
+            yield f"the runtime resizes {name}: {CPUSETS[cgroup]}", self._with(world, index, done)
+            if world.faults:
+                refused = replace(box, step=Step.RUNNING, planned=NONE)
+                yield (
+                    f"the runtime fails to resize {name}, and says nothing",
+                    self._with(replace(world, faults=world.faults - 1), index, refused),
+                )
+
+    def _make_cgroup(self, box: Box) -> Box:
+        cgroup = box.recorded or ALL
+        return replace(box, cgroup=cgroup, kept=self._kept(cgroup), in_force=box.size)
+
+    def _resizes(self, engine: int, index: int) -> bool:
+        """Whether the daemon waits for the end of a resize."""
+        return self.names[index] in self.engines.view(engine).resizing
+
+    def _kept(self, cpus: int) -> int:
+        return cpus if self.scene.cgroups == "systemd" else NONE
+
+    def _ask(self, world: World, index: int, box: Box, step: Step, text: str) -> Move:
+        """Ask the daemon about a container; without one the runtime goes on at once."""
+        daemon = world.daemon
+        if not world.connected or daemon is None:
+            after = replace(box, step=ASKING[step])
+            if step is Step.ASKS_UPDATE:
+                after = replace(after, planned=box.recorded)
+            return f"{text}, without the daemon", self._with(world, index, after)
+        asked = replace(box, step=step)
+        asks = ("ask", _METHODS[step], Question(self, _METHODS[step], index, asked))
+        daemon = self.step(daemon, asks, ("ask", _METHODS[step], index, asked))
+        return text, replace(self._with(world, index, asked), daemon=daemon)
+
+    def _list(self, world: World) -> Move:
+        assert world.daemon is not None
+        boxes = world.boxes
+        asks = ("ask", "synchronize", Question(self, "synchronize", NONE, boxes))
+        daemon = self.step(world.daemon, asks, ("ask", "synchronize", NONE, boxes))
+        return "the runtime lists its containers", replace(world, daemon=daemon, listing=True)
+
+    def _heard(self, world: World) -> Move:
+        """Let the runtime read the daemon's answer; one without updates it acts on at once."""
+        assert world.daemon is not None, "it has answered"
+        answer = world.daemon.answer
+        given = NONE
+        if not world.listing:
+            given = next(n for n, each in enumerate(world.boxes) if each.step in ASKING)
+        after = replace(world, daemon=self.daemon.hear(world.daemon))
+        if answer == REFUSED:
+            box = world.boxes[given]
+            step = Step.GONE if box.step == Step.ASKS_CREATE else Step.RUNNING
+            return "the daemon refuses", self._with(after, given, replace(box, step=step))
+        after = replace(after, reply=answer, given=given, had=world.boxes)
+        if not answer[1]:
+            text, after = self._act(after, answer)
+            return f"the daemon answers: {text}", after
+        said = ", ".join(f"{self.names[n]} on {CPUSETS[c]}" for n, c in answer[1])
+        return f"the daemon answers with {said}", after
+
+    def _act(self, world: World, reply: tuple[Any, ...]) -> Move:
+        """Do the next thing that an answer says."""
+        own, updates = reply
+        if updates:
+            (index, cpus), *rest = updates
+            world = replace(world, reply=(own, tuple(rest)))
+            return f"the runtime updates {self.names[index]}", self._update(world, index, cpus)
+        world = replace(world, reply=None)
+        if world.listing:
+            return "the daemon is registered", replace(world, listing=False, connected=True)
+        index = next(n for n, each in enumerate(world.boxes) if each.step in ASKING)
+        box = world.boxes[index]
+        after = replace(box, step=ASKING[Step(box.step)])
+        if box.step == Step.ASKS_CREATE and own is not None:
+            after = replace(after, recorded=own)
+        elif box.step == Step.ASKS_UPDATE:
+            after = replace(after, planned=box.recorded if own is None else own)
+        return f"the runtime goes on with {self.names[index]}", self._with(world, index, after)
+
+    def _update(self, world: World, index: int, cpus: int) -> World:
+        """Do what an update says, as far as the runtime does it in this phase."""
+        box = world.boxes[index]
+        if box.step not in _LISTED or not cpus:
+            return world
+        early = self.release.makes_cgroups_early
+        into_cgroup = box.step in RUNS and (early or box.step > Step.ASKS_POST_START - 1)
+        if early and box.cgroup != NONE:
+            into_cgroup = True
+        if into_cgroup:
+            box = replace(box, cgroup=cpus, kept=self._kept(cpus), unkept=False, slow=False)
+        return self._with(world, index, replace(box, recorded=cpus, missed=False))
+
+    # ---- what the daemon does
+
+    def _daemon_moves(self, world: World, daemon: State) -> Iterator[Move]:
+        if daemon.registers:
+            yield self._disconnect(world, "the daemon ends its connection to register again")
+            return
+        yield from self._job(world, daemon)
+        if len(daemon.inputs) >= MOST_INPUTS:
+            return
+        yield from self._tasks(world, daemon)
+        if not daemon.inputs and daemon.patient and world.reply is None and daemon.answer is None:
+            later = self.step(daemon, ("pass", PASS))
+            yield "some seconds pass", replace(world, daemon=later)
+            if not daemon.able:
+                later = self.step(daemon, ("pass", LONG_PASS))
+                yield "a minute passes", replace(world, daemon=later)
+        # Not while a resize is under way: the engine forgets then that what it frees is in use.
+        resized = any(Step.ASKS_UPDATE <= each.step < Step.ASKS_STOP for each in world.boxes)
+        if world.settings and not daemon.asking and world.connected and not resized:
+            settings = self.reserved[world.settings % 2]
+            after = self.step(daemon, ("settings", settings), ("settings", world.settings % 2))
+            text = "the reserved CPU is another"
+            yield text, replace(world, daemon=after, settings=world.settings - 1)
+        if world.faults:
+            yield from self._faults(replace(world, faults=world.faults - 1), daemon)
+
+    def _job(self, world: World, daemon: State) -> Iterator[Move]:
+        """Yield how the first job goes on that can: one after the other, for there is one lock."""
+        for number, kind in enumerate(daemon.jobs):
+            if not kind:
+                yield "the daemon hears of it", self._tell(world, daemon, number)
+            elif kind == "call" and not self._free(world):
+                continue
+            else:
+                yield self._do(world, daemon, number, fails=False)
+                if world.faults and kind == "files" and self.scene.cgroups != "read-only":
+                    yield self._do(world, daemon, number, fails=True)
+            return
+
+    def _faults(self, world: World, daemon: State) -> Iterator[Move]:
+        """Yield what can go wrong at any moment."""
+        yield self._crash(world, daemon)
+        yield self._disconnect(world, "the connection is lost")
+        if daemon.waits:
+            fired = self.step(daemon, ("fire",))
+            yield "the daemon waits for files no longer", replace(world, daemon=fired, late=True)
+        if self.scene.cgroups != "systemd":
+            return
+        for index, box in enumerate(world.boxes):
+            if box.step in RUNS and box.kept not in (NONE, box.cgroup):
+                text = f"systemd undoes what was written to {self.names[index]}"
+                yield text, self._with(world, index, replace(box, cgroup=box.kept))
+
+    def _tasks(self, world: World, daemon: State) -> Iterator[Move]:
+        for name in daemon.able:
+            if daemon.busy:
+                continue  # the others would wait for its lock
+            if name in ("send", "inform") and not world.connected:
+                continue
+            if name == "inform" and not self._free(world):
+                continue
+            yield f"the daemon's turn: {name}", replace(world, daemon=self.step(daemon, (name,)))
+        if not daemon.inputs and self.astray(world):
+            yield (
+                "the daemon looks for overlaps",
+                replace(world, daemon=self.step(daemon, ("overlaps",))),
+            )
+
+    def astray(self, world: World) -> bool:
+        """Whether some cgroup has CPUs of another's own."""
+        if self.scene.cgroups == "invisible" or world.daemon is None:
+            return False
+        own, due = self.own(world), self._due(world.daemon.engine)
+        taken = 0
+        for each in own.values():
+            taken |= each
+        return any(
+            world.boxes[index].cgroup != NONE and world.boxes[index].cgroup & ~cpus & taken
+            for index, cpus in due.items()
+        )
+
+    def _tell(self, world: World, daemon: State, number: int) -> World:
+        after = self.step(daemon, ("tell", number))
+        return replace(world, daemon=after, late=world.late and bool(after.inputs))
+
+    def _do(self, world: World, daemon: State, number: int, *, fails: bool) -> Move:
+        kernel = Kernel(self, world, fails=fails or self.scene.cgroups == "read-only")
+        after = self.daemon.step(daemon, ("do", number), kernel)
+        text = "; ".join(kernel.texts)
+        if not text:  # nothing has changed, so it does not matter when the daemon hears of it
+            return "files are read", self._tell(world, after, number)
+        faults = world.faults - fails
+        return text, replace(kernel.world, daemon=after, faults=faults, broken=kernel.broken)
+
+    def _crash(self, world: World, daemon: State) -> Move:
+        boxes = (
+            replace(
+                each, unkept=each.kept not in (NONE, each.cgroup) and each.recorded == each.cgroup
+            )
+            for each in world.boxes
+        )
+        world = self._without(replace(world, boxes=tuple(boxes)))
+        return "the daemon is killed", replace(world, daemon=None, stored=daemon.engine)
+
+    def _disconnect(self, world: World, text: str) -> Move:
+        assert world.daemon is not None
+        daemon = self.step(world.daemon, ("lose",))
+        return text, replace(self._without(world), daemon=daemon)
+
+    def _without(self, world: World) -> World:
+        """Return the world whose runtime waits for no plugin any more."""
+        boxes = list(world.boxes)
+        for index, box in enumerate(boxes):
+            if box.step in ASKING:
+                after = replace(box, step=ASKING[Step(box.step)])
+                if box.step == Step.ASKS_UPDATE:
+                    after = replace(after, planned=box.recorded)
+                boxes[index] = after
+        return replace(world, boxes=tuple(boxes), connected=False, listing=False, reply=None)
+
+    # ---- parts
+
+    def step(self, daemon: State, what: tuple[Any, ...], key: tuple[Any, ...] = ()) -> State:
+        """Have something come to the daemon; the same comes to the same."""
+        known = daemon.key, daemon.had_answered, key or what
+        if known not in self._known:
+            if len(self._known) > MOST_KNOWN:
+                self._known.clear()
+            self._known[known] = self.daemon.step(daemon, what, key=key or what)
+        return self._known[known]
+
+    def _with(self, world: World, index: int, box: Box) -> World:
+        boxes = (*world.boxes[:index], box, *world.boxes[index + 1 :])
+        return replace(world, boxes=boxes)
+
+    def index_of(self, cgroup: str) -> int:
+        """Return whose cgroup it is; NONE of a pod's."""
+        return self._paths.get(cgroup, NONE)
+
+    def _pod(self, kind: Kind) -> nri_pb2.PodSandbox:
+        parent = "/kubepods" + ("" if kind.milli else "/besteffort") + f"/pod{kind.name}"
+        pod = nri_pb2.PodSandbox(
+            id=f"pod-{kind.name}", uid=kind.name, name=kind.name, namespace="default", pid=1
+        )
+        pod.linux.cgroup_parent = parent
+        pod.linux.cgroups_path = f"{parent}/pause"
+        pod.linux.namespaces.add(type="pid", path="/proc/1/ns/pid")
+        return pod
+
+    def resources(self, index: int, size: int) -> Resources:
+        """Return what a container asks for."""
+        kind = self.scene.kinds[index]
+        milli = kind.resized if size else kind.milli
+        return Resources(
+            cpu_shares=shares_of(milli),
+            cpu_quota=100 * milli,
+            cpu_period=100_000,
+            memory_limit=(1 << 20) if milli else 0,
+        )
+
+    def message(self, index: int, box: Box) -> nri_pb2.Container:
+        """Return a container as the runtime shows it; not to be changed."""
+        return self._message(index, box.recorded, _STATES[Step(box.step)], box.size)
+
+    def _make_message(
+        self, index: int, recorded: int, state: nri_pb2.ContainerState, size: int
+    ) -> nri_pb2.Container:
+        kind, pod = self.scene.kinds[index], self.pods[index]
+        message = nri_pb2.Container(
+            id=kind.name, pod_sandbox_id=pod.id, name="c0", state=state, pid=2 + index
+        )
+        message.linux.cgroups_path = f"{pod.linux.cgroup_parent}/{kind.name}"
+        asked = self.resources(index, size)
+        fill(message.linux.resources, asked)
+        message.linux.resources.cpu.cpus = str(CPUSETS[recorded])
+        message.linux.resources.cpu.mems = "0" if recorded else ""
+        return message
+
+
+def fill(resources: nri_pb2.LinuxResources, asked: Resources) -> None:
+    """Enter what a container asks for."""
+    cpu = resources.cpu
+    cpu.shares.value, cpu.quota.value = asked.cpu_shares, asked.cpu_quota
+    cpu.period.value = asked.cpu_period
+    resources.memory.limit.value = asked.memory_limit
+
+
+MOST_KNOWN = 300_000  # steps of daemons that are remembered
+
+
+def _settings(cpu: str) -> Settings:
+    return nodes.settings(reservedResources={"cpu": cpu}, exclusiveQuota="keep")
+
+
+class Question:
+    """The arguments of one of the plugin's methods, made when they are needed."""
+
+    def __init__(self, model: Model, method: str, index: int, about: Any) -> None:
+        self.index = index
+        self._model = model
+        self._method = method
+        self._about = about
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return them."""
+        model, index = self._model, self.index
+        if self._method == "synchronize":
+            hides = model.runtime.hides_creations
+            listed = [
+                model.message(n, box)
+                for n, box in enumerate(self._about)
+                if box.step in _LISTED or (box.step in _HIDDEN and not hides)
+            ]
+            return model.pods, listed
+        pod, box = model.pods[index], self._about
+        message = model.message(index, box)
+        if self._method == "update_container":
+            asked = nri_pb2.LinuxResources()
+            fill(asked, model.resources(index, 1 - box.size))
+            return pod, message, asked
+        return pod, message
+
+
+class Kernel:
+    """The kernel, systemd and the runtime's calls, asked once: by one job of the daemon."""
+
+    def __init__(self, model: Model, world: World, *, fails: bool) -> None:
+        self.world = world
+        self.texts: list[str] = []
+        self.broken = ""
+        self._model = model
+        self._fails = fails
+
+    def resources(self, cgroup: str) -> Resources | None:
+        """Return what a cgroup has."""
+        model, index = self._model, self._model.index_of(cgroup)
+        if index == NONE or (box := self.world.boxes[index]).cgroup == NONE:
+            return None
+        asked = model.resources(index, box.in_force)
+        return replace(asked, cpus=str(CPUSETS[box.cgroup]), mems="0")
+
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> dict[str, Confined]:
+        """Change the CPUs of cgroups."""
+        return {each: self._confine(each, cpus, change) for each, cpus in wanted.items()}
+
+    def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
+        index = self._model.index_of(cgroup)
+        box = self.world.boxes[index]
+        if box.cgroup == NONE:
+            return Confined(cpus=None)
+        now = CPUSETS[box.cgroup]
+        target = change.target(now, wanted)
+        name = self._model.names[index]
+        if target == now and change is not Change.REWRITE:
+            return Confined(cpus=now)
+        if self._fails:
+            self.texts.append(f"{name} cannot be written")
+            return Confined(cpus=now, error="Device or resource busy")
+        if target != now:
+            self.texts.append(f"{name} is written: {now} → {target}")
+            after = replace(box, cgroup=mask_of(target), slow=False)
+            self._check(index, after.cgroup & ~box.cgroup)
+            self.world = self._model._with(self.world, index, after)
+        return Confined(cpus=target, written=True)
+
+    def _check(self, index: int, gained: int) -> None:
+        """Look whether another container still occupies what one gets (S2)."""
+        own, names = self._model.own(self.world), self._model.names
+        for other, box in enumerate(self.world.boxes):
+            if other == index or box.step not in RUNS or box.cgroup == NONE or box.slow:
+                continue
+            if gained & box.cgroup & (own.get(index, 0) | own.get(other, 0)):
+                self.broken = f"S2: {names[index]} gets CPUs that {names[other]} occupies"
+
+    def cpusets(self, cgroups: tuple[str, ...]) -> dict[str, CPUSet]:
+        """Return the CPUs of cgroups."""
+        boxes = {each: self.world.boxes[self._model.index_of(each)] for each in cgroups}
+        return {each: CPUSETS[box.cgroup] for each, box in boxes.items() if box.cgroup != NONE}
+
+    def processes(self, cgroup: str) -> tuple[int, ...]:
+        """Return the processes in a cgroup."""
+        index = self._model.index_of(cgroup)
+        if index == NONE:
+            return (1,)
+        return (2 + index,) if self.world.boxes[index].cgroup != NONE else ()
+
+    def allow(self, cgroup: str, cpus: CPUSet) -> str:
+        """Have systemd keep CPUs: it writes them, too."""
+        index = self._model.index_of(cgroup)
+        box = self.world.boxes[index]
+        if box.cgroup == NONE:
+            return "there is no such scope"
+        mask = mask_of(cpus)
+        self.texts.append(f"systemd keeps {cpus} for {self._model.names[index]}")
+        after = replace(box, cgroup=mask, kept=mask)
+        self.world = self._model._with(self.world, index, after)
+        return ""
+
+    def update(self, said: tuple[tuple[int, int], ...]) -> frozenset[int]:
+        """Have the runtime do what a call says."""
+        for index, cpus in said:
+            self.texts.append(
+                f"the runtime updates {self._model.names[index]}, as it was called to"
+            )
+            self.world = self._model._update(self.world, index, cpus)
+        return frozenset()
