@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import click
 
+from nri_policy.foundation.shipped import shipped
+
 
 class Example(NamedTuple):
     """A command line and its purpose."""
@@ -188,4 +190,6 @@ def show(command: click.Command, path: str) -> None:
             show(inner, f"{path} {name}")
         return
     lines = [f"  {line}\n      {purpose}" for line, purpose in EXAMPLES[path]]
-    command.epilog = "\n".join(["\b", "Examples:", *lines])
+    named = any("configs/" in line for line in lines)
+    where = ["", f"  configs/ is in {shipped()}"] if named else []
+    command.epilog = "\n".join(["\b", "Examples:", *lines, *where])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.foundation.units import format_bytes, format_cpu
+from nri_policy.foundation.units import format_bytes
 from nri_policy.foundation.wording import natural
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.picture.detail import details_of
@@ -57,7 +57,7 @@ def areas_of(
         if not with_sizes:
             left = len(pool.sharable - owned)
             mems = CPUSet.union(pool.memory.values())
-            caption = f"mem {mems or 'none'} · shared {format_cpu(granted[pool.id])} of {left}"
+            caption = f"mem {mems or 'none'} · shared {granted[pool.id] / 1000:g} of {left}"
         else:
             caption = " · ".join(_memory(pool.memory, sizes)) or "no memory"
         areas[pool.id] = Area(

@@ -201,7 +201,7 @@ def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_no_host(cluster: Cluste
     with cluster.shop.service():
         cluster.submit("whole", 2, cpu=4)
         said = "fits nowhere beside what stays:"
-        lack = f"{said} DaemonSets and services leave at most 3900m of 4 CPUs on each host"
+        lack = f"{said} DaemonSets and services leave at most 3.9 of 4 CPUs on each host"
         cluster.api.until(
             lambda: cluster.shop.status("whole").get("message") == lack, "it says what it lacks"
         )

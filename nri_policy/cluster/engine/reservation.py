@@ -128,8 +128,10 @@ class Reservations:
                 left = {host: emptied.left(host, name) for host in hosts}
                 freest = max(hosts, key=left.__getitem__, default="")
                 if freest and left[freest] < asked:
-                    most = format_amount(name, max(0, left[freest]))
-                    whole = format_amount(name, empty.left(freest, name))
+                    amounts = max(0, left[freest]), empty.left(freest, name)
+                    most, whole = (format_amount(name, each) for each in amounts)
+                    if name == "cpu":  # both in the unit that the message names
+                        most, whole = (f"{each / 1000:g}" for each in amounts)
                     unit_name = "CPUs" if name == "cpu" else name
                     return (
                         f"DaemonSets and services leave at most {most} of {whole} {unit_name}"

@@ -195,3 +195,10 @@ def test_a_group_alone_shows_its_usage() -> None:
     assert err.startswith("Usage: ")
     assert "  reload  " in err
     assert "see nri-policy" not in err
+
+
+def test_examples_with_files_of_the_project_say_where_these_are() -> None:
+    _, out, _ = ended("cluster", "place", "--help")
+    folder = Path(out.rpartition("configs/ is in ")[2].strip())
+    assert (folder / "configs" / "groups" / "training.yaml").is_file()
+    assert "configs/ is in" not in ended("status", "--help")[1]

@@ -109,8 +109,8 @@ def test_what_is_granted_counts_in_every_pool_around(engine: Engine) -> None:
         },
     )
     captions = {area.name: area.caption for area in scene.areas.values()}
-    assert captions["NUMA node #1"] == "mem 1 · shared 1500m of 7"
-    assert captions["socket #0"] == "mem 0-1 · shared 1500m of 13"
+    assert captions["NUMA node #1"] == "mem 1 · shared 1.5 of 7"
+    assert captions["socket #0"] == "mem 0-1 · shared 1.5 of 13"
     assert captions["NUMA node #0"] == "mem 0 · shared 0 of 6"
 
 

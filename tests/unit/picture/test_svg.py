@@ -69,7 +69,7 @@ def test_a_pools_tooltip_has_its_memory_and_caches(engine: Engine) -> None:
     assert box is not None
     assert tooltip(box).splitlines() == [
         "NUMA node #1: 8-15",
-        "mem 1 · shared 500m of 5",
+        "mem 1 · shared 0.5 of 5",
         "memory node 1: 4 GiB dram",
         "2 L3 caches of 32 MiB",
     ]

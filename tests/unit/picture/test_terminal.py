@@ -16,22 +16,22 @@ from tests.support.pictures import container, printed, scene_of
 
 GOLDEN = """\
 2 sockets · 4 NUMA nodes · 16 cores · 31 CPUs · 16 GiB dram
-root: 0-23,26-30 · mem 0-3 · shared 800m of 19
-┌ socket #0: 0-15 ──────────────────────────────────────────┐
-│ ╭ NUMA node #0: 0-7 ───────╮ ╭ NUMA node #1: 8-15 ──────╮ │
-│ │ rC Ci                    │ │ A· Bs                    │ │
-│ │ CC C·                    │ │ A· ss                    │ │
-│ ╰ mem 0 · shared 0 of 1 ───╯ ╰ mem 1 · shared 500m of 5 ╯ │
-└ mem 0-1 · shared 500m of 6 ───────────────────────────────┘
-┌ socket #1: 16-23,26-30 ───────────────────────────────────┐
-│ ╭ NUMA node #2: 16-23 ─────╮ ╭ NUMA node #3: 26-30 ─────╮ │
-│ │ ss ss                    │ │ · ··                     │ │
-│ │ ss ss                    │ │ · ·                      │ │
-│ ╰ mem 2 · shared 300m of 8 ╯ ╰ mem 3 · shared 0 of 5 ───╯ │
-└ mem 2-3 · shared 300m of 13 ──────────────────────────────┘
-╭ in no pool: 24-25,31 ─────────────────────────────────────╮
-│ --x                                                       │
-╰───────────────────────────────────────────────────────────╯
+root: 0-23,26-30 · mem 0-3 · shared 0.8 of 19
+┌ socket #0: 0-15 ────────────────────────────────────────┐
+│ ╭ NUMA node #0: 0-7 ──────╮ ╭ NUMA node #1: 8-15 ─────╮ │
+│ │ rC Ci                   │ │ A· Bs                   │ │
+│ │ CC C·                   │ │ A· ss                   │ │
+│ ╰ mem 0 · shared 0 of 1 ──╯ ╰ mem 1 · shared 0.5 of 5 ╯ │
+└ mem 0-1 · shared 0.5 of 6 ──────────────────────────────┘
+┌ socket #1: 16-23,26-30 ─────────────────────────────────┐
+│ ╭ NUMA node #2: 16-23 ────╮ ╭ NUMA node #3: 26-30 ────╮ │
+│ │ ss ss                   │ │ · ··                    │ │
+│ │ ss ss                   │ │ · ·                     │ │
+│ ╰ mem 2 · shared 0.3 of 8 ╯ ╰ mem 3 · shared 0 of 5 ──╯ │
+└ mem 2-3 · shared 0.3 of 13 ─────────────────────────────┘
+╭ in no pool: 24-25,31 ───────────────────────────────────╮
+│ --x                                                     │
+╰─────────────────────────────────────────────────────────╯
 A… exclusive   s shared, in use   · shared, idle                            r reserved   i isolated
 x offline      - not available    one column per core, one row per thread
 

@@ -70,7 +70,7 @@ def test_a_gang_of_whole_hosts_beside_daemonsets_holds_none_and_says_what_it_lac
     assert racks.reserved("gang") == ()
     asked = racks.groups[GANG]
     status = racks.waiting.refusal(asked, racks.engine.place(asked))
-    lack = "DaemonSets and services leave at most 3900m of 4 CPUs on each host"
+    lack = "DaemonSets and services leave at most 3.9 of 4 CPUs on each host"
     assert status.state == "Waiting"
     assert status.message == f"fits nowhere beside what stays: {lack}"
 

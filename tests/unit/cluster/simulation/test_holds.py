@@ -50,7 +50,7 @@ def test_a_gang_of_whole_hosts_where_a_daemonset_has_a_tenth_of_a_cpu_closes_not
     assert (jobs.placed, jobs.never_placed) == (240, 0)
     assert jobs.longest_wait is not None
     assert jobs.longest_wait < HOUR
-    lack = "DaemonSets and services leave at most 15900m of 16 CPUs on each host"
+    lack = "DaemonSets and services leave at most 15.9 of 16 CPUs on each host"
     assert (whole.placed, whole.why) == (
         0,
         f"default/whole: fits nowhere beside what stays: {lack}",
