@@ -20,8 +20,11 @@ _Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def settings_path_option(what: str) -> _Option:
-    """Return the option that names the settings, for a command that does *what* with them."""
-    names = ("--settings", "config")
+    """Return the option that names the settings, for a command that does *what* with them.
+
+    `--config` is what most daemons call it, so units and manifests may have that.
+    """
+    names = ("--settings", "--config", "config")
     return click.option(*names, type=PATH, default=CONFIG, show_default=True, help=what)
 
 

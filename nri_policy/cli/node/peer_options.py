@@ -41,5 +41,5 @@ def peer_options(command: _Command) -> _Command:
         "--config-file",
         type=PATH,
         hidden=True,
-        help="The same as --config with an empty --config-namespace.",
+        help="The same as --settings with an empty --config-namespace.",
     )(command)

@@ -99,6 +99,11 @@ def test_the_arguments_of_the_peers_daemonset_start_the_daemon(
     assert (record.msg, record.__dict__["option"]) == ("option-without-effect", "--pid-file")
 
 
+@pytest.mark.parametrize("option", ["--settings", "--config"])
+def test_the_file_of_settings_has_two_names(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Started(monkeypatch, option, "/etc/policy.yaml").config == Path("/etc/policy.yaml")
+
+
 def test_the_peers_file_of_settings_counts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     started = Started(monkeypatch, "--config-file", "/etc/policy.yaml", "--config-namespace", "x")
     assert started.options is not None
