@@ -24,7 +24,7 @@ _OFTEN_AUDITED = f"""\
 import sys
 sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 from nri_policy.audit import auditor, orphans
-auditor.PERIOD, presence.MAX_CREATION = 1.0, 30.0
+auditor.PERIOD, orphans.MAX_CREATION = 1.0, 30.0
 from nri_policy.cli import main
 sys.exit(main())
 """

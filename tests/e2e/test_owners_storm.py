@@ -61,7 +61,7 @@ from tests.support.patience import HANGS
 from pathlib import Path
 levers, ours = Levers(Path({levers!r})), time.time
 time.time = lambda: ours() + levers.clock
-from nri_policy.audit import presence
+from nri_policy.audit import orphans
 orphans.MAX_CREATION = 30.0
 from nri_policy.cli import main
 sys.exit(main())

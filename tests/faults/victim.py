@@ -81,7 +81,7 @@ def prepare() -> None:
     for name in ("_write_record", "_write_base"):
         _around(writer.Writer, name, Point.WRITING)
     _around(store.Store, "commit", None, Point.COMMITTED)
-    _around(compaction, "_move_log", Point.COMPACTING)
+    _around(compaction, "_checkpoint", Point.COMPACTING)
     _around(compaction, "write_snapshot", Point.FOLDING)
     _around(Path, "rename", Point.RENAMING)
     Channel._answer = _torn(Channel._answer)  # type: ignore[method-assign]

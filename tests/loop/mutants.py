@@ -13,7 +13,6 @@ from unittest import mock
 
 from nri_policy.audit.orphans import OrphanFinder
 from nri_policy.delivery.executor import Executor
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.plugin.answers import Answers
 from nri_policy.store.store import Store
@@ -38,10 +37,6 @@ def _patch(owner: Any, name: str, instead: Callable[..., Any]) -> AbstractContex
 MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a start does not wait for those that leave its CPUs": lambda: _patch(
         Executor, "wait_until_clear", _nothing
-    ),
-    # a look before the start waits for the lock of most batches: that is put out of force, too
-    "what a batch is about to give does not count": lambda: mock.patch.multiple(
-        DeliveryState, _overtaken=lambda _: iter(()), needs_look=lambda *_, **_options: False
     ),
     "what was sent is not looked at": lambda: _patch(Executor, "look", _no_cases),
     "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),

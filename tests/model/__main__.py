@@ -6,9 +6,9 @@ import argparse
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 
@@ -21,6 +21,16 @@ from tests.model.world import Model, Scene, World
 MOST = 65_000  # states of one scene with one release: a million of each release
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """Let nothing be logged: a history is told by its steps."""
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def explore(
     scene: Scene,
     release: tuple[str, str],
@@ -28,8 +38,7 @@ def explore(
     fault: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Found:
     """Explore one scene with one release, perhaps with a *fault* in the daemon."""
-    logging.disable()
-    with fault():
+    with silent(), fault():
         model = Model(scene, *release)
         invariants = Invariants(model)
         explorer: Explorer[World] = Explorer(
