@@ -242,6 +242,7 @@ def unpack(archives: Sequence[Path], folder: Path) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Keep other processes out of the block that lock the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
