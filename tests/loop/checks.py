@@ -1,8 +1,8 @@
 """What must hold in a play: at once, within a bound, when all is quiet, and long after.
 
 - When the answer to START is given: no other running container in the books has the owner's CPUs,
-  if cgroups can be written. One that is being resized may get them at that instant, by the runtime,
-  as the resize was answered before: it is in the next row.
+  if cgroups can be written. One that is being resized may have got them within the last 50 ms, by
+  the runtime, as the resize was answered before: it is in the row of 50 ms.
 - Once a new life has the runtime's list: containers that go on have the CPUs of their own that they
   had.
 - Every 50 ms: no other container has them for longer than its bound, while the daemon can work.
@@ -40,6 +40,7 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[tuple[str, str], float] = {}  # owner and other → since when they overlap
+        self._seen: dict[str, CPUSet] = {}  # the cpusets of running containers at the last look
         self.broken: list[str] = []
         self.starts = 0  # owners whose start was looked at
         world.started = self.start
@@ -57,8 +58,9 @@ class Checks:
         for _, other, cpus in self._overlaps(view, [container]):
             if world.foreign.get(other.id) == other.cpus:
                 continue  # nobody could know before the CPUs were the owner's
-            if world.daemon.executor.state.phase(other.id) is Phase.UPDATING:
-                continue  # a resize that was answered before can be written at this instant
+            updating = world.daemon.executor.state.phase(other.id) is Phase.UPDATING
+            if updating and self._seen.get(other.id) != other.cpus:
+                continue  # a resize that was answered before was written since the last look
             self._break(f"{container.key} starts, and {other.key} still has its CPUs {cpus}")
 
     async def watch(self) -> None:
@@ -69,6 +71,7 @@ class Checks:
 
     def _look(self) -> None:
         world, now = self._world, self._world.loop.time()
+        self._seen = {each.id: each.cpus for each in self._running()}
         if not world.works or world.daemon is None or not world.daemon.synchronized.is_set():
             self._since.clear()
             return
