@@ -375,7 +375,7 @@ class Executor:
         """Write all pending changes that files can make."""
         now, state = self.clock.now(), self.state
         if state.probe_is_due(now):
-            await self._probe(self._node.view.placed)
+            await self.probe(self._node.view.placed)
         self.apply(Rechecked(now=now))
         if not state.by_file:
             return
@@ -400,9 +400,6 @@ class Executor:
 
     async def probe(self, container_ids: Iterable[str]) -> None:
         """Find out on the first visible of these cgroups whether it can be written."""
-        await self._probe(container_ids)
-
-    async def _probe(self, container_ids: Iterable[str]) -> None:
         probed = Probed(now=self.clock.now())
         for each in container_ids:
             known = self.state.records.get(each)

@@ -240,13 +240,15 @@ class DeliveryState(RecordTable):
     def _send(self, updates: Changes, *, carrier: str = "") -> None:
         """Take note of updates that are sent beside what the runtime asked about (§3.7a 9)."""
         for each, placement in updates.items():
-            known = self.records.get(each, NEW)
-            flight = self._flight(lost=known.phase is not Phase.RUNNING)
-            sent = _informed(_without_pending(known), placement, lost=flight.lost)
-            sent = replace(sent, in_flight=flight)
+            sent = self._sent(_without_pending(self.records.get(each, NEW)), placement)
             self.put(each, replace(sent, carrier=carrier) if carrier else sent)
         if updates:
             self._look_soon()
+
+    def _sent(self, known: Delivery, placement: Placement) -> Delivery:
+        """Return a record after a *placement* was sent beside what the runtime asked about."""
+        flight = self._flight(lost=known.phase is not Phase.RUNNING)
+        return replace(_informed(known, placement, lost=flight.lost), in_flight=flight)
 
     def _flight(self, *, lost: bool) -> InFlight:
         return InFlight(since=self.now, request=self.requests, lost=lost)
@@ -430,8 +432,7 @@ class DeliveryState(RecordTable):
             return ()
         for each, placement in sent.items():
             known = self.records.get(each, NEW)
-            flight = self._flight(lost=known.phase is not Phase.RUNNING)
-            new = replace(_informed(known, placement, lost=flight.lost), in_flight=flight)
+            new = self._sent(known, placement)
             done = known.pending is placement
             self.put(each, _without_pending(new) if done else new)
         reports = [
