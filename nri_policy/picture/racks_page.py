@@ -133,7 +133,7 @@ def _hosts(cluster: Map, most: int) -> Iterator[Element]:
 
 
 def _folded(summary: str, content: Element) -> Element:
-    """Return what is opened by who wants to see it."""
+    """Return content that a click on its summary shows."""
     return Element("details", Element("summary", summary), content)
 
 

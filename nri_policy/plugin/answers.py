@@ -42,7 +42,7 @@ class Answers:
     def supersede(self, container_id: str) -> None:
         """Forget what was pending for a container: an answer about it says something newer.
 
-        Where nobody listens to that answer, what it says is pending instead.
+        If the runtime no longer waits for that answer, the pending change stays.
         """
         if not self.is_overdue:
             self._executor.apply(Superseded(container_id))

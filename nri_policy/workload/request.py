@@ -99,7 +99,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     burst_level: Level  # where a Burstable container without limit likes to be
     priority: Priority
     hints: tuple[Hint, ...]
-    strict_hints: bool  # it must be near all of them, or be refused
+    strict_hints: bool  # a container that is not near all its hints is refused
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
     distribute: bool = False  # over several NUMA nodes evenly, if it has to be on several

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,13 @@ PAGE_OF_ROOM = {
     "nrt": "nrt",
     "plugin": "nri",
 }
-_CITATION = re.compile(
-    r"(?:\b([a-z]+)\.md,? )?§ ?(\d+(?:\.\d+)*[a-z]?)((?: (?:to|and)|,) §?\d[\d.]*)?"
-)
+_CITATION = re.compile(r"(?:\b([a-z]+)\.md,? )?§ ?(\d+(?:\.\d+)*[a-z]?)")
 _NAMED = re.compile(r"\b(placement|delivery|nri|dra|nrt|cluster|classes)\.md\b")
 _HEADING = re.compile(r"^#+ (?:§ ?)?(\d+(?:\.\d+)*[a-z]?)\b", re.MULTILINE)
 _ITEM = re.compile(r"^(\d+)\. ", re.MULTILINE)
 
 
+@cache
 def numbers(page: str) -> set[str]:
     """Return the numbers of a page's headings, and of the items below each."""
     found: set[str] = set()
@@ -45,11 +45,9 @@ def citations(file: Path) -> Iterator[tuple[str, str]]:
     text = file.read_text()
     room = file.relative_to(PROJECT / "nri_policy").parts[0]
     for match in _CITATION.finditer(text):
-        named = match[1] or next(
-            (each[1] for each in reversed([*_NAMED.finditer(text, 0, match.start())])),
-            PAGE_OF_ROOM.get(room, "placement"),
-        )
-        yield named, match[2]
+        before = _NAMED.findall(text, 0, match.start())
+        page = before[-1] if before else PAGE_OF_ROOM.get(room, "placement")
+        yield match[1] or page, match[2]
 
 
 FILES = sorted(

@@ -46,7 +46,7 @@ class ClusterState:
         self._usages = GroupUsages(view)
         self.groups = self._usages.groups
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
-        self._lasting: set[Key] = set()  # pods of no group that do not end by themselves
+        self._lasting: set[Key] = set()  # services and DaemonSet pods without a group
         self._group_of: dict[Key, Key] = {}  # by pod
         self._ledger = Ledger(settings, view, self._usages)
         # it is told of each group that came, changed or went (None), but not of what forks try

@@ -314,7 +314,8 @@ class Engine(PodSetEngine):
     def taken_from(self, group: PlacementGroup, *, lasting: bool = False) -> frozenset[str]:
         """Return the nodes that a group must not use as it is to have a domain to itself.
 
-        They are in domains of others that have theirs, with *lasting* of those that never end.
+        These are the nodes in domains of other exclusive groups; with *lasting*, only of groups
+        whose pods never end by themselves.
         """
         level = exclusive_of(group.pod_sets)
         steps = [] if level is None else [unit for unit in units(group) if unit.workers.count]

@@ -298,8 +298,8 @@ class PodSetEngine(ClusterState):
     ) -> None:
         """Raise Unplaceable if *pods* of a pod set that is spread break its own constraints.
 
-        By node, they are all of its pods. Values of a label are compared as far as nodes *within*
-        have them.
+        *pods* are all pods of the pod set, counted by node. Values of a label are compared as far
+        as nodes *within* have them.
         """
         request = pod_set.request or PlacementRequest()
         tolerations = self._ledger.topology(request.topology).tolerations
@@ -320,7 +320,7 @@ class PodSetEngine(ClusterState):
         return self._limits
 
     def fork(self) -> Self:
-        """Return one to try things in: what comes to it, this one never sees.
+        """Return a copy for trials: what changes in the copy changes nothing here.
 
         It takes in no nodes, zones, pods or settings, and lives while nothing changes here.
         """
@@ -439,7 +439,7 @@ class PodSetEngine(ClusterState):
     def _trial(self, group: PlacementGroup, steps: Sequence[Unit], more: Mapping[str, int]) -> Self:
         """Return where *group* is to be placed: a fork if something is to be counted apart.
 
-        One that replaces is counted by the assignments that it is given with, others by none.
+        A group that keeps places counts with the assignments that it comes with, others with none.
         """
         key = (group.namespace, group.name)
         known = self.groups.get(key)

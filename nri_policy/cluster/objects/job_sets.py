@@ -136,7 +136,7 @@ def read_leader_workers(value: object, path: str) -> list[PlacementGroup]:
 def read_led_workers(value: object, path: str) -> tuple[Key, PodSet | None]:
     """Return the key of a LeaderWorkerSet, and the workers of a group that come after their leader.
 
-    They are made once it is bound, so that they go to its domain. Raises DocumentError.
+    LWS makes these workers once the leader is bound, for its domain. Raises DocumentError.
     """
     given = convert(value, _LeaderWorkerSet, path)
     key = given.metadata.key(path, "a LeaderWorkerSet")

@@ -81,7 +81,7 @@ class Job(Struct, frozen=True, gc=False):
     active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
     uid: str = ""
     jobset: str = ""  # of which it is one
-    exclusive: bool = False  # it has a domain to itself, so it is no part of its JobSet's group
+    exclusive: bool = False  # a group with its own domain, apart from the JobSet's group
 
 
 class PodGroup(Struct, frozen=True, gc=False):
@@ -222,7 +222,7 @@ class Made(Struct, frozen=True):
     job: Job | None = None
     pod_group: PodGroup | None = None  # that it names
     owner: ReplicaOwner | None = None
-    exclusive_jobs: int = 0  # of its JobSet: they are groups of their own
+    exclusive_jobs: int = 0  # Jobs of its JobSet that are groups of their own
 
 
 def membership(pod: Pod, made: Made) -> Membership:

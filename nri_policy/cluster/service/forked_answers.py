@@ -50,7 +50,7 @@ class ForkedAnswers:
                 except TimeoutError:
                     raise BadRequestError(f"no answer within {MOST_SECONDS:g} s") from None
                 finally:
-                    os.kill(child, signal.SIGKILL)  # one that has answered is about to end
+                    os.kill(child, signal.SIGKILL)  # after an answer the process is ending anyway
                     os.waitpid(child, 0)  # noqa: ASYNC222 - it ends now
         kind, content = found[:1], found[1:]
         if kind == _REFUSED:
