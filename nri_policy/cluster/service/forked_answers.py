@@ -20,7 +20,6 @@ from typing import IO, NoReturn
 from nri_policy.cluster.numa.extender import BadRequestError
 
 MOST_SECONDS = 30.0  # whoever asked has gone by then
-_STDERR = 2
 _DONE, _REFUSED, _FAILED = b"d", b"r", b"f"  # what an answer begins with
 
 
@@ -75,14 +74,14 @@ async def _read(pipe: IO[bytes]) -> bytes:
 def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
     """Write the answer, or why there is none, in the forked process, and end it.
 
-    It has no other file: the port is free as soon as the service has ended.
+    It has no socket: the port is free as soon as the service has ended.
     """
     try:
         gc.disable()  # a collection would touch, and so copy, all memory of the service
         with suppress(OSError):  # if the node has too little memory, this process goes first
             Path("/proc/self/oom_score_adj").write_text("1000")
-        _close_all_but(writing)
         try:
+            _close_sockets()
             found = _DONE + answer()
         except BadRequestError as error:
             found = _REFUSED + str(error).encode()
@@ -94,12 +93,14 @@ def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
         os._exit(0)
 
 
-def _close_all_but(writing: int) -> None:
-    """Close all open files but the standard ones, and *writing*.
+def _close_sockets() -> None:
+    """Close all sockets.
 
-    A container may have a limit of a billion files: too many numbers to close one by one.
+    Only them: a library's thread that goes on after a fork (gRPC's) ends the process where the file
+    that it waits at is closed. A container may have a limit of a billion files: too many numbers to
+    try one by one.
     """
-    for each in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
-        if each > _STDERR and each != writing:
-            with suppress(OSError):  # the listing itself used one
-                os.close(each)
+    for each in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):  # the listing itself used one
+            if str(each.readlink()).startswith("socket:"):
+                os.close(int(each.name))
