@@ -44,17 +44,28 @@ def test_the_lock_has_what_the_project_asks_for(lock: str) -> None:
         assert requirement.specifier.contains(version), f"{requirement}: run `make lock`"
 
 
+OF_SETUPTOOLS = {
+    "LICENSE",
+    "MANIFEST.in",
+    "README.md",
+    "pyproject.toml",
+    "setup.py",
+}  # always packed
+
+
 @pytest.mark.skipif(not (PROJECT / ".git").exists(), reason="needs the project's git repository")
-def test_the_sdist_packs_every_folder_that_is_committed() -> None:
+def test_the_sdist_packs_every_folder_and_file_that_is_committed() -> None:
     """Else `make dist` refuses, and a release stops there."""
     tracked = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, check=True)
-    folders = {
-        line.partition("/")[0] for line in tracked.stdout.decode().splitlines() if "/" in line
-    }
-    packed = re.findall(
-        r"^(?:graft|recursive-include) (\S+)", (PROJECT / "MANIFEST.in").read_text(), re.MULTILINE
-    )
-    assert folders == {*packed}
+    committed = {line.partition("/")[0] for line in tracked.stdout.decode().splitlines()}
+    packed = {*OF_SETUPTOOLS}
+    for line in (PROJECT / "MANIFEST.in").read_text().splitlines():
+        command, *names = line.split()
+        if command == "include":
+            packed.update(names)
+        elif command in ("graft", "recursive-include"):
+            packed.add(names[0])
+    assert committed == packed
 
 
 def archive(path: Path, names: list[str], *, time: int, owner: str) -> Path:
