@@ -4,6 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `cpuset_checks` | what cgroups have, and writing what cannot wait |
 | `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
 | `executor` | does what the machine says, with files, systemd and the runtime |
 | `inputs` | what the machine takes in, and what it says |
@@ -11,5 +12,7 @@ Others import from these modules:
 | `pod_quotas` | takes the CFS quota from the cgroups of pods, and gives it back |
 | `record` | what is known about the delivery to one container |
 
-`machine` has what is to be done next, as a pure function of what has happened; `table` the records.
+`machine` has what is to be done next, as a pure function of what has happened. Its parts: `table`
+has the records, `occupancy` which CPUs are still in use, `pod_quota_records` the records of pods,
+`overlap_times` when all cpusets are looked at, and `schedule` when each action is due.
 """

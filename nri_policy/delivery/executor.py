@@ -22,14 +22,16 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Sized,
 )
 from functools import partial
 from itertools import islice
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from msgspec import Struct
 
-from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.cpuset_checks import CgroupFiles, CpusetCheck, enforce
+from nri_policy.delivery.cpuset_files import Change
 from nri_policy.delivery.desired import NodeDecisions
 from nri_policy.delivery.inputs import (
     Action,
@@ -41,7 +43,6 @@ from nri_policy.delivery.inputs import (
     CallLost,
     CallSent,
     Checked,
-    CpusetCheck,
     Decided,
     Elapsed,
     Event,
@@ -66,6 +67,8 @@ from nri_policy.workload.pod import Container, Resources
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 MAX_BATCH = 0.3  # seconds that an answer waits for files
 MAX_START = 1.0  # seconds that a container's start waits for those that leave its CPUs
 MAX_WAIT = 0.2  # seconds that a request waits for a look at files
@@ -75,26 +78,6 @@ LINGER = 1.0  # seconds for a runtime to read the answer to its Synchronize
 SILENCE = 1.0  # seconds since the latest request, before a call that only informs
 INFORM_PAUSE = 0.05  # seconds between two such calls: each costs the node 14 to 22 ms
 RETRY_INFORM = 60.0  # seconds after one that failed, or while none is safe
-
-
-class CgroupFiles(Protocol):
-    """The containers' cgroups, by the runtime's names: `audit.cgroup.Cgroups`."""
-
-    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
-        """Change the CPUs of cgroups; return the result of each."""
-        ...
-
-    def resources(self, cgroup: str) -> Resources | None:
-        """Return the resources of a cgroup; None if it is not here."""
-        ...
-
-    def processes(self, cgroup: str) -> Collection[int]:
-        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
-        ...
-
-    def kept_by_systemd(self, cgroup: str) -> bool:
-        """Return whether systemd writes the cpuset of a cgroup again."""
-        ...
 
 
 class Scopes(Protocol):
@@ -189,39 +172,6 @@ class Observers(Struct, frozen=True, kw_only=True):
     # how many cpusets a batch wrote, and its seconds
     wrote: Callable[[int, float], None] = lambda _number, _seconds: None
     overlapped: Callable[[Overlap], None] = lambda _: None
-
-
-def enforce(
-    cgroups: CgroupFiles,
-    paths: Mapping[str, str],
-    checks: Sequence[CpusetCheck],
-    taken: CPUSet,
-) -> None:
-    """Read the cgroups of *checks*, and write what cannot wait; *taken* are all own CPUs.
-
-    All shrinks come before all grows.
-    """
-    for each in checks:
-        each.see(cgroups.resources(paths[each.container_id]))
-    _confine(cgroups, paths, DeliveryState.leaving(checks, taken), Change.LEAVE)
-    _confine(cgroups, paths, DeliveryState.gaining(checks), Change.WHOLE)
-
-
-def _confine(
-    cgroups: CgroupFiles,
-    paths: Mapping[str, str],
-    checks: Sequence[CpusetCheck],
-    change: Change,
-) -> None:
-    if not checks:
-        return
-    wanted = {paths[each.container_id]: each.placement.cpus for each in checks}
-    done = cgroups.confine(wanted, change)
-    for each in checks:
-        outcome = done[paths[each.container_id]]
-        each.error = outcome.error
-        if outcome.cpus is not None:
-            each.cpus, each.written = outcome.cpus, outcome.written
 
 
 class Executor:
@@ -422,7 +372,7 @@ class Executor:
     def _is_still(self, *, moved: bool) -> bool:
         return not self.state.by_file or not (moved or self.state.shrink())
 
-    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def _begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.create_task(work, name="delivery")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -544,12 +494,11 @@ class Executor:
             )
             return {each: found for each, found in seen if found is not None}
 
-        reading = asyncio.ensure_future(asyncio.to_thread(read))
-        if not await self.clock.done_within(MAX_SURVEY, reading):
-            log.warning("cgroups-slow", extra={"containers": len(paths)})
-            reading.add_done_callback(partial(self._observed_late, paths))
-            return None
-        return reading.result()
+        reading = await self._read(read, paths)
+        if reading.done():
+            return reading.result()
+        reading.add_done_callback(partial(self._observed_late, paths))
+        return None
 
     def _observed_late(
         self, container_ids: Iterable[str], reading: asyncio.Task[dict[str, Resources]]
@@ -581,9 +530,15 @@ class Executor:
         def read() -> list[str]:
             return [each for each, path in paths.items() if cgroups.processes(path)]
 
-        reading = asyncio.ensure_future(asyncio.to_thread(read))
-        done = await self.clock.done_within(MAX_SURVEY, reading)
-        return reading.result() if done else ()
+        reading = await self._read(read, paths)
+        return reading.result() if reading.done() else ()
+
+    async def _read(self, read: Callable[[], _T], paths: Sized) -> asyncio.Task[_T]:
+        """Read *paths* in a thread; return the task, which goes on if it takes too long."""
+        reading = self._begin(asyncio.to_thread(read))
+        if not await self.clock.done_within(MAX_SURVEY, reading):
+            log.warning("cgroups-slow", extra={"containers": len(paths)})
+        return reading
 
     # ---- systemd
 

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nri_policy.delivery.record import Cpuset, Phase, cpuset_of
+from nri_policy.delivery.cpuset_checks import CpusetCheck
+from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Changes, Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
@@ -115,7 +116,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """The cgroups of `begin_check` were read, those of `leaving` and `gaining` written."""
+    """The cgroups of `begin_check` were read, and written as far as that could not wait."""
 
     checks: Sequence[CpusetCheck]
     now: float
@@ -325,12 +326,14 @@ class Action(Enum):
     """An action of the executor outside of requests."""
 
     WRITE = "write"  # `shrink`, then `grow`
-    READ = "read"  # `begin_check`, then `leaving` and `gaining`
+    READ = "read"  # `begin_check`, then `cpuset_checks.enforce`
     SEND = "send"  # `waiting`: a call, or a new registration
     PERSIST = "persist"  # `volatile`: have systemd keep them
     INFORM = "inform"  # `inform`: a call, for one at a time, on a quiet node
     RESIZES = "resizes"  # `resizes`: see whether they have come into force
-    QUOTAS = "quotas"  # `doubtful_pods`, or all pods with exclusive CPUs: write their quotas
+    QUOTAS = (
+        "quotas"  # `PodQuotaRecords.doubtful`, or all pods with exclusive CPUs: write their quotas
+    )
     OVERLAPS = "overlaps"  # look at all cpusets for CPUs that are another's own
 
 
@@ -359,23 +362,3 @@ class Report(Struct, frozen=True, kw_only=True):
     cpus: CPUSet = EMPTY
     mems: CPUSet = EMPTY
     error: str = ""
-
-
-class CpusetCheck(Struct, kw_only=True):
-    """The check of one cgroup: the placement, then the findings and the result."""
-
-    container_id: str
-    placement: Placement
-    own: CPUSet  # CPUs that nobody else may use
-    lost: bool
-    settled: bool  # nothing about it is under way
-    found: Resources | None = None
-    cpus: CPUSet = EMPTY  # of the cgroup, at the end
-    overlap: CPUSet = EMPTY  # exclusive CPUs of others in the cgroup
-    written: bool = False
-    error: str = ""
-
-    def see(self, found: Resources | None) -> None:
-        """Store the state of the cgroup; None if it is not visible."""
-        self.found = found
-        self.cpus = EMPTY if found is None else cpuset_of(found).cpus

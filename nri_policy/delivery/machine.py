@@ -26,12 +26,13 @@ clock, read by the caller.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -43,7 +44,6 @@ from nri_policy.delivery.inputs import (
     CallLost,
     CallSent,
     Checked,
-    CpusetCheck,
     CpusetsTouched,
     Decided,
     Desired,
@@ -74,6 +74,9 @@ from nri_policy.delivery.inputs import (
     WritesMissed,
     Written,
 )
+from nri_policy.delivery.occupancy import Occupancy
+from nri_policy.delivery.overlap_times import OverlapTimes
+from nri_policy.delivery.pod_quota_records import PodQuotaRecords
 from nri_policy.delivery.record import (
     LIVING,
     SETTLED,
@@ -83,9 +86,9 @@ from nri_policy.delivery.record import (
     Phase,
     cpuset_of,
 )
-from nri_policy.delivery.table import NEW, NEW_POD, RETRY_WRITE, RecordTable
+from nri_policy.delivery.schedule import Schedule
+from nri_policy.delivery.table import NEW, RETRY_WRITE
 from nri_policy.engine.grant import Changes, Placement
-from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
 SETTLE = 0.1  # seconds between an event and the writing of those that get more by it
@@ -100,14 +103,9 @@ PAUSE = 1.0  # seconds without an answer, before one informs of what is in force
 MAX_TRIES = 4  # times that a change is sent again; each call waits twice as long as the one before
 RESIZE_DOUBT = 10.0  # seconds that a resize may still come into force that seems refused
 RESIZE_LOOK = 0.5  # seconds between looks for that
-QUOTA_DOUBT = 10.0  # seconds after an event in which the kubelet may write a pod's quota (§3.10)
-QUOTA_LOOK = 0.5  # seconds between looks in that time
-RECHECK = 60.0  # seconds between looks at other times
-OVERLAP_SETTLE = 0.1  # seconds from a write to the look: a change is many writes
-OVERLAP_REST = 1.4  # seconds from a look until the next write counts: an overlap ends within two
 
 
-class DeliveryState(RecordTable):
+class DeliveryState(Occupancy):
     """The deliveries of one runtime's containers.
 
     `apply` takes an input in; `plan` says when which action is due, the other methods what it is
@@ -116,20 +114,18 @@ class DeliveryState(RecordTable):
 
     def __init__(self, desired: Desired, *, has_files: bool) -> None:
         """*has_files* is whether there are cgroups that can be read and written."""
-        self.desired = desired
-        super().__init__(has_files=has_files)
+        super().__init__(desired, has_files=has_files)
         self.calls_are_safe = True  # whether no call of ours can hang the runtime (§3.7)
         self.proven = False  # whether a cgroup was written since the runtime's list
         self.latest = -math.inf  # when the latest request came
         self.requests = 0  # of the runtime, so far
         self._answered = -math.inf  # when the latest answer was given that could carry updates
         self._probed: float | None = None  # when the probe failed
-        self._giving: Mapping[str, CPUSet] = {}  # CPUs that the batch under way may give
-        # When actions are due; infinite: never. `Action.SEND` follows from the next two.
-        self._due = dict.fromkeys(Action, math.inf)
+        self._schedule = Schedule()  # without `Action.SEND`, which follows from the next two
         self._send_since = self._hurry_at = math.inf
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
-        self._rest_until = -math.inf  # when the latest look at all cpusets is long enough ago
+        self.pod_quotas = PodQuotaRecords(self._schedule)
+        self._overlap_times = OverlapTimes(self._schedule)
         # actions that are due only while an index has entries
         self._concerned = (
             (Action.PERSIST, self.volatile),
@@ -152,8 +148,8 @@ class DeliveryState(RecordTable):
             Answered: self._note_answer,
             PhaseChanged: self._phase_changed,
             Observed: self._observed,
-            BatchBegan: self._batch_began,
-            BatchEnded: self._batch_ended,
+            BatchBegan: self.batch_began,
+            BatchEnded: self.batch_ended,
             Written: self._written,
             Checked: self._checked,
             WritesMissed: self._writes_missed,
@@ -172,10 +168,10 @@ class DeliveryState(RecordTable):
             ResizeDoubted: self._resize_doubted,
             ResizeSettled: self._resize_settled,
             OverlapsSeen: self._overlaps_seen,
-            CpusetsTouched: self._cpusets_touched,
-            PodsChanged: self._pods_changed,
-            PodGone: self._pod_gone,
-            QuotaWritten: self._quota_written,
+            CpusetsTouched: self._overlap_times.cpusets_touched,
+            PodsChanged: self.pod_quotas.pods_changed,
+            PodGone: self.pod_quotas.pod_gone,
+            QuotaWritten: self.pod_quotas.quota_written,
             Gone: self._gone,
             Leaving: self._leave,
             Elapsed: self._elapsed,
@@ -196,7 +192,7 @@ class DeliveryState(RecordTable):
                 new = new.after(known.pending)
             self.put(each, replace(known, pending=new, attempts=0, late=False, refused=None))
         self._write_delay = SETTLE
-        self._hasten(Action.WRITE, self.now + SETTLE)
+        self._schedule.hasten(Action.WRITE, self.now + SETTLE)
         if hurry:
             self._hurry_at = min(self._hurry_at, self.now + PATIENCE)
 
@@ -263,18 +259,11 @@ class DeliveryState(RecordTable):
         if event.phase is Phase.RUNNING:
             self._look_soon()
             if not known.persistent:
-                self._hasten(Action.PERSIST, event.now)
+                self._schedule.hasten(Action.PERSIST, event.now)
 
     def _observed(self, event: Observed) -> None:
         known = self.records.get(event.container_id, NEW)
         self.put(event.container_id, _seen(known, event.cpuset))
-
-    def _batch_began(self, event: BatchBegan) -> None:
-        self._giving = event.giving
-
-    def _batch_ended(self, event: BatchEnded) -> None:
-        del event
-        self._giving = {}
 
     def _written(self, event: Written) -> Sequence[Report]:
         each, cpus = event.container_id, event.cpus
@@ -302,7 +291,7 @@ class DeliveryState(RecordTable):
         recorded = known.recorded
         agrees = recorded is not None and recorded.cpus == cpus and recorded.has(placement)
         since = now if known.unrecorded is None else known.unrecorded
-        self._hasten(Action.PERSIST, now)
+        self._schedule.hasten(Action.PERSIST, now)
         return replace(
             known,
             observed=Cpuset(cpus=cpus, mems=before.mems),
@@ -323,7 +312,7 @@ class DeliveryState(RecordTable):
             self.put(each, self.records[each])  # its time may be over
 
     def _action_began(self, event: ActionBegan) -> None:
-        self._due[event.action] = math.inf
+        self._schedule.due[event.action] = math.inf
 
     def _action_ended(self, event: ActionEnded) -> None:
         """Have an action be done again later, if there is more to do."""
@@ -335,42 +324,33 @@ class DeliveryState(RecordTable):
                 self._send_since = event.now if self.pending else math.inf
                 self._hurry_at = math.inf
             case Action.INFORM:
-                self._due[Action.INFORM] = event.now + event.pause
+                self._schedule.due[Action.INFORM] = event.now + event.pause
             case Action.RESIZES:
                 self._end_resizes(event.now)
             case Action.QUOTAS:
-                self._end_quotas(event.now)
+                self.pod_quotas.ended(event.now)
             case Action.OVERLAPS:
-                self._end_overlaps(event.now, event.pause)
+                self._overlap_times.ended(event.now, event.pause)
 
     def _retry_files(self, action: Action) -> None:
         """Schedule the next run, unless an input has already done so."""
         if action is Action.PERSIST:
-            self._hasten(action, self.now + RETRY_SCOPE)
-        elif self._due[action] < math.inf:
+            self._schedule.hasten(action, self.now + RETRY_SCOPE)
+        elif self._schedule.due[action] < math.inf:
             return
         elif action is Action.READ and self._is_polled():
-            self._due[action] = self.now + self._read_delay
+            self._schedule.due[action] = self.now + self._read_delay
             self._read_delay = min(2 * self._read_delay, LAST_LOOK)
         elif action is Action.WRITE and self.by_file:  # some have still to leave
             self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
-            self._due[action] = self.now + self._write_delay
-
-    def _end_quotas(self, now: float) -> None:
-        for each, until in [*self.doubtful_pods.items()]:
-            if now >= until:
-                self.put_pod(each, replace(self.pods[each], until=None))
-        self._hasten(Action.QUOTAS, now + (QUOTA_LOOK if self.doubtful_pods else RECHECK))
+            self._schedule.due[action] = self.now + self._write_delay
 
     def put(self, container_id: str, new: Delivery) -> None:
         """Replace a record; a change that a file can make from now on is written soon."""
         before = container_id in self.by_file
         super().put(container_id, new)
         if not before and container_id in self.by_file:
-            self._hasten(Action.WRITE, self.now + SETTLE)
-
-    def _hasten(self, action: Action, at: float) -> None:
-        self._due[action] = min(self._due[action], at)
+            self._schedule.hasten(Action.WRITE, self.now + SETTLE)
 
     def _end_resizes(self, now: float) -> None:
         for each in [*self.resizes]:
@@ -378,35 +358,7 @@ class DeliveryState(RecordTable):
             if until is not None and now >= until:
                 self.put(each, replace(self.records[each], resize_until=None))
         if self.resizes:
-            self._hasten(Action.RESIZES, now + RESIZE_LOOK)
-
-    def _end_overlaps(self, now: float, period: float) -> None:
-        """Look at all cpusets again with the next tick of a *period*, or after they change."""
-        self._rest_until = rest = now + OVERLAP_REST
-        if self._due[Action.OVERLAPS] < math.inf:  # one has changed during the look
-            self._due[Action.OVERLAPS] = rest + OVERLAP_SETTLE
-        else:
-            self._due[Action.OVERLAPS] = rest + period - rest % period
-
-    def _cpusets_touched(self, event: CpusetsTouched) -> None:
-        self._hasten(Action.OVERLAPS, max(event.now, self._rest_until) + OVERLAP_SETTLE)
-
-    def _pods_changed(self, event: PodsChanged) -> None:
-        self.now = event.now
-        for each in event.pod_ids:
-            known = self.pods.get(each, NEW_POD)
-            self.put_pod(each, replace(known, until=event.now + QUOTA_DOUBT))
-        self._hasten(Action.QUOTAS, event.now if event.pod_ids else event.now + RECHECK)
-
-    def _pod_gone(self, event: PodGone) -> None:
-        self.put_pod(event.pod_id, NEW_POD)
-
-    def _quota_written(self, event: QuotaWritten) -> None:
-        known = self.pods.get(event.pod_id, NEW_POD)
-        if event.quota != NO_QUOTA:
-            self.put_pod(event.pod_id, replace(known, taken=None))
-        elif event.before > 0:
-            self.put_pod(event.pod_id, replace(known, taken=event.before))
+            self._schedule.hasten(Action.RESIZES, now + RESIZE_LOOK)
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
@@ -417,7 +369,7 @@ class DeliveryState(RecordTable):
         self.trouble, self.proven = event.error, event.proven
         self._probed = event.now if event.error else None
         if event.error:
-            self._hasten(Action.WRITE, event.now + RETRY_WRITE)
+            self._schedule.hasten(Action.WRITE, event.now + RETRY_WRITE)
         self.reindex()
 
     def _call_sent(self, event: CallSent) -> None:
@@ -536,7 +488,7 @@ class DeliveryState(RecordTable):
             if in_place and not (known.recorded is not None and known.recorded.has(placement)):
                 # An earlier daemon wrote it, and may have ended before systemd had heard of it.
                 self.put(each, replace(self._unrecorded_now(known), persistent=False))
-                self._due[Action.PERSIST] = event.now
+                self._schedule.due[Action.PERSIST] = event.now
         self._look_soon()
 
     def _can_wait(self, container_id: str, change: Placement) -> bool:
@@ -559,7 +511,7 @@ class DeliveryState(RecordTable):
         if known is None:
             return
         if event.error:
-            self._hasten(Action.PERSIST, event.now + RETRY_SCOPE)
+            self._schedule.hasten(Action.PERSIST, event.now + RETRY_SCOPE)
         else:
             self.put(event.container_id, replace(known, persistent=True))
 
@@ -592,7 +544,7 @@ class DeliveryState(RecordTable):
         until = event.now + RESIZE_DOUBT
         new = replace(known, refused_resize=event.refused, resize_until=until)
         self.put(event.container_id, new)
-        self._hasten(Action.RESIZES, event.now + RESIZE_LOOK)
+        self._schedule.hasten(Action.RESIZES, event.now + RESIZE_LOOK)
 
     def _resize_settled(self, event: ResizeSettled) -> None:
         known = self.records.get(event.container_id)
@@ -628,15 +580,15 @@ class DeliveryState(RecordTable):
             self._send_since = self._hurry_at = math.inf
         elif self.waiting and self._send_since == math.inf:
             self._send_since = event.now
-        if self.unrecorded and self._due[Action.INFORM] == math.inf:
-            self._due[Action.INFORM] = event.now
+        if self.unrecorded and self._schedule.due[Action.INFORM] == math.inf:
+            self._schedule.due[Action.INFORM] = event.now
 
     # ---- looks at what is in flight
 
     def _look_soon(self) -> None:
         if self.in_flight or self.waiting:
             self._read_delay = FIRST_LOOK
-            self._hasten(Action.READ, self.now + FIRST_LOOK)
+            self._schedule.hasten(Action.READ, self.now + FIRST_LOOK)
 
     def may_be_lost(self, container_id: str) -> bool:
         """Return whether a container may never get what it was sent."""
@@ -671,35 +623,6 @@ class DeliveryState(RecordTable):
             )
         return checks
 
-    @staticmethod
-    def leaving(checks: Sequence[CpusetCheck], taken: CPUSet) -> Sequence[CpusetCheck]:
-        """Return the checks of containers that must shrink at once.
-
-        *taken* are all exclusive CPUs.
-        """
-        found = []
-        for each in checks:
-            if each.found is None or not each.placement.cpus:
-                continue
-            surplus = each.cpus - each.placement.cpus
-            each.overlap = surplus & (taken - each.own)
-            if surplus and (each.lost or each.overlap):
-                found.append(each)
-        return found
-
-    @staticmethod
-    def gaining(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
-        """Return the checks of containers whose update was lost, and that may grow."""
-        pinned = [each for each in checks if each.found is not None and each.placement.cpus]
-        left = CPUSet.union(each.cpus - each.placement.cpus for each in pinned)
-        return [
-            each
-            for each in pinned
-            if each.lost and each.cpus != each.placement.cpus and not each.error
-            # CPUs that a container still occupies are not given to another
-            if not (each.placement.cpus - each.cpus) & left
-        ]
-
     def _checked(self, event: Checked) -> Sequence[Report]:
         self.now = event.now
         for each in [*self.in_flight]:
@@ -728,7 +651,7 @@ class DeliveryState(RecordTable):
                 yield from self._again(each, check.placement, hurry=True)
             elif running and (late or flight.request < self.requests):
                 self.put(each, replace(known, in_flight=None, resent=0))
-        elif _is_in_force(check):
+        elif check.is_in_force:
             if known.phase in SETTLED:
                 has = replace(cpuset_of(check.found), cpus=check.cpus)
                 self.put(each, replace(_seen(known, has), in_flight=None, resent=0))
@@ -791,7 +714,7 @@ class DeliveryState(RecordTable):
 
     def plan(self, now: float) -> Plan:
         """Return when which action is due; `Elapsed` comes before it."""
-        due = self._due | {Action.SEND: self._send_at()}
+        due = self._schedule.due | {Action.SEND: self._send_at()}
         for action, ids in self._concerned:
             if not ids:
                 due[action] = math.inf
@@ -853,75 +776,6 @@ class DeliveryState(RecordTable):
         """
         return [each for each in self.volatile if self.records[each].phase is Phase.RUNNING]
 
-    def shrink(self) -> Sequence[str]:
-        """Return the containers that must shrink, by a file (§3.7a 2).
-
-        Containers that keep no CPU come last: they get new CPUs, which others have left by then.
-        """
-        some: dict[str, None] = {}
-        last: dict[str, None] = {}
-        for each in self.by_file:
-            known = self.records[each]
-            pending, has = known.pending, known.observed
-            assert pending is not None, "only pending changes are written"
-            if has is not None and has.cpus - pending.cpus:
-                (some if has.cpus & pending.cpus else last)[each] = None
-        given = (each for each in self._overtaken() if each not in last)
-        return [*some, *dict.fromkeys(each for each in given if each not in some), *last]
-
-    def _overtaken(self) -> Iterator[str]:
-        """Yield the containers that lose CPUs again which the running batch may give them.
-
-        The batch may have written them already.
-        """
-        for each, cpus in self._giving.items():
-            pending = self.records.get(each, NEW).pending
-            if pending is not None and pending.cpus and cpus - pending.cpus:
-                yield each
-
-    def occupants(self, own: CPUSet) -> Collection[str]:
-        """Return the containers that still occupy some of these CPUs."""
-        found = set()
-        for each in self.pending:
-            known = self.records[each]
-            pending, has = known.pending, known.observed
-            if pending is not None and has is not None and (has.cpus - pending.cpus) & own:
-                found.add(each)
-        for each in self._overtaken():
-            pending = self.records[each].pending
-            if pending is not None and (self._giving[each] - pending.cpus) & own:
-                found.add(each)
-        return found
-
-    def grow(self, container_ids: Iterable[str]) -> Sequence[str]:
-        """Return those of them that may grow: only on CPUs that no other container occupies."""
-        blocked = self._occupied()
-        return (
-            [] if blocked is None else [each for each in container_ids if self._fits(each, blocked)]
-        )
-
-    def _fits(self, container_id: str, blocked: CPUSet) -> bool:
-        known = self.records.get(container_id, NEW)
-        if container_id not in self.by_file or known.pending is None or known.observed is None:
-            return False
-        return not (known.pending.cpus - known.observed.cpus) & blocked
-
-    def _occupied(self) -> CPUSet | None:
-        """Return the CPUs that containers may still occupy; None if that could be any (S2)."""
-        leaving = []
-        for each in dict.fromkeys([*self.in_flight, *self.waiting, *self.shrink()]):
-            known = self.records[each]
-            if known.phase in (Phase.CREATING, Phase.CREATED):
-                continue  # it runs nowhere yet, however long that lasts, and is looked at then
-            due, has = self.desired.placement(each), known.observed
-            if has is None and known.in_flight is None:
-                has = known.recorded
-            if has is None:
-                return None
-            if due is not None and due.cpus:
-                leaving.append(has.cpus - due.cpus)
-        return CPUSet.union(leaving)
-
     def latest_change(self, container_id: str) -> Placement | None:
         """Return the change to write for a container, even if it was sent meanwhile."""
         due = self.desired.placement(container_id)
@@ -968,14 +822,3 @@ def _failure(container_id: str, known: Delivery, error: str) -> Sequence[Report]
     if known.failed_at is not None:
         return ()
     return (Report(event=Event.NOT_WRITABLE, container_id=container_id, error=error),)
-
-
-def _is_in_force(check: CpusetCheck) -> bool:
-    cpus, mems = check.placement.cpus, check.placement.mems
-    found = EMPTY if check.found is None else cpuset_of(check.found).mems
-    quota, has = check.placement.quota, check.found.cpu_quota if check.found else 0
-    return (
-        (not cpus or check.cpus == cpus)
-        and (not mems or found == mems)
-        and (quota is None or not has or (has > 0) == (quota > 0))
-    )

@@ -92,7 +92,7 @@ class PodQuotas:
 
     async def look(self) -> None:
         """Write the quotas that differ from what is due."""
-        await self._write([*self._state.doubtful_pods] or self._concerned())
+        await self._write([*self._state.pod_quotas.doubtful] or self._concerned())
 
     async def widen(self) -> None:
         """Give all pods their quota back: the policy leaves."""
@@ -159,7 +159,7 @@ class PodQuotas:
 
     def _taken(self, pod_id: str) -> int | None:
         """Return the kubelet's quota of a pod that has lost its quota."""
-        known = self._state.pods.get(pod_id)
+        known = self._state.pod_quotas.records.get(pod_id)
         return None if known is None else known.taken
 
     def _has_room(self, pod_id: str) -> bool:

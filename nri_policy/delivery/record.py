@@ -89,10 +89,3 @@ class Delivery(Struct, frozen=True, kw_only=True):
         assert not self.visible or self.observed is not None, "a visible cgroup has a cpuset"
         assert self.pending is None or self.refused is None, "a pending change is not given up"
         assert self.pending is not None or not (self.attempts or self.late), "nothing is tried"
-
-
-class PodQuota(Struct, frozen=True, kw_only=True):
-    """One pod's record: the CFS quota of its cgroup."""
-
-    taken: int | None = None  # µs a period that the kubelet wrote, of one that is without it
-    until: float | None = None  # until when the kubelet may write another

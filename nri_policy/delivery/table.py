@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 
-from nri_policy.delivery.record import Delivery, Phase, PodQuota
+from nri_policy.delivery.record import Delivery, Phase
 
 RETRY_WRITE = 60.0  # seconds until a cgroup that could not be written is tried again
 NEW = Delivery()  # the record of a container that is not in the table
-NEW_POD = PodQuota()
 
 
 class RecordTable:
@@ -38,8 +37,6 @@ class RecordTable:
         self.resizes: dict[str, None] = {}  # those that may come into force late
         self.busy: dict[str, None] = {}  # the runtime creates, starts or resizes them
         self.overlapping: dict[str, None] = {}  # those that cannot be made to leave
-        self.pods: dict[str, PodQuota] = {}
-        self.doubtful_pods: dict[str, float] = {}  # until when the kubelet may write their quota
         self.carried: dict[str, dict[str, None]] = {}  # by whose creation's answer
 
     def phase(self, container_id: str) -> Phase:
@@ -92,15 +89,6 @@ class RecordTable:
         if container_id in self.records:
             self.put(container_id, NEW)
             del self.records[container_id]
-
-    def put_pod(self, pod_id: str, new: PodQuota) -> None:
-        """Replace a pod's record; one of which nothing is known needs none."""
-        self.doubtful_pods.pop(pod_id, None)
-        self.pods.pop(pod_id, None)
-        if new != NEW_POD:
-            self.pods[pod_id] = new
-        if new.until is not None:
-            self.doubtful_pods[pod_id] = new.until
 
     def reindex(self) -> None:
         """Rebuild the indexes of pending changes after a global condition has changed."""

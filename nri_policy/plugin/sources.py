@@ -9,7 +9,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from nri_policy.classes import Equipment
-from nri_policy.delivery.executor import CgroupFiles
+from nri_policy.delivery.cpuset_checks import CgroupFiles
 from nri_policy.delivery.pod_quotas import QuotaFiles
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.locality import Locator

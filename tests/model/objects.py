@@ -81,7 +81,7 @@ class Objects:
             value = fields[name]
             if value != self._first[number]:
                 values[number] = _copy(value)
-                form = _due if name == "_due" else _key
+                form = _due if name == "due" else _key
                 key.append((number, form(value, now)))
         return Tables(values, tuple(key), now)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from nri_policy.delivery import inputs
+from nri_policy.delivery.cpuset_checks import gaining, leaving
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Placement
@@ -138,7 +139,7 @@ class History:
         for each in checks:
             cpus = self.random.choice((each.placement.cpus, *SETS))
             each.see(self.random.choice((None, Resources(cpus=str(cpus), mems="0"))))
-        for one in (*self.state.leaving(checks, SETS[0]), *self.state.gaining(checks)):
+        for one in (*leaving(checks, SETS[0]), *gaining(checks)):
             one.cpus, one.written = one.placement.cpus, True
             one.error = self.random.choice(("", "", "busy"))
         self.apply(inputs.Checked(checks=checks, now=self.now))
@@ -247,7 +248,7 @@ def missing(state: DeliveryState, due: Mapping[inputs.Action, float]) -> set[inp
         inputs.Action.PERSIST: state.volatile,
         inputs.Action.INFORM: state.unrecorded,
         inputs.Action.RESIZES: state.resizes,
-        inputs.Action.QUOTAS: state.doubtful_pods,
+        inputs.Action.QUOTAS: state.pod_quotas.doubtful,
     }
     return {action for action, ids in wanted.items() if ids} - due.keys()
 

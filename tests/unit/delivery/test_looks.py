@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change, Confined
-from nri_policy.delivery.executor import enforce
-from nri_policy.delivery.inputs import CpusetCheck
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources

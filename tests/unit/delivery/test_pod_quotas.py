@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.delivery import machine, pod_quotas
+from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.resources import Amounts, ResourceChange
@@ -82,7 +82,7 @@ def both(name: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "QUOTA_LOOK", 0.001)
+    monkeypatch.setattr(pod_quota_records, "LOOK", 0.001)
     monkeypatch.setattr(pod_quotas, "MAX_WAIT", 600.0)
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit import orphans
 from nri_policy.daemon.build import Daemon, Environment
-from nri_policy.delivery import executor, machine, overlaps
+from nri_policy.delivery import executor, machine, overlap_times, overlaps
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
@@ -801,7 +801,7 @@ async def test_who_is_put_on_a_cpu_of_anothers_own_is_put_off_it_whatever_the_au
     audit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlaps, "PERIOD", 0.01)
-    monkeypatch.setattr(machine, "OVERLAP_REST", 0.0)
+    monkeypatch.setattr(overlap_times, "REST", 0.0)
     events: list[ClusterEvent] = []
     async with served(
         tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append, audit=audit
@@ -827,7 +827,7 @@ async def test_an_overlap_that_cannot_be_ended_here_is_said_to_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overlaps, "PERIOD", 0.01)
-    monkeypatch.setattr(machine, "OVERLAP_REST", 0.0)
+    monkeypatch.setattr(overlap_times, "REST", 0.0)
     events: list[ClusterEvent] = []
     async with served(tmp_path, ONE_POOL, cgroups=Unwritable, record=events.append) as it:
         await it.start(pod("own", "1"), pod("guest"))

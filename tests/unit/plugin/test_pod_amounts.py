@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nri_policy.daemon.build import Daemon, Environment
-from nri_policy.delivery import machine, pod_quotas
+from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
@@ -71,7 +71,7 @@ class Host:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "QUOTA_LOOK", 0.001)
+    monkeypatch.setattr(pod_quota_records, "LOOK", 0.001)
     monkeypatch.setattr(pod_quotas, "MAX_WAIT", 600.0)
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from nri_policy.cli.node.criteria_table import explain
-from nri_policy.delivery import machine, pod_quotas
+from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
@@ -62,7 +62,7 @@ def change(cpu: int) -> ResourceChange:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "QUOTA_LOOK", 0.001)
+    monkeypatch.setattr(pod_quota_records, "LOOK", 0.001)
     monkeypatch.setattr(pod_quotas, "MAX_WAIT", 600.0)
 
 

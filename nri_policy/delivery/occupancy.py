@@ -1,0 +1,102 @@
+"""Occupancy: the CPUs that containers still occupy, so who has to shrink, and who may grow.
+
+S2 of delivery.md §3: CPUs that a container still occupies are not given to another. A part of the
+machine, and as pure. Queries change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from nri_policy.delivery.inputs import BatchBegan, BatchEnded, Desired
+from nri_policy.delivery.record import Phase
+from nri_policy.delivery.table import NEW, RecordTable
+from nri_policy.foundation.cpuset import CPUSet
+
+
+class Occupancy(RecordTable):
+    """The records, with what follows from all of them together about CPUs."""
+
+    def __init__(self, desired: Desired, *, has_files: bool) -> None:
+        """*has_files* is whether there are cgroups that can be read and written."""
+        super().__init__(has_files=has_files)
+        self.desired = desired
+        self._giving: Mapping[str, CPUSet] = {}  # CPUs that the batch under way may give
+
+    def batch_began(self, event: BatchBegan) -> None:
+        """Take note that these CPUs may be given at any moment from now on."""
+        self._giving = event.giving
+
+    def batch_ended(self, event: BatchEnded) -> None:
+        """Take note that the records have what was given."""
+        del event
+        self._giving = {}
+
+    def shrink(self) -> Sequence[str]:
+        """Return the containers that must shrink, by a file (§3.7a 2).
+
+        Containers that keep no CPU come last: they get new CPUs, which others have left by then.
+        """
+        some: dict[str, None] = {}
+        last: dict[str, None] = {}
+        for each in self.by_file:
+            known = self.records[each]
+            pending, has = known.pending, known.observed
+            assert pending is not None, "only pending changes are written"
+            if has is not None and has.cpus - pending.cpus:
+                (some if has.cpus & pending.cpus else last)[each] = None
+        given = (each for each in self._overtaken() if each not in last)
+        return [*some, *dict.fromkeys(each for each in given if each not in some), *last]
+
+    def _overtaken(self) -> Iterator[str]:
+        """Yield the containers that lose CPUs again which the running batch may give them.
+
+        The batch may have written them already.
+        """
+        for each, cpus in self._giving.items():
+            pending = self.records.get(each, NEW).pending
+            if pending is not None and pending.cpus and cpus - pending.cpus:
+                yield each
+
+    def occupants(self, own: CPUSet) -> Collection[str]:
+        """Return the containers that still occupy some of these CPUs."""
+        found = set()
+        for each in self.pending:
+            known = self.records[each]
+            pending, has = known.pending, known.observed
+            if pending is not None and has is not None and (has.cpus - pending.cpus) & own:
+                found.add(each)
+        for each in self._overtaken():
+            pending = self.records[each].pending
+            if pending is not None and (self._giving[each] - pending.cpus) & own:
+                found.add(each)
+        return found
+
+    def grow(self, container_ids: Iterable[str]) -> Sequence[str]:
+        """Return those of them that may grow: only on CPUs that no other container occupies."""
+        blocked = self._occupied()
+        return (
+            [] if blocked is None else [each for each in container_ids if self._fits(each, blocked)]
+        )
+
+    def _fits(self, container_id: str, blocked: CPUSet) -> bool:
+        known = self.records.get(container_id, NEW)
+        if container_id not in self.by_file or known.pending is None or known.observed is None:
+            return False
+        return not (known.pending.cpus - known.observed.cpus) & blocked
+
+    def _occupied(self) -> CPUSet | None:
+        """Return the CPUs that containers may still occupy; None if that could be any (S2)."""
+        leaving = []
+        for each in dict.fromkeys([*self.in_flight, *self.waiting, *self.shrink()]):
+            known = self.records[each]
+            if known.phase in (Phase.CREATING, Phase.CREATED):
+                continue  # it runs nowhere yet, however long that lasts, and is looked at then
+            due, has = self.desired.placement(each), known.observed
+            if has is None and known.in_flight is None:
+                has = known.recorded
+            if has is None:
+                return None
+            if due is not None and due.cpus:
+                leaving.append(has.cpus - due.cpus)
+        return CPUSet.union(leaving)

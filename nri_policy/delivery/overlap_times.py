@@ -1,0 +1,32 @@
+"""Overlap times: when all cpusets are looked at; a part of the machine, and as pure."""
+
+from __future__ import annotations
+
+import math
+
+from nri_policy.delivery.inputs import Action, CpusetsTouched
+from nri_policy.delivery.schedule import Schedule
+
+SETTLE = 0.1  # seconds from a write to the look: a change is many writes
+REST = 1.4  # seconds from a look until the next write counts: an overlap ends within two
+
+
+class OverlapTimes:
+    """When the next look at all cpusets is due."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._rest_until = -math.inf  # when the latest look is long enough ago
+
+    def cpusets_touched(self, event: CpusetsTouched) -> None:
+        """Look soon after a write or a decision."""
+        self._schedule.hasten(Action.OVERLAPS, max(event.now, self._rest_until) + SETTLE)
+
+    def ended(self, now: float, period: float) -> None:
+        """Look again with the next tick of a *period*, or after a cpuset changes."""
+        due = self._schedule.due
+        self._rest_until = rest = now + REST
+        if due[Action.OVERLAPS] < math.inf:  # one has changed during the look
+            due[Action.OVERLAPS] = rest + SETTLE
+        else:
+            due[Action.OVERLAPS] = rest + period - rest % period
