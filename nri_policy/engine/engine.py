@@ -16,6 +16,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.announcement import announce_all
 from nri_policy.engine.claims import hold_again, prepare, unprepare
 from nri_policy.engine.classification import update_limits, with_limits
 from nri_policy.engine.correction import describe
@@ -40,10 +41,10 @@ from nri_policy.engine.grant import Decision, Moved, Placement
 from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
-from nri_policy.engine.reconfiguration import reconfigure
+from nri_policy.engine.reconfiguration import await_resizes, reconfigure
 from nri_policy.engine.requested import read_admitted, read_request
 from nri_policy.engine.resizing import end_resize, resize
-from nri_policy.engine.restoration import place_and_announce, resume
+from nri_policy.engine.restoration import place_candidates, resume
 from nri_policy.engine.state import Snapshot, State
 from nri_policy.engine.synchronization import synchronize
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -190,13 +191,12 @@ class Engine:
         change = reconfigure(old, event, self._unheard)
         self._state = new = change.state
         hold_again(new, change.claims)
-        decision = place_and_announce(
-            new,
-            change.candidates,
-            [*new.layout.shortages, *new.layout.capacity.notes],
-            change.cause,
-            forced=change.forced,
-            missing=None if change.forced else old.memory.missing,
-        )
+        missing = None if change.forced else old.memory.missing
+        found = place_candidates(new, change.candidates, forced=change.forced, missing=missing)
+        await_resizes(new, change.resizes)
         new.cold = {each: old.cold.get(each) for each in new.cold}
+        decision = Decision(
+            changes=announce_all(new, new.placed, change.cause),
+            warnings=(*new.layout.shortages, *new.layout.capacity.notes, *found),
+        )
         return with_limits(new, decision, change.cause)

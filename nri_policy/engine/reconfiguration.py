@@ -1,10 +1,12 @@
 """Reconfiguration: prepares the engine's state for new settings or a changed machine.
 
 Makes the new layout and the list of candidates with their grants; the engine then tries whether all
-find a place. Changes nothing of the old state.
+find a place. Changes nothing of the old state. A resize that has not ended goes on.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +16,8 @@ from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout, layout_of, successors
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_request
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state import Placed, Resizing, State
+from nri_policy.engine.tenancy import rest_of, settle
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.capacity import Earlier
 from nri_policy.pools.tree import PoolTree
@@ -28,6 +31,7 @@ class Change(Struct, frozen=True, kw_only=True):
     state: State
     candidates: list[Candidate]
     claims: list[Placed]  # parts of resource claims, which are placed first
+    resizes: dict[str, Resizing]  # unfinished ones, by container id
     forced: bool  # the machine has changed, even if not all find a place
     cause: str  # in words
 
@@ -43,6 +47,7 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     holders = [*old.placed.values(), *old.rooms.values()]
     claims = [*old.claims.values()]
     owned = CPUSet.union(each.grant.exclusive for each in (*holders, *claims))
+    owned |= CPUSet.union(each.kept for each in old.resizing.values())
     layout = layout_of(
         event.machine or old.layout.machine,
         settings,
@@ -55,10 +60,17 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     new.classes, new.equipment = old.classes.copy(), old.equipment
     places = successors(old.layout.tree, layout.tree)
     candidates = [_candidate(each, old, layout, places, forced=forced) for each in holders]
+    resizes = {
+        each: _resizing(resizing, old, layout, places, forced=forced)
+        for each, resizing in old.resizing.items()
+    }
+    for each in resizes.values():
+        new.supply.take(EMPTY if each.before.grant.tenant else each.kept)
     return Change(
         state=new,
         candidates=candidates,
         claims=[_claim(each, layout, places) for each in claims],
+        resizes=resizes,
         forced=forced,
         cause="the machine changed" if forced else "the settings changed",
     )
@@ -93,6 +105,42 @@ def _candidate(
         explanation=_explanation(placed, layout.tree),
         moved_by="new hardware" if forced else "new settings",
     )
+
+
+def _resizing(
+    resizing: Resizing, old: State, layout: Layout, places: list[int | None], *, forced: bool
+) -> Resizing:
+    """Return an unfinished resize on the new *layout*.
+
+    The container may still run on the CPUs that it frees, so they are kept from others.
+    """
+    before, capacity = resizing.before, layout.capacity
+    was = _candidate(before, old, layout, places, forced=forced)
+    same = was.held is not None and (was.same or was.degraded is not None)
+    grant = was.held or replace(before.grant, pool=layout.tree.top.id, home=None)
+    request = before.request if same else was.request
+    return replace(
+        resizing,
+        before=replace(before, request=request, grant=grant),
+        kept=resizing.kept & (capacity.sharable | capacity.isolated),
+        same=same,
+    )
+
+
+def await_resizes(state: State, resizes: Mapping[str, Resizing]) -> None:
+    """Go on with the unfinished *resizes* of containers that are placed again."""
+    for each, resizing in resizes.items():
+        placed, grant = state.placed[each], resizing.before.grant
+        kept, pod_id = resizing.kept, placed.container.pod.id
+        if grant.tenant and placed.grant.tenant:
+            kept &= rest_of(state, state.rooms[pod_id])
+        elif grant.tenant:  # its pod has no room any more
+            kept &= state.supply.free_cpus() | state.supply.free_isolated_cpus()
+            state.supply.take(kept)
+            grant = replace(grant, tenant=False)
+        before = replace(resizing.before, grant=grant)
+        state.resizing[each] = replace(resizing, before=before, kept=kept)
+        settle(state, pod_id)
 
 
 def _explanation(placed: Placed, tree: PoolTree) -> Explanation | None:

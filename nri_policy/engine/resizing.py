@@ -157,6 +157,7 @@ def end_resize(state: State, event: ResizeEnded) -> Decision:
         cpus=cpus,
         mems=mems,
         held=before.grant,
+        same=resizing.same,
         explanation=replace(before.explanation, notes=(*notes, note)),
     )
     decision = place_and_announce(state, [candidate], [f"{name}: {note}"], note)

@@ -37,16 +37,19 @@ from nri_policy.workload.request import Request
 _RequestOf = Callable[[Container], Request]
 
 
-def place_and_announce(  # noqa: PLR0913 - who is placed, and what is refused
-    state: State,
-    candidates: list[Candidate],
-    warnings: list[str],
-    cause: str,
-    *,
-    forced: bool = False,
-    missing: int | None = None,
+def place_and_announce(
+    state: State, candidates: Sequence[Candidate], warnings: Iterable[str], cause: str
 ) -> Decision:
-    """Place *candidates* and return their updates.
+    """Place *candidates* and return their updates, with *warnings* and what was found."""
+    found = place_candidates(state, candidates, forced=False, missing=None)
+    changes = announce_all(state, state.placed, cause)
+    return Decision(changes=changes, warnings=(*warnings, *found))
+
+
+def place_candidates(
+    state: State, candidates: Sequence[Candidate], *, forced: bool, missing: int | None
+) -> Sequence[str]:
+    """Place *candidates* and return what was found, in words.
 
     Refuse if one is lost or more than *missing* bytes of memory are short; None: never.
     """
@@ -57,10 +60,7 @@ def place_and_announce(  # noqa: PLR0913 - who is placed, and what is refused
         shorter = restored.short if state.memory.missing > missing else []
         if lost := [*restored.refused, *restored.flagged, *shorter]:
             raise CapacityError("; ".join(lost))
-    return Decision(
-        changes=announce_all(state, state.placed, cause),
-        warnings=(*warnings, *restored.flagged, *restored.short, *restored.notes),
-    )
+    return [*restored.flagged, *restored.short, *restored.notes]
 
 
 def with_stored_grant(

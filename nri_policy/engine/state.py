@@ -56,6 +56,7 @@ class Resizing(Struct, frozen=True, kw_only=True):
     before: Placed
     sent: tuple[CPUSet, CPUSet]
     kept: CPUSet  # CPUs that it frees, kept from others until the resize is in force
+    same: bool = True  # whether the grant of `before` is one for its request
 
     @property
     def shared(self) -> CPUSet:

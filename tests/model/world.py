@@ -520,9 +520,7 @@ class Model:
             if not daemon.able:
                 later = self.step(daemon, ("pass", LONG_PASS))
                 yield "a minute passes", replace(world, daemon=later)
-        # Not while a resize is under way: the engine forgets then that what it frees is in use.
-        resized = any(Step.ASKS_UPDATE <= each.step < Step.ASKS_STOP for each in world.boxes)
-        if world.settings and not daemon.asking and world.connected and not resized:
+        if world.settings and not daemon.asking and world.connected:
             settings = self.reserved[world.settings % 2]
             after = self.step(daemon, ("settings", settings), ("settings", world.settings % 2))
             text = "the reserved CPU is another"

@@ -8,7 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Reconfigured, Stopped, Synchronized
+from nri_policy.engine.event import (
+    Created,
+    Reconfigured,
+    Resized,
+    ResizeEnded,
+    Stopped,
+    Synchronized,
+)
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine
@@ -18,7 +25,7 @@ from nri_policy.pools.capacity import Earlier
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container, ContainerState
-from tests.support import nodes
+from tests.support import bookkeeping, nodes
 from tests.support.engine_driver import EngineDriver
 
 HALF = "package:2 numa:1 core:4 pu:1"
@@ -350,3 +357,53 @@ def test_who_loses_its_shared_part_and_memory_keeps_its_cpus_and_no_node_that_is
     grant = driver.grant(mixed)
     assert (str(grant.exclusive), grant.shares, str(grant.mems)) == ("4", False, after)
     assert driver.runtime.mems[mixed.id] == grant.mems
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_a_resize_frees_is_kept_from_others_when_the_settings_change(refused: bool) -> None:
+    driver = EngineDriver("package:1 core:6 pu:1", reservedResources={"cpu": "cpuset:0"})
+    resized, sharer = nodes.container(3000), nodes.container(500)
+    assert [driver.create(each) for each in (resized, sharer)] == ["1-3", "4-5"]
+    small = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=resized.id, resources=small, certain=False))
+    assert driver.cpus(resized) == "1"
+    settings = nodes.settings(reservedResources={"cpu": "cpuset:5"})
+    driver.handle(Reconfigured(settings=settings))
+    assert (driver.cpus(resized), driver.cpus(sharer)) == ("1", "0,4"), "it still has 2-3"
+    assert driver.engine.state.taken == CPUSet.parse("1-3")
+    if refused:
+        driver.runtime.forget(resized.id)
+    driver.handle(ResizeEnded(container_id=resized.id, refused=refused))
+    bookkeeping.check(driver.engine, driver.runtime)
+    ended = ("1-3", "0,4") if refused else ("1", "0,2-4")
+    assert (driver.cpus(resized), driver.cpus(sharer)) == ended
+
+
+def test_a_resize_goes_on_when_the_machine_loses_what_it_frees() -> None:
+    driver = EngineDriver("package:1 core:6 pu:1", reservedResources={"cpu": "cpuset:0"})
+    resized, sharer = nodes.container(3000), nodes.container(500)
+    assert [driver.create(each) for each in (resized, sharer)] == ["1-3", "4-5"]
+    small = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=resized.id, resources=small, certain=False))
+    machine = nodes.machine("package:1 core:6 pu:1")
+    driver.handle(Reconfigured(machine=without(machine, "3")))
+    assert driver.engine.state.taken == CPUSet.parse("1-2")
+    driver.runtime.forget(resized.id)
+    driver.handle(ResizeEnded(container_id=resized.id, refused=True))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(resized) == "1-2,4", "two of its CPUs are left, and it gets another"
+
+
+def test_a_refused_resize_gives_back_what_the_settings_of_now_give() -> None:
+    driver = EngineDriver("package:1 core:6 pu:1", reservedResources={"cpu": "cpuset:0"})
+    resized = nodes.container(3000)
+    assert driver.create(resized) == "1-3"
+    small = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=resized.id, resources=small, certain=False))
+    shared = nodes.settings(reservedResources={"cpu": "cpuset:0"}, preferSharedCPUs=True)
+    driver.handle(Reconfigured(settings=shared))
+    assert driver.engine.state.supply.free_cpus() == CPUSet.parse("1,4-5")
+    driver.runtime.forget(resized.id)
+    driver.handle(ResizeEnded(container_id=resized.id, refused=True))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(resized) == "1-5"

@@ -344,14 +344,20 @@ def test_a_room_of_a_pod_with_resources_as_a_whole_follows_the_pod_alone() -> No
     assert room(driver, whole) == cpus
 
 
+@pytest.mark.parametrize("reconfigured", [False, True])
 @pytest.mark.parametrize("refused", [False, True])
-def test_what_a_resize_frees_goes_to_the_rest_once_it_is_in_force(refused: bool) -> None:
+def test_what_a_resize_frees_goes_to_the_rest_once_it_is_in_force(
+    refused: bool, reconfigured: bool
+) -> None:
     whole = rooms.pod(4000)
     driver, main, log, _ = started(whole)
     cpus, before, rest = room(driver, whole), driver.cpus(main), driver.cpus(log)
     asked = nodes.resources(1000, 1000)
     driver.handle(Resized(container_id=main.id, resources=asked, certain=False))
     bookkeeping.check(driver.engine, driver.runtime)
+    assert driver.cpus(log) == rest
+    if reconfigured:
+        driver.reconfigure(packing="tight")
     assert driver.cpus(log) == rest
     driver.handle(ResizeEnded(container_id=main.id, refused=refused))
     bookkeeping.check(driver.engine, driver.runtime)
