@@ -227,8 +227,11 @@ def cuttable(free: CPUSet, sharers: Sequence[tuple[int, int]], count: int) -> bo
     st.sampled_from(("package:1 core:8", "package:2 core:4", "package:2 numa:2 core:2")),
     st.lists(st.sampled_from((300, 700, 1000, 2000)), max_size=6),
     st.integers(1, 7),
+    st.integers(2, 8),
 )
-def test_a_room_is_refused_only_if_none_fits(machine: str, others: list[int], size: int) -> None:
+def test_a_room_and_its_growth_are_refused_only_if_none_fits(
+    machine: str, others: list[int], size: int, larger: int
+) -> None:
     driver = EngineDriver(machine)
     for milli in others:
         container = nodes.container(milli, milli + 100, qos=QoS.BURSTABLE)
@@ -252,7 +255,18 @@ def test_a_room_is_refused_only_if_none_fits(machine: str, others: list[int], si
         assert not fits
         return
     assert fits
-    assert len(driver.engine.state.rooms[tenant.pod.id].grant.exclusive) == size
+    own = driver.engine.state.rooms[tenant.pod.id].grant.exclusive
+    assert len(own) == size
+    if larger <= size:
+        return
+    fits = cuttable(driver.engine.state.supply.free_cpus() | own, sharers, larger)
+    try:
+        driver.resize(tenant, nodes.resources(1000 * larger, 1000 * larger))
+    except PlacementError:
+        assert not fits, "a new pod of that size would be placed"
+        return
+    assert fits
+    assert len(driver.engine.state.rooms[tenant.pod.id].grant.exclusive) == larger
 
 
 def width(driver: EngineDriver, cpus: CPUSet) -> tuple[int, ...]:
