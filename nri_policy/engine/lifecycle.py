@@ -23,12 +23,12 @@ from nri_policy.engine.event import Created, PodStopped, Started, Stopped
 from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memory, share_memory
+from nri_policy.engine.pod_rooms import open_room
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.requested import check_amounts, read_admitted, read_request
-from nri_policy.engine.rooms import open_room
+from nri_policy.engine.room_shares import leave, settle
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed, Resizing, State
-from nri_policy.engine.tenancy import leave, settle
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request

@@ -26,9 +26,9 @@ from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.quota import quota_of
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.room_restart import evict, is_tenant, restore_tenants
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
-from nri_policy.engine.tenants import evict, is_tenant, restore_tenants
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import Container

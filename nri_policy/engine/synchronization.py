@@ -18,12 +18,12 @@ from nri_policy.engine.grant import AGAIN, Decision
 from nri_policy.engine.lifecycle import heat
 from nri_policy.engine.listing import deduplicate, parse_cpus, recall, update_from_list
 from nri_policy.engine.pod_level import learn_together
+from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_admitted, read_request
 from nri_policy.engine.restoration import place_and_announce, with_stored_grant
-from nri_policy.engine.rooms import drop_rooms, living_pods, recall_rooms
+from nri_policy.engine.room_shares import leave, settle_all
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.tenancy import leave, settle_all
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import some
 from nri_policy.workload.pod import Container, ContainerState

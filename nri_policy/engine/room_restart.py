@@ -1,4 +1,4 @@
-"""Tenants: places running tenants in their pods' rooms again; spec placement.md §10.
+"""Restart of rooms: places running tenants in their pods' rooms again; spec placement.md §10.
 
 Owns which CPUs a tenant keeps of a changed room, and its grant if the room is gone.
 """
@@ -14,9 +14,9 @@ from nri_policy.engine.grant import Held
 from nri_policy.engine.keeping import Restored
 from nri_policy.engine.placement import place
 from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.room_shares import rest_of, settle, tenant_with
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.tenancy import rest_of, settle, tenant_with
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort
 

@@ -1,4 +1,4 @@
-"""Tenancy: divides the room of a pod among its containers; spec placement.md §3.3.
+"""Room shares: divides the room of a pod among its containers; spec placement.md §3.3.
 
 A room is an exclusive grant of a pod. A container that stands for the pod holds it, and it is
 booked, kept and stored like that of a container. Its tenants book no CPUs, and of the memory only

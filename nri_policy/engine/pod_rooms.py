@@ -1,6 +1,6 @@
-"""Rooms: cuts the CPUs of a pod as a whole, and resizes them; spec placement.md §3.3.
+"""Pod rooms: cuts the CPUs of a pod as a whole, and resizes them; spec placement.md §3.3.
 
-Owns when a pod gets its room, and which of its CPUs a resize keeps. `tenancy` divides the room
+Owns when a pod gets its room, and which of its CPUs a resize keeps. `room_shares` divides the room
 among the containers.
 """
 
@@ -18,9 +18,9 @@ from nri_policy.engine.placement import place
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import overlay, read_request, room_milli
 from nri_policy.engine.restoration import with_stored_grant
+from nri_policy.engine.room_shares import settle, slices_of, tenants
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
-from nri_policy.engine.tenancy import settle, slices_of, tenants
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import counted
