@@ -6,7 +6,6 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `claims` | cuts and releases the CPUs of resource claims |
 | `classification` | the classes of containers, and the updates for them |
 | `criteria` | the table of criteria by which pools are compared |
 | `engine` | takes events, returns decisions |
@@ -18,6 +17,7 @@ Others import from these modules:
 | `placement_notes` | notes on what a container has less of than it asked for |
 | `quota` | the CFS quota of containers with only exclusive CPUs |
 | `requested` | reads the request of a container under the settings |
+| `resource_claims` | cuts and releases the CPUs of resource claims |
 | `shortage` | the errors of requests that cannot be met |
 | `state` | the grants and bookings; for `node` alone |
 | `topology_hints` | scores pools by hints, and finds the bounds of strict ones |

@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.announcement import announce_all
-from nri_policy.engine.claims import hold_again, prepare, unprepare
 from nri_policy.engine.classification import update_limits, with_limits
 from nri_policy.engine.correction import describe
 from nri_policy.engine.event import (
@@ -44,6 +43,7 @@ from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
 from nri_policy.engine.reconfiguration import await_resizes, reconfigure
 from nri_policy.engine.requested import read_admitted, read_request
 from nri_policy.engine.resizing import end_resize, resize
+from nri_policy.engine.resource_claims import hold_again, prepare, unprepare
 from nri_policy.engine.restoration import place_candidates, resume
 from nri_policy.engine.state import Snapshot, State
 from nri_policy.engine.synchronization import synchronize

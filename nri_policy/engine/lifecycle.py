@@ -9,8 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.announcement import announce, announce_all, announce_since
-from nri_policy.engine.claimants import with_held_claims
-from nri_policy.engine.claims import end_claims
+from nri_policy.engine.claim_users import with_held_claims
 from nri_policy.engine.classification import (
     add_classes,
     check_supported,
@@ -26,6 +25,7 @@ from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memo
 from nri_policy.engine.pod_rooms import open_room
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.requested import check_amounts, read_admitted, read_request
+from nri_policy.engine.resource_claims import end_claims
 from nri_policy.engine.room_shares import leave, settle
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed, Resizing, State

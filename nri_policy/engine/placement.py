@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from nri_policy.engine.choice import Choice, Findings, choose, explain, find_failing
-from nri_policy.engine.claimants import choose_by_claims
+from nri_policy.engine.claim_users import choose_by_claims
 from nri_policy.engine.comparison import Comparison
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
@@ -52,7 +52,7 @@ def place(
     Sharers are re-booked as a *last* resort, if allowed.
     """
     if container.claims:
-        return _book_claimant(state, container, request)
+        return _book_claim_user(state, container, request)
     if state.rooms and (room := room_of(state, container, request)) is not None:
         return _book_tenant(state, room, container, request, held)
     try:
@@ -81,7 +81,7 @@ def place(
             raise refusal from None
 
 
-def _book_claimant(state: State, container: Container, request: Request) -> Choice:
+def _book_claim_user(state: State, container: Container, request: Request) -> Choice:
     """Book the CPUs of a container by its claims, and memory as near to these as possible."""
     try:
         claimed = choose_by_claims(state, container, request)

@@ -12,8 +12,7 @@ from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.announcement import announce_all
-from nri_policy.engine.claimants import choose_by_claims
-from nri_policy.engine.claims import complete, end_claims
+from nri_policy.engine.claim_users import choose_by_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.explanation import DecisionKind
@@ -26,6 +25,7 @@ from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.quota import quota_of
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.recognition import Candidate
+from nri_policy.engine.resource_claims import complete, end_claims
 from nri_policy.engine.room_restart import evict, is_tenant, restore_tenants
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
@@ -142,14 +142,14 @@ def restore(
     rooms = state.rooms.keys() | {
         each.container.id for each in candidates if each.container.stands_for_pod
     }
-    claimants = [each for each in candidates if each.container.claims]
+    claim_users = [each for each in candidates if each.container.claims]
     tenants = [each for each in candidates if is_tenant(each, rooms)]
     others = [
         evict(each) for each in candidates if not (each.container.claims or is_tenant(each, rooms))
     ]
     _restore(state, others, result, forced=forced, strict=strict)
     (result.refused if strict else result.flagged).extend(complete(state))
-    _restore_claimants(state, claimants, result)
+    _restore_claim_users(state, claim_users, result)
     if tenants:
         orphans = [each for each in tenants if each.container.pod.id not in state.rooms]
         _restore(state, [*map(evict, orphans)], result, forced=forced, strict=strict)
@@ -159,7 +159,7 @@ def restore(
     return result
 
 
-def _restore_claimants(state: State, candidates: Iterable[Candidate], result: Restored) -> None:
+def _restore_claim_users(state: State, candidates: Iterable[Candidate], result: Restored) -> None:
     """Place containers that use claims: the claims hold their CPUs, and memory is not moved.
 
     First those that lost nothing: their shared CPUs beyond the claims stay in their pool.

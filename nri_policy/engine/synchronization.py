@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.engine.claimants import with_held_claims
-from nri_policy.engine.claims import hold_again, recall_claims
+from nri_policy.engine.claim_users import with_held_claims
 from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
@@ -21,6 +20,7 @@ from nri_policy.engine.pod_level import learn_together
 from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
 from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_admitted, read_request
+from nri_policy.engine.resource_claims import hold_again, recall_claims
 from nri_policy.engine.restoration import place_and_announce, with_stored_grant
 from nri_policy.engine.room_shares import leave, settle_all
 from nri_policy.engine.state import Placed, State

@@ -1,9 +1,9 @@
-"""Claimants: the grants of containers that use resource claims; spec dra.md §2.3, §2.4.
+"""Claim users: the grants of containers that use resource claims; spec dra.md §2.3, §2.4.
 
-A part of a claim holds its CPUs, exclusive and shared, for all of its users. A claimant books only
-the CPUs that it requests beyond its claims, which it shares with others in their pool: its request
-and its claims count the same CPUs, as schedulers expect. So its grant follows from its claims, and
-is computed again whenever these change; no annotation moves it.
+A part of a claim holds its CPUs, exclusive and shared, for all of its users. A claim user only
+books the CPUs that it requests beyond its claims, which it shares with others in their pool: its
+request and its claims count the same CPUs, as schedulers expect. So its grant follows from its
+claims, and is computed again whenever these change; no annotation moves it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims: cuts and releases the CPUs of resource claims; spec dra.md §2.3.
+"""Resource claims: cuts and releases the CPUs of resource claims; spec dra.md §2.3.
 
 A part of a claim is a grant in one pool, that of the device that the scheduler chose: it is never
 widened and never moved. The scheduler counts what was published (`dra.projection`), so there is
