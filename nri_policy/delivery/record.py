@@ -11,7 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.listing import parse_cpus
+from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 

@@ -13,7 +13,7 @@ Others import from these modules:
 | `explanation` | the reasons of a decision |
 | `grant` | grants, placements and decisions |
 | `layout` | what follows from the machine and the settings alone, made once and then only read |
-| `listing` | merges a container in the runtime's list with what is known of it |
+| `listed_container` | merges a container in the runtime's list with what is known of it |
 | `placement_notes` | notes on what a container has less of than it asked for |
 | `quota` | the CFS quota of containers with only exclusive CPUs |
 | `requested` | reads the request of a container under the settings |

@@ -12,7 +12,7 @@ from nri_policy.engine.comparison import Comparison, Found
 from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
-from nri_policy.engine.listing import parse_cpus
+from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.engine.placement_notes import shortcomings
 from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.state import State

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from nri_policy.engine.choice import Choice
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
+from nri_policy.engine.grant_from_cpuset import Candidate
 from nri_policy.engine.placement import book, place
-from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.engine.zone import memory_request, pages_request

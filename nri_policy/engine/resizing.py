@@ -12,13 +12,13 @@ from nri_policy.engine.announcement import announce, announce_all, announce_sinc
 from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision, join
+from nri_policy.engine.grant_from_cpuset import Candidate
 from nri_policy.engine.lifecycle import place_container
 from nri_policy.engine.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.pod_rooms import fit_room, grow_room, resize_room
 from nri_policy.engine.quota import as_granted
 from nri_policy.engine.rebooking import bring_back
-from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import check_amounts, overlay, read_request
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import settle

@@ -17,14 +17,14 @@ from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision, Grant, Held
-from nri_policy.engine.keeping import Restored, keep_all, keep_one, possible
+from nri_policy.engine.grant_from_cpuset import Candidate
+from nri_policy.engine.kept_grants import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.listing import parse_cpus
+from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.quota import quota_of
 from nri_policy.engine.rebooking import make_room
-from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.resource_claims import complete, end_claims
 from nri_policy.engine.room_restart import evict, is_tenant, restore_tenants
 from nri_policy.engine.shortage import PlacementError

@@ -14,11 +14,16 @@ from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import AGAIN, Decision
+from nri_policy.engine.grant_from_cpuset import Candidate
 from nri_policy.engine.lifecycle import heat
-from nri_policy.engine.listing import deduplicate, parse_cpus, recall, update_from_list
+from nri_policy.engine.listed_container import (
+    deduplicate,
+    match_stored,
+    parse_cpus,
+    update_from_list,
+)
 from nri_policy.engine.pod_level import learn_together
 from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
-from nri_policy.engine.recognition import Candidate
 from nri_policy.engine.requested import read_admitted, read_request
 from nri_policy.engine.resource_claims import hold_again, recall_claims
 from nri_policy.engine.restoration import place_and_announce, with_stored_grant
@@ -116,7 +121,7 @@ def _recall_all(
 ) -> list[tuple[Container, tuple[Container, StoredGrant | None]]]:
     """Return listed containers, each as it was known, with its stored grant, if any."""
     listed = [*present]
-    recalled = [recall(each, held) for each in listed]
+    recalled = [match_stored(each, held) for each in listed]
     together = learn_together(container for container, _ in recalled)
     return [
         (each, (with_held_claims(container, state.claims), stored))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.engine.listing import parse_cpus
+from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.view import NodeView

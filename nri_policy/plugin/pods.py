@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.engine.listing import NO_LIMIT
+from nri_policy.engine.listed_container import NO_LIMIT
 from nri_policy.engine.quota import as_granted
 from nri_policy.engine.requested import overlay
 from nri_policy.foundation.cpuset import CPUSet

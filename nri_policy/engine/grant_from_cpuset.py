@@ -1,4 +1,4 @@
-"""Recognition: reads the cpuset of a running container as a grant; spec placement.md §10.
+"""Grants from cpusets: reads the cpuset of a running container as a grant; spec placement.md §10.
 
 Decides which container owns a CPU when no grant is stored. Changes nothing.
 """

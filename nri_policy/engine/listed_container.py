@@ -1,4 +1,4 @@
-"""Listing: a container as the runtime lists it, against what is known of it; spec placement.md §10.
+"""Listed containers: what the runtime lists, against what is known; spec placement.md §10.
 
 Owns which of two witnesses counts, of the list, the stored amounts and the cgroup. Changes nothing.
 """
@@ -22,7 +22,7 @@ _PAGE = 1 << 16  # bytes; the largest page of any kernel
 NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
 
 
-def recall(
+def match_stored(
     container: Container, held: Mapping[str, StoredGrant]
 ) -> tuple[Container, StoredGrant | None]:
     """Return a container that the runtime lists as it was known, and its stored grant, if any."""

@@ -1,4 +1,4 @@
-"""Keeping: books the previous grants of running containers, as far as possible; placement.md §10.
+"""Kept grants: books previous grants of running containers, as far as possible; placement.md §10.
 
 Owns the phases of booking, and the conditions. Containers that lost something are returned to the
 caller, which completes them or places them again.
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.degraded_admission import add_notes, keep
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.recognition import Candidate, find_unshared, read_grant
+from nri_policy.engine.grant_from_cpuset import Candidate, find_unshared, read_grant
 from nri_policy.engine.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort
@@ -47,7 +47,7 @@ def keep_all(
     unknown = sorted((each for each in candidates if not each.held), key=_shares_all)
     left = [each for each in candidates if each.held and not _keeps(each)]
     aside = [_set_aside(state, candidate, forced=forced) for candidate in known]
-    torn = []
+    split = []
     for candidate, own in zip(known, aside, strict=True):
         held = candidate.held
         assert held is not None, "it is known"
@@ -60,7 +60,7 @@ def keep_all(
                 continue
             if own and held.shares:
                 state.supply.take(own)
-                torn.append((candidate, grant))
+                split.append((candidate, grant))
                 continue
         left.append(candidate)
     for candidate in unknown:
@@ -74,9 +74,9 @@ def keep_all(
             _keep(state, candidate, read, result, forced=forced)
         else:
             left.append(candidate)
-    for candidate, grant in torn:
+    for candidate, grant in split:
         state.supply.give(grant.exclusive)
-        left += _keep_torn(state, candidate, grant, result, forced=forced)
+        left += _keep_split(state, candidate, grant, result, forced=forced)
     return left
 
 
@@ -95,7 +95,7 @@ def keep_one(state: State, candidate: Candidate, grant: Grant, result: Restored)
     result.short += [f"{candidate.container.full_name}: {text}" for text in texts]
 
 
-def _keep_torn(
+def _keep_split(
     state: State, candidate: Candidate, grant: Grant, result: Restored, *, forced: bool
 ) -> list[Candidate]:
     """Book a mixed grant on the nearest pool above that has room for its shared part.
