@@ -16,7 +16,7 @@ Others import from these modules:
 | `listed_container` | merges a container in the runtime's list with what is known of it |
 | `placement_notes` | notes on what a container has less of than it asked for |
 | `quota` | the CFS quota of containers with only exclusive CPUs |
-| `requested` | reads the request of a container under the settings |
+| `request_reader` | reads the request of a container under the settings |
 | `resource_claims` | cuts and releases the CPUs of resource claims |
 | `shortage` | the errors of requests that cannot be met |
 | `state` | the grants and bookings; for `node` alone |

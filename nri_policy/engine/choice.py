@@ -13,10 +13,10 @@ from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.listed_container import parse_cpus
+from nri_policy.engine.memory_zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.placement_notes import shortcomings
 from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.state import State
-from nri_policy.engine.zone import memory_request, near_cpus, near_devices
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.manifests.quality_of_service import QoS

@@ -41,7 +41,7 @@ from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
 from nri_policy.engine.reconfiguration import await_resizes, reconfigure
-from nri_policy.engine.requested import read_admitted, read_request
+from nri_policy.engine.request_reader import read_admitted, read_request
 from nri_policy.engine.resizing import end_resize, resize
 from nri_policy.engine.resource_claims import hold_again, prepare, unprepare
 from nri_policy.engine.restoration import place_candidates, resume

@@ -52,7 +52,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs (§4)
     too_coarse: tuple[int, ...]
     aligned: bool  # whether Guaranteed containers with exclusive CPUs must be in a NUMA node
-    # cache of requests and warnings, by all that they depend on; `requested`
+    # cache of requests and warnings, by all that they depend on; `request_reader`
     # keeps it here
     requests: dict[tuple[object, ...], tuple[Request, tuple[str, ...]]] = {}
 

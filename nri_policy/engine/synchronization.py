@@ -24,7 +24,7 @@ from nri_policy.engine.listed_container import (
 )
 from nri_policy.engine.pod_level import learn_together
 from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
-from nri_policy.engine.requested import read_admitted, read_request
+from nri_policy.engine.request_reader import read_admitted, read_request
 from nri_policy.engine.resource_claims import hold_again, recall_claims
 from nri_policy.engine.restoration import place_and_announce, with_stored_grant
 from nri_policy.engine.room_shares import leave, settle_all

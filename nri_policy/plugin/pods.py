@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.listed_container import NO_LIMIT
 from nri_policy.engine.quota import as_granted
-from nri_policy.engine.requested import overlay
+from nri_policy.engine.request_reader import overlay
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.manifests.quality_of_service import QoS

@@ -1,4 +1,4 @@
-"""Zones: what a container asks of the memory nodes, and how its offer is narrowed; placement.md §7.
+"""Memory zones: the nodes a container asks for, and how its offer is narrowed; placement.md §7.
 
 Owns the way from a container to a MemoryRequest, and from a pool's offer to the nodes beside the
 CPUs or the devices. Changes nothing.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine import requested
+from nri_policy.engine import request_reader
 from nri_policy.engine.layout import Layout, layout_of
-from nri_policy.engine.requested import read_request
+from nri_policy.engine.request_reader import read_request
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.annotation_values import HintKind
@@ -72,7 +72,7 @@ def test_affinities_that_settings_imply_are_each_containers_own() -> None:
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requested, "MAX_SHAPES", 3)
+    monkeypatch.setattr(request_reader, "MAX_SHAPES", 3)
     at = layout()
     for milli in range(100, 1100, 100):
         request, _ = read_request(nodes.container(milli), at)
