@@ -8,7 +8,7 @@ import time
 from benchmarks.table import ROUNDS, Section, Timing, best, number
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event
-from nri_policy.engine.making_way import find_ways
+from nri_policy.engine.making_way import find_relocations
 from nri_policy.engine.placement import place
 from nri_policy.engine.request_reader import read_request
 from nri_policy.engine.shortage import PlacementError
@@ -49,14 +49,14 @@ def searched(engine: Engine, container: Container) -> Timing | None:
         return None
     table = first.findings.table
     assert table is not None, "pools were compared"
-    if not find_ways(state, request, first.grant, table, None).ways:
+    if not find_relocations(state, request, first.grant, table, None).options:
         return None
 
     def search() -> Timing:
         spent = []
         for _ in range(ROUNDS):
             began = time.perf_counter()
-            find_ways(state, request, first.grant, table, None)
+            find_relocations(state, request, first.grant, table, None)
             spent.append(time.perf_counter() - began)
         return Timing.of(spent)
 

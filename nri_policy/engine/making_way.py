@@ -29,7 +29,7 @@ _LOOKED_AT = 16  # movers of a target that are tried together
 _DOMAINS = ("socket", "NUMA node", "L3 cache")
 
 
-class Way(Struct, frozen=True, kw_only=True):
+class Relocation(Struct, frozen=True, kw_only=True):
     """Sharers that must leave a pool so that it can hold a request."""
 
     to: Pool  # their new pool, above the old one
@@ -37,10 +37,10 @@ class Way(Struct, frozen=True, kw_only=True):
     milli: int  # booked by all of them
 
 
-class Ways(Struct, frozen=True, kw_only=True):
+class Relocations(Struct, frozen=True, kw_only=True):
     """What can be tried for one request, the best first."""
 
-    ways: tuple[Way, ...] = ()
+    options: tuple[Relocation, ...] = ()
     # the least width that needs more movers than are allowed, and how many; None: there is none
     beyond: tuple[Width, int] | None = None
 
@@ -60,9 +60,9 @@ def cpus_to_keep(state: State, request: Request, held: Held | None) -> tuple[CPU
     return own, min(len(own), request.exclusive)
 
 
-def find_ways(
+def find_relocations(
     state: State, request: Request, grant: Grant, table: Table, held: Held | None
-) -> Ways:
+) -> Relocations:
     """Return sharers that could move so that *request* gets closer CPUs than by *grant*.
 
     The grant was chosen from *table*. In a resize, also sharers whose moves let the container keep
@@ -71,22 +71,24 @@ def find_ways(
     layout = state.layout
     most = layout.settings.make_way.movers
     if grant.isolated or not (most and state.movers and layout.settings.pin_cpu):
-        return Ways()
+        return Relocations()
     if held is not None and held.covers(request):
-        return Ways()
+        return Relocations()
     if not (targets := _targets(state, request, grant, held)):
-        return Ways()
+        return Relocations()
     search = _Search(state)
-    found: list[tuple[_Order, Way]] = []
+    found: list[tuple[_Order, Relocation]] = []
     for target in targets:
-        best: Way | None = None
+        best: Relocation | None = None
         for left in layout.tree.path(target):
             # widen the search to pools above only if the request needs it
             if left.parent is None or (best is not None and len(best.movers) <= most):
                 break
-            way = search.way(left, target, len(grant.exclusive), request, _LOOKED_AT)
-            if way is not None and (best is None or len(way.movers) < len(best.movers)):
-                best = way
+            relocation = search.relocation(left, target, len(grant.exclusive), request, _LOOKED_AT)
+            if relocation is not None and (
+                best is None or len(relocation.movers) < len(best.movers)
+            ):
+                best = relocation
         if best is not None:
             width, to = layout.widths.pools[target.id], layout.widths.pools[best.to.id]
             found.append(((width, len(best.movers), to, best.milli, target.id), best))
@@ -97,26 +99,27 @@ def find_ways(
         for (width, count, _, _, target), _ in found
         if count > most and table.row(target)[: Column.DEPTH] >= row
     )
-    return Ways(
-        ways=tuple(way for _, way in found if len(way.movers) <= most), beyond=next(beyond, None)
+    return Relocations(
+        options=tuple(relocation for _, relocation in found if len(relocation.movers) <= most),
+        beyond=next(beyond, None),
     )
 
 
-def note_beyond(layout: Layout, ways: Ways, grant: Grant) -> tuple[str, ...]:
+def note_beyond(layout: Layout, relocations: Relocations, grant: Grant) -> tuple[str, ...]:
     """Return a note if more movers than are allowed would make a *grant* closer."""
     wide = width_of(layout, grant)
-    if ways.beyond is None or ways.beyond[0] >= wide:
+    if relocations.beyond is None or relocations.beyond[0] >= wide:
         return ()
-    width, count = ways.beyond
+    width, count = relocations.beyond
     most, needs = layout.settings.make_way.movers, counted(count, "container")
     return (f"{_narrower(width, wide)} would do if {needs} moved; {most} is the limit",)
 
 
-def find_last_ways(state: State, request: Request) -> list[Way]:
+def find_last_relocations(state: State, request: Request) -> list[Relocation]:
     """Return sharers that could move so that *request* fits at all, the fewest first."""
     widths, search = state.layout.widths, _Search(state)
     isolated = state.supply.free_isolated_cpus()
-    found: list[tuple[tuple[int, Width, int, int, int], Way]] = []
+    found: list[tuple[tuple[int, Width, int, int, int], Relocation]] = []
     for pool in state.layout.tree.pools:
         n = request.exclusive
         if request.steering.isolated is not Isolation.NO and len(isolated & pool.cpus) >= n:
@@ -124,11 +127,11 @@ def find_last_ways(state: State, request: Request) -> list[Way]:
         for target in state.layout.tree.path(pool):
             if target.parent is None and pool.parent is not None:
                 continue  # the same as leaving the pool below
-            if way := search.way(target, pool, n, request, len(state.movers)):
-                to = widths.pools[way.to.id]
-                order = len(way.movers), to, way.milli, target.id, pool.id
-                found.append((order, way))
-    return [way for _, way in sorted(found, key=itemgetter(0))]
+            if relocation := search.relocation(target, pool, n, request, len(state.movers)):
+                to = widths.pools[relocation.to.id]
+                order = len(relocation.movers), to, relocation.milli, target.id, pool.id
+                found.append((order, relocation))
+    return [relocation for _, relocation in sorted(found, key=itemgetter(0))]
 
 
 class _Search:
@@ -139,13 +142,15 @@ class _Search:
         self._movers = state.movers_in_order()
         self._search = Search(state.supply, self._movers)
 
-    def way(self, target: Pool, pool: Pool, n: int, request: Request, most: int) -> Way | None:
+    def relocation(
+        self, target: Pool, pool: Pool, n: int, request: Request, most: int
+    ) -> Relocation | None:
         """Return the sharers, of the first *most* in *target*, that block *n* CPUs of *pool*."""
         places = self._search.who(target.id, pool.id, n, request.shared, request.shares, most)
         if not places:
             return None
         movers = [self._movers[place] for place in places]
-        return Way(
+        return Relocation(
             to=target if target.parent is None else self._tree.pools[target.parent],
             movers=tuple(container_id for _, _, container_id, _ in movers),
             milli=sum(milli for milli, _, _, _ in movers),

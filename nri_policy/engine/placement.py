@@ -18,8 +18,8 @@ from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.making_way import (
     NARROWEST,
     cpus_to_keep,
-    find_last_ways,
-    find_ways,
+    find_last_relocations,
+    find_relocations,
     note_beyond,
     width_of,
 )
@@ -141,23 +141,27 @@ def _choose_closer(
     If there is none, return *first*, without moves.
     """
     assert first.findings.table is not None, "pools were compared"
-    found = find_ways(state, request, first.grant, first.findings.table, held)
-    for way in found.ways:
+    found = find_relocations(state, request, first.grant, first.findings.table, held)
+    for relocation in found.options:
         before = state.snapshot()
-        for member in way.movers:
-            move_up(state, member, way.to, f"{container.full_name} needs CPUs close together")
+        for member in relocation.movers:
+            move_up(
+                state, member, relocation.to, f"{container.full_name} needs CPUs close together"
+            )
         with suppress(PlacementError):
             closer = choose(state, container, request, held)
             better = _is_closer(state, request, held, first, closer)
             if better and find_failing(state, request, closer.grant) is None:
-                names = ", ".join(state.placed[each].container.full_name for each in way.movers)
+                names = ", ".join(
+                    state.placed[each].container.full_name for each in relocation.movers
+                )
                 note = f"its CPUs are closer together because {names} moved to a wider pool"
                 beyond = note_beyond(state.layout, found, closer.grant)
                 return _note_movers(closer, note, *beyond)
         state.restore(before)
-        for member in way.movers:
+        for member in relocation.movers:
             del state.moved[member]
-    if found.ways:  # its memory offer is out of date
+    if found.options:  # its memory offer is out of date
         first = choose(state, container, request, held)
     return _add_notes(first, *note_beyond(state.layout, found, first.grant))
 
@@ -224,7 +228,7 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
     comparison = Comparison(state, replace(request, sort=Sort.NORMAL), None, offers)
     return last_resort(
         state,
-        find_last_ways(state, request),
+        find_last_relocations(state, request),
         lambda: comparison.table(with_preemptible=False).best() is not None,
     )
 

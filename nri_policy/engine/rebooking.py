@@ -14,7 +14,7 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.making_way import Way
+from nri_policy.engine.making_way import Relocation
 from nri_policy.engine.state import Placed, State
 from nri_policy.pools.tree import Pool, PoolTree
 
@@ -81,15 +81,17 @@ def rebook(state: State, member: str, grant: Grant, note: str) -> None:
     state.rebook(replace(placed, explanation=explanation), grant, note)
 
 
-def last_resort(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> Mapping[str, Pool]:
+def last_resort(
+    state: State, relocations: Sequence[Relocation], fits: Callable[[], bool]
+) -> Mapping[str, Pool]:
     """Return the sharers to re-book on pools above so that *fits* holds; {}: impossible.
 
-    The fewest of *ways*, which begin with these; other sharers if trials need fewer (§2). Without
-    them the request would not fit. The state is unchanged afterwards.
+    The fewest of *relocations*, which begin with these; other sharers if trials need fewer (§2).
+    Without them the request would not fit. The state is unchanged afterwards.
     """
     found: Mapping[str, Pool] = {}
-    for _, group in groupby(ways, key=lambda way: len(way.movers)):
-        if found := _first_way(state, [*group], fits):
+    for _, group in groupby(relocations, key=lambda relocation: len(relocation.movers)):
+        if found := _first_relocation(state, [*group], fits):
             break
     if len(found) == 1:
         return found
@@ -97,13 +99,19 @@ def last_resort(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> 
     return others if others and (not found or len(others) < len(found)) else found
 
 
-def _first_way(state: State, ways: Sequence[Way], fits: Callable[[], bool]) -> Mapping[str, Pool]:
-    """Return the movers of the first of *ways* that helps; to the nearest pools if possible."""
+def _first_relocation(
+    state: State, relocations: Sequence[Relocation], fits: Callable[[], bool]
+) -> Mapping[str, Pool]:
+    """Return the movers of the first relocation that helps; to the nearest pools if possible."""
     tree = state.layout.tree
     near = [
-        {each: _above(tree, state.placed[each].grant.pool) for each in way.movers} for way in ways
+        {each: _above(tree, state.placed[each].grant.pool) for each in relocation.movers}
+        for relocation in relocations
     ]
-    for to in (*near, *(dict.fromkeys(way.movers, way.to) for way in ways)):
+    for to in (
+        *near,
+        *(dict.fromkeys(relocation.movers, relocation.to) for relocation in relocations),
+    ):
         sharers = [state.placed[each] for each in to]
         with _try(state):
             for each in sharers:
