@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import Amounts, ResourceChange

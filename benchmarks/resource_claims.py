@@ -19,7 +19,7 @@ from unittest.mock import patch
 from benchmarks.decisions import TYPICAL
 from benchmarks.requests import CREATE, Stopwatch, pod_of, runtime_of
 from benchmarks.table import Section, Timing, number
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.dra.cdi import Files
 from nri_policy.dra.driver import Driver
 from nri_policy.dra.resource_slice import CPU

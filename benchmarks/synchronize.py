@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet

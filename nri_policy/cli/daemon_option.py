@@ -10,7 +10,7 @@ import click
 
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.control.client import ControlClient, DeclinedError, UnreachableError, connected
-from nri_policy.daemon.places import CONTROL_SOCKET, SOCKET_VARIABLE
+from nri_policy.daemon.paths import CONTROL_SOCKET, SOCKET_VARIABLE
 
 socket_option = click.option(
     "--control-socket",

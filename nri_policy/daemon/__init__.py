@@ -7,7 +7,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `build` | wires the adapters to the engine; the only place that knows them all |
-| `places` | the default paths of the daemon's files |
+| `daemon` | wires the adapters to the engine; the only place that knows them all |
+| `paths` | the default paths of the daemon's files |
 | `process` | the process on its host: the source of settings, signals, probes, and the end |
 """

@@ -17,9 +17,9 @@ from nri_policy.audit.auditor import Auditor
 from nri_policy.classes import Classes
 from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
+from nri_policy.daemon.hypotheses import Hypotheses
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status, own_usage
-from nri_policy.daemon.trials import Hypotheses
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
@@ -53,8 +53,8 @@ from nri_policy.report import (
 from nri_policy.settings import effective
 from nri_policy.store.history import History
 from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotation_warnings import check_annotations
 from nri_policy.workload.pod import Container
-from nri_policy.workload.remarks import remarks
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
 
@@ -412,7 +412,7 @@ def _remarks(full_name: str, container: Container | None, known: Iterable[str]) 
         return ()
     pod = full_name.rpartition("/")[0]
     siblings = {name for each, _, name in (k.rpartition("/") for k in known) if each == pod}
-    return remarks(container.pod.annotations, container.name, siblings, all_known=False)
+    return check_annotations(container.pod.annotations, container.name, siblings, all_known=False)
 
 
 def _why_kept(before: ExplanationReport | None, pool: str | None) -> str:

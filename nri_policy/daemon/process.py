@@ -19,7 +19,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices

@@ -19,7 +19,7 @@ from msgspec.structs import fields
 
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
-from nri_policy.daemon.places import CONFIG, CONTROL_SOCKET, KUBELET_DIR, NRI_SOCKET, STATE_DIR
+from nri_policy.daemon.paths import CONFIG, CONTROL_SOCKET, KUBELET_DIR, NRI_SOCKET, STATE_DIR
 from nri_policy.doctor.access import Access, access_to
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.kubelet_config import KubeletConfig, kubelet_config

@@ -4,6 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `capture_writer` | a capture of a machine, for a bug report or to be simulated elsewhere |
 | `capture` | the sysfs and procfs of another machine, packed as `.tar.xz`, unpacked to be read |
 | `devices` | what they are and which CPUs and NUMA nodes they are near to |
 | `discovery` | from a root folder to the Machine that it describes |
@@ -13,9 +14,8 @@ Others import from these modules:
 | `machine` | the frozen description of a node, as everything above `hardware` sees it |
 | `notes` | what was missing or odd about the hardware's description, for people |
 | `numa` | their CPUs, memory, distances and what HMAT tells of them |
-| `packing` | a capture of a machine, for a bug report or to be simulated elsewhere |
-| `synthetic` | a specification written out as a sysfs and procfs tree |
 | `synthetic_devices` | devices of machines that do not exist |
 | `synthetic_spec` | the notation for machines that do not exist |
+| `synthetic` | a specification written out as a sysfs and procfs tree |
 | `sysfs` | bounded, total reading of files below a root folder |
 """

@@ -24,9 +24,9 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import describe_misfit
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.settings import describe_unset
+from nri_policy.workload.annotation_warnings import check_annotations
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container
-from nri_policy.workload.remarks import remarks
 from nri_policy.workload.request import Sort
 
 _IGNORED = (
@@ -329,7 +329,7 @@ def _remarks(starts: tuple[HypotheticalContainer, ...]) -> dict[str, list[str]]:
     names = [each.name for each in containers]
     about: dict[str, list[str]] = {}
     for each in containers:
-        for remark in remarks(each.pod.annotations, each.name, names, all_known=True):
+        for remark in check_annotations(each.pod.annotations, each.name, names, all_known=True):
             about.setdefault(remark, []).append(each.full_name)
     return about
 

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from nri_policy.foundation.wording import counted
-from nri_policy.picture.course import Course, curves
 from nri_policy.picture.markup import Element, Verbatim
 from nri_policy.picture.page import (
     PLAY,
@@ -21,6 +20,7 @@ from nri_policy.picture.page import (
     table,
 )
 from nri_policy.picture.racks import Legend, Map, Path, anchor, figure
+from nri_policy.picture.timeline import Timeline, draw_timeline
 
 _MOST_LINKS = 4
 _MOST_GROUPS = _MOST_HOSTS = 20  # in a table that is open
@@ -56,7 +56,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     cluster: Map | None = None
     totals: Sequence[Sequence[str]] = ()  # resource, in use, of, share
     figures: tuple[Sequence[str], Sequence[Sequence[str]]] | None = None  # heads and rows
-    course: Course = ()
+    timeline: Timeline = ()
     moment: str = ""  # when groups, hosts and totals were so, for the headings
     notes: Sequence[str] = ()
 
@@ -85,8 +85,8 @@ def _moment(moment: Moment, number: int, legend: Legend) -> Element:
 def _sections(parts: Parts, legend: Legend) -> Iterator[Element]:
     if parts.figures is not None:
         yield section("Waits", table(*parts.figures))
-    if parts.course and parts.course[-1][0]:
-        yield section("Course of time", curves(parts.course))
+    if parts.timeline and parts.timeline[-1][0]:
+        yield section("Course of time", draw_timeline(parts.timeline))
     if parts.groups:
         shown, others = parts.groups[:_MOST_GROUPS], parts.groups[_MOST_GROUPS:]
         tables = [_groups(shown, legend, "")]

@@ -10,13 +10,13 @@ Others import from these modules:
 | `amounts` | a container's requests and limits, by the best source |
 | `annotation_table` | the annotations: keys, accepted values, effects and texts |
 | `annotation_values` | the readers of annotation values |
+| `annotation_warnings` | remarks on annotations that may not do what their author expects |
 | `annotations` | the forms of annotation keys, and their precedence |
 | `claim` | the parts of resource claims with devices of ours |
 | `hints` | CPUs and NUMA nodes near a container's devices and volumes |
 | `peers` | an index of the containers with a grant, for expressions of affinities |
 | `pod` | pods and containers as the runtime describes them |
 | `preferences` | the typed annotations for one container |
-| `remarks` | remarks on annotations that may not do what their author expects |
 | `request` | what a container is entitled to, and what steers the choice |
 | `requirements` | requests and limits as in the pod's manifest |
 """

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
-from nri_policy.daemon.places import PEER_STATE
+from nri_policy.daemon.paths import PEER_STATE
 
 ADDRESS = "10.111.0.1"  # of the node: a kubelet takes none of loopback's
 _SCRIPT = Path(__file__).with_name("machine.sh")

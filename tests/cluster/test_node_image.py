@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from nri_policy.daemon.places import PEER_RUN, PEER_STATE
+from nri_policy.daemon.paths import PEER_RUN, PEER_STATE
 from nri_policy.foundation.cpuset import CPUSet
 from tests.cluster.node import CONTROLLERS, Node, pod
 from tests.cluster.shop import SCHEDULER

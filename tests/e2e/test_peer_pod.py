@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.daemon.places import PEER_RUN, PEER_STATE, STATE_DIR
+from nri_policy.daemon.paths import PEER_RUN, PEER_STATE, STATE_DIR
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.exposure import DESTINATION, FILE
 from tests.e2e import cgroup

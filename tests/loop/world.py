@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.audit.cgroup import Cgroups
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused

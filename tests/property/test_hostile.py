@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from nri_policy.control.container_names import UnknownNameError, find_by_name
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.dra.hypothetical import allocator
 from nri_policy.dra.objects import ObjectError, read_claim, read_pod, read_slice
 from nri_policy.foundation.clock import Clock

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nri_policy.daemon.build import ContainerCgroups, Daemon, Environment
+from nri_policy.daemon.daemon import ContainerCgroups, Daemon, Environment
 from nri_policy.daemon.dra import no_cpu_manager
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from nri_policy.daemon.build import Daemon
+from nri_policy.daemon.daemon import Daemon
 from nri_policy.observability.endpoint import Endpoint
 from nri_policy.observability.metrics import ExternalCounts, Metrics
 from nri_policy.settings import Address, Instrumentation

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.engine.event import Synchronized
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nri_policy.daemon.places import CONTAINERS_DIR
+from nri_policy.daemon.paths import CONTAINERS_DIR
 from nri_policy.settings import API_VERSION, KIND
 from tests.support import manifests as rules
 

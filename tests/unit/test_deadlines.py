@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.engine.event import Created, Started, Synchronized
 from nri_policy.plugin.sources import Sources
 from tests.support import nodes

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.service import Service

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 
 from nri_policy.cli import main
-from nri_policy.daemon.places import SOCKET_VARIABLE
+from nri_policy.daemon.paths import SOCKET_VARIABLE
 from tools import manual
 
 

@@ -165,7 +165,7 @@ def _print_picture(  # noqa: PLR0913, PLR0917 - what a page consists of
     moments = [*frames.moments(report.steps, [*map(_title, report.steps)])]
     parts = Parts(
         figures=(_HEADS, [*_rows(figures)]) if figures.kinds else None,
-        course=[(each.at, each.used, each.waiting) for each in figures.timeline],
+        timeline=[(each.at, each.used, each.waiting) for each in figures.timeline],
         groups=[] if moments else groups,
         cluster=None if moments else cluster,
         totals=totals(end),

@@ -10,7 +10,7 @@ import click
 
 from nri_policy.cli.failure import Failure
 from nri_policy.cli.terminal.progress import progress
-from nri_policy.hardware.packing import pack
+from nri_policy.hardware.capture_writer import pack
 from nri_policy.hardware.sysfs import TopologyError
 
 _MOST_NOTES = 10

@@ -25,7 +25,7 @@ from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
 from nri_policy.control.container_names import DEFAULT, UnknownNameError, find_by_name
-from nri_policy.daemon.places import STATE_DIR, find_state_dir
+from nri_policy.daemon.paths import STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
 from nri_policy.report import JournalRecord, format_cpus

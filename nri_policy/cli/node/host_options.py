@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from nri_policy.daemon.places import CONFIG, KUBELET_DIR, NRI_SOCKET, STATE_DIR, find_state_dir
+from nri_policy.daemon.paths import CONFIG, KUBELET_DIR, NRI_SOCKET, STATE_DIR, find_state_dir
 
 PATH = click.Path(path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)

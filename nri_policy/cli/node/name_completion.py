@@ -9,7 +9,7 @@ import click
 
 from nri_policy.cli.node.holdings import short
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
-from nri_policy.daemon.places import CONTROL_SOCKET
+from nri_policy.daemon.paths import CONTROL_SOCKET
 
 _PATIENCE = 1.0  # seconds
 

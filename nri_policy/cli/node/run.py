@@ -21,8 +21,8 @@ from nri_policy.cli.node.host_options import (
     state_dir_option,
 )
 from nri_policy.cli.node.peer_options import GoCommand, peer_options
-from nri_policy.daemon.build import IDENTITY
-from nri_policy.daemon.places import (
+from nri_policy.daemon.daemon import IDENTITY
+from nri_policy.daemon.paths import (
     CONTAINERS_DIR,
     CONTROL_SOCKET,
     SOCKET_VARIABLE,

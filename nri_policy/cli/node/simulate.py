@@ -25,7 +25,7 @@ from nri_policy.cli.options import Source, machine_options, picture_form_option,
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.progress import progress
 from nri_policy.control.client import UnreachableError, connected
-from nri_policy.daemon.build import Daemon
+from nri_policy.daemon.daemon import Daemon
 from nri_policy.foundation.wording import printable
 from nri_policy.observability.logs import Warnings, show_warnings
 from nri_policy.picture.page import played_page

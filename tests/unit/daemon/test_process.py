@@ -155,7 +155,7 @@ def test_a_reload_that_has_begun_is_in_the_store_when_the_daemon_lets_go_of_it(
 STUBBORN = """
 import asyncio, sys
 from nri_policy import cli
-from nri_policy.daemon.build import Daemon
+from nri_policy.daemon.daemon import Daemon
 
 async def leave(self):
     print("leaving", flush=True)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.daemon.build import IDENTITY
+from nri_policy.daemon.daemon import IDENTITY
 from nri_policy.daemon.process import Options, run
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import hotplug

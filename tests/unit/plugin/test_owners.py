@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.audit import orphans
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery import executor, machine, overlap_times, overlaps
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.engine.quota import NO_QUOTA

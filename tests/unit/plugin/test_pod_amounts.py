@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.daemon.build import Daemon, Environment
+from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.cli import main
 from nri_policy.control.client import connected
-from nri_policy.daemon.build import Daemon
+from nri_policy.daemon.daemon import Daemon
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.sources import Sources

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.daemon import places
+from nri_policy.daemon import paths
 
 
 @pytest.mark.parametrize(
@@ -23,9 +23,9 @@ def test_a_pod_that_mounts_only_the_other_programs_folders_has_its_state_there(
     state, other = tmp_path / "nri-policy", tmp_path / "nri-resource-policy"
     if own:
         state.mkdir()
-    monkeypatch.setattr(places, "STATE_DIR", state)
-    monkeypatch.setattr(places, "PEER_STATE", other)
-    monkeypatch.setattr(places, "mount_point", lambda path: path if mounted else Path("/"))
-    assert places.find_state_dir() == (other / "nri-policy" if peer else state)
-    containers = places.PEER_RUN / "nri-policy/containers" if peer else places.CONTAINERS_DIR
-    assert places.find_containers_dir() == containers
+    monkeypatch.setattr(paths, "STATE_DIR", state)
+    monkeypatch.setattr(paths, "PEER_STATE", other)
+    monkeypatch.setattr(paths, "mount_point", lambda path: path if mounted else Path("/"))
+    assert paths.find_state_dir() == (other / "nri-policy" if peer else state)
+    containers = paths.PEER_RUN / "nri-policy/containers" if peer else paths.CONTAINERS_DIR
+    assert paths.find_containers_dir() == containers

@@ -30,7 +30,7 @@ from nri_policy.audit.result import Drift
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import ProgramReplacedError, listening
 from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
-from nri_policy.daemon.places import KUBELET_DIR
+from nri_policy.daemon.paths import KUBELET_DIR
 from nri_policy.daemon.pod_explanations import PodExplanations
 from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
@@ -425,7 +425,7 @@ class Daemon:
     def control(self) -> Control:
         """What answers the commands, made for the first one."""
         from nri_policy.daemon.control import Control  # noqa: PLC0415 - for callers only
-        from nri_policy.daemon.trials import Hypotheses  # noqa: PLC0415
+        from nri_policy.daemon.hypotheses import Hypotheses  # noqa: PLC0415
         from nri_policy.store.history import History  # noqa: PLC0415
 
         return Control(

@@ -11,9 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.hardware.capture import open_capture
+from nri_policy.hardware.capture_writer import pack
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.locality import Locator
-from nri_policy.hardware.packing import pack
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.report import machine_report
 

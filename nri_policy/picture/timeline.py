@@ -20,21 +20,21 @@ _STEPS = [  # between ticks: a number of units, in seconds
     for number in numbers
 ]
 
-Course = Sequence[tuple[float, float, int]]  # seconds, the share that was used, how many waited
+Timeline = Sequence[tuple[float, float, int]]  # seconds, the share that was used, how many waited
 
 
-def curves(course: Course) -> Element:
+def draw_timeline(timeline: Timeline) -> Element:
     """Return a curve of what was used, from nothing to all, and one of how many waited."""
-    end = course[-1][0]
-    most = max(1, *(waiting for *_, waiting in course))
-    used = [(at / end, min(1.0, share)) for at, share, _ in course]
-    waited = [(at / end, waiting / most) for at, _, waiting in course]
+    end = timeline[-1][0]
+    most = max(1, *(waiting for *_, waiting in timeline))
+    used = [(at / end, min(1.0, share)) for at, share, _ in timeline]
+    waited = [(at / end, waiting / most) for at, _, waiting in timeline]
     ticks = dict(_ticks(end))
     return Element(
         "div",
         _curve("scarcest resource in use", used, {0.0: "0", 0.5: "50 %", 1.0: "100 %"}, ticks),
         _curve("groups that waited", waited, {0.0: "0", 1.0: str(most)}, ticks),
-        class_="courses",
+        class_="timelines",
     )
 
 
@@ -72,7 +72,7 @@ def _curve(
     marks = [_mark("value", f"top: {1 - y:.1%}", label) for y, label in values.items()]
     marks += [_mark("time", f"left: {x:.2%}", label) for x, label in times.items()]
     plot = Element("div", drawing, *marks, class_="plot")
-    return Element("figure", Element("figcaption", text), plot, class_="course")
+    return Element("figure", Element("figcaption", text), plot, class_="timeline")
 
 
 def _mark(kind: str, place: str, text: str) -> Element:

@@ -17,7 +17,7 @@ _CONTAINER = f".{DOMAIN}/container."
 _SHOWN = 20  # of each kind, for one container
 
 
-def remarks(
+def check_annotations(
     annotations: Mapping[str, str], container: str, known: Collection[str], *, all_known: bool
 ) -> tuple[str, ...]:
     """Return remarks on unknown and unsupported keys, and on containers that the pod lacks.

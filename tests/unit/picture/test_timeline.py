@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from nri_policy.picture.course import curves
+from nri_policy.picture.timeline import draw_timeline
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from nri_policy.picture.course import curves
     ],
 )
 def test_ticks_are_whole_numbers_of_a_unit_and_few(end: float, texts: list[str]) -> None:
-    found = ET.fromstring(str(curves([(0.0, 0.0, 0), (end, 0.5, 1)])))
+    found = ET.fromstring(str(draw_timeline([(0.0, 0.0, 0), (end, 0.5, 1)])))
     for figure in found.iter("figure"):
         ticks = [each for each in figure.iter("span") if each.get("class") == "time"]
         assert [each.text for each in ticks] == texts
@@ -34,7 +34,7 @@ def test_ticks_are_whole_numbers_of_a_unit_and_few(end: float, texts: list[str])
 
 
 def test_a_curve_goes_from_nothing_to_the_most_there_was() -> None:
-    found = ET.fromstring(str(curves([(0.0, 0.0, 0), (50.0, 1.0, 3), (100.0, 0.5, 6)])))
+    found = ET.fromstring(str(draw_timeline([(0.0, 0.0, 0), (50.0, 1.0, 3), (100.0, 0.5, 6)])))
     used, waited = (
         each.get("points", "").split() for each in found.iter() if "points" in each.attrib
     )
@@ -45,5 +45,5 @@ def test_a_curve_goes_from_nothing_to_the_most_there_was() -> None:
 
 
 def test_years_have_few_ticks_too() -> None:
-    text = str(curves([(0.0, 0.0, 0), (9 * 365 * 86400.0, 0.5, 1)]))
+    text = str(draw_timeline([(0.0, 0.0, 0), (9 * 365 * 86400.0, 0.5, 1)]))
     assert len(re.findall('class="time"', text)) <= 12

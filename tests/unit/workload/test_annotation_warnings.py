@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.workload.remarks import remarks
+from nri_policy.workload.annotation_warnings import check_annotations
 
 DOMAIN = "resource-policy.nri.io"
 
@@ -41,7 +41,7 @@ DOMAIN = "resource-policy.nri.io"
     ],
 )
 def test_what_has_no_effect_is_named(key: str, text: str, remark: str) -> None:
-    assert remarks({key: text}, "main", ["main", "sidecar"], all_known=False) == (remark,)
+    assert check_annotations({key: text}, "main", ["main", "sidecar"], all_known=False) == (remark,)
 
 
 def test_what_is_in_order_gives_no_remark() -> None:
@@ -51,23 +51,25 @@ def test_what_is_in_order_gives_no_remark() -> None:
         f"{DOMAIN}/affinity": "main: [sidecar]",
         "example.com/container.x": "",
     }
-    assert remarks(annotations, "main", ["main", "sidecar"], all_known=False) == ()
+    assert check_annotations(annotations, "main", ["main", "sidecar"], all_known=False) == ()
 
 
 def test_a_malformed_annotation_is_left_to_the_refusal() -> None:
     annotations = {f"memory-type.{DOMAIN}/pod": "tin", f"{DOMAIN}/affinity": "[", "a": ""}
-    assert remarks(annotations, "main", ["main"], all_known=False) == ()
+    assert check_annotations(annotations, "main", ["main"], all_known=False) == ()
 
 
 def test_a_flood_is_cut_short() -> None:
     annotations = {f"memory-type.{DOMAIN}/container.c{n}": "dram" for n in range(5000)}
-    assert len(remarks(annotations, "main", ["main"], all_known=False)) == 20
+    assert len(check_annotations(annotations, "main", ["main"], all_known=False)) == 20
 
 
 def test_the_order_is_that_of_the_keys() -> None:
     found = {f"{name}.{DOMAIN}/container.c0": "true" for name in ("odd", "cold-start", "b", "even")}
     backwards = dict(reversed(found.items()))
-    first, second = (remarks(each, "c0", {"c0"}, all_known=True) for each in (found, backwards))
+    first, second = (
+        check_annotations(each, "c0", {"c0"}, all_known=True) for each in (found, backwards)
+    )
     assert first == second
     assert [name for each in first for name in ("b", "even", "odd") if f"'{name}." in each] == [
         "b",
@@ -78,5 +80,5 @@ def test_the_order_is_that_of_the_keys() -> None:
 
 def test_where_all_containers_are_known_others_do_not_exist() -> None:
     annotations = {f"memory-type.{DOMAIN}/container.mian": "dram"}
-    (remark,) = remarks(annotations, "main", ["main"], all_known=True)
+    (remark,) = check_annotations(annotations, "main", ["main"], all_known=True)
     assert remark.endswith("the pod has no container 'mian'; did you mean 'main'?")
