@@ -1,6 +1,8 @@
 """A gang that is placed is bound whole, whatever ordinary pods come in the same second.
 
-Kubernetes' own controllers make the pods, and its scheduler binds them; kubelets are played.
+Kubernetes' own controllers make the pods, and its scheduler binds them; kubelets are played. The
+scheduler packs: so both fit, whichever comes first, and the pods that it has let through before the
+gang has its places are on their way to the hosts that the gang prefers, too.
 NRI_POLICY_ROUNDS=20 plays more rounds.
 """
 
@@ -22,6 +24,21 @@ from tests.support.exchanges import NRT
 ROUNDS = int(os.environ.get("NRI_POLICY_ROUNDS", "3"))
 NODES = [f"n{at:02}" for at in range(16)]  # of 16 CPUs
 GANG, REPLICAS = 8, 40  # pods of 14 CPUs, and of 2
+PACKING = {
+    "schedulerName": "default-scheduler",
+    "plugins": {"score": {"disabled": [{"name": "*"}], "enabled": [{"name": "NodeResourcesFit"}]}},
+    "pluginConfig": [
+        {
+            "name": "NodeResourcesFit",
+            "args": {
+                "scoringStrategy": {
+                    "type": "MostAllocated",
+                    "resources": [{"name": "cpu", "weight": 1}],
+                }
+            },
+        }
+    ],
+}
 
 Object = dict[str, Any]
 Record = Callable[[str, object], None]
@@ -80,7 +97,7 @@ async def play(plane: ControlPlane) -> list[int]:
 
     late: list[int] = []
     async with extending(plane, choose=False, levels=[HOSTNAME]) as (port, _):
-        plane.start_scheduler(configuration_of_extender(port))
+        plane.start_scheduler({**configuration_of_extender(port), "profiles": [PACKING]})
         for number in range(ROUNDS):
             await asyncio.to_thread(submit, plane)
             for cpus, pods in ((14, GANG), (2, REPLICAS)):

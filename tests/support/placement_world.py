@@ -238,6 +238,7 @@ class Play:
         self.chance = random.Random(seed)
         self.world = World(hosts_in_rack)
         self.now = 0.0
+        self.contested = False  # pods that were let through may go to any host
         self.away = 0.0  # seconds of the world before the clock of this controller began
         self.kills = 0
         self.notices: dict[str, str] = {}  # what Events said, by whom they are about
@@ -254,6 +255,7 @@ class Play:
             lambda: self.now,
             self.zones,
             lambda: DATE + self.now + self.away,
+            is_contested=lambda _key: self.contested,
         )
         self.cluster.follow(self.zones, self.controller)
         every = [(kind, name) for kind, items in self.world.objects.items() for name in items]

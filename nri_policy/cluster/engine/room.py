@@ -9,8 +9,9 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.placement import count
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
-from nri_policy.cluster.objects.document import Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.request import (
     Unit,
     Unplaceable,
@@ -86,3 +87,23 @@ def count_fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str])
 def pods_of(group: PlacementGroup) -> int:
     """Return how many pods a group has."""
     return sum(each.count for each in group.pod_sets)
+
+
+def is_overbooked(engine: Engine, group: PlacementGroup) -> bool:
+    """Return whether a host of *group* has less than it uses, of what the group's pods request."""
+    pod_sets = {each.name: each for each in group.pod_sets}
+    for assignment in group.status.assignments:
+        pod_set = pod_sets[assignment.pod_set]
+        topology = engine.topology_of(pod_set)
+        if topology is None or HOSTNAME not in assignment.levels:
+            continue
+        tree, at = engine.tree(topology.name), assignment.levels.index(HOSTNAME)
+        asked = with_place(pod_set.template.spec.effective())
+        for place in assignment.domains:
+            leaves = [tree.leaf_of(each.name) for each in engine.view.on_host(place.values[at])]
+            for leaf in leaves:
+                if leaf is not None and tree.rows.nodes_at(leaf):
+                    left = tree.rows.room(leaf)
+                    if any(left.get(name, 0) < 0 for name in asked):
+                        return True
+    return False

@@ -75,16 +75,18 @@ _INTERNAL_ERROR = "InternalError"  # the condition of a group that could not be 
 class Controller:
     """Groups, their pods, and what is under way."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what it is given to work with
         self,
         settings: ClusterSettings,
         view: ClusterView,
         now: Callable[[], float],
         zones: LiveZones,
         date: Callable[[], float] = time.time,
+        is_contested: Callable[[Key], bool] = lambda _key: False,
     ) -> None:
         """Place groups on the nodes of *view*, and in their *zones*.
 
+        Gates stay closed while the places of a group *are contested* by pods on their way.
         *date* is the time of the world, in seconds since the epoch: another leader reads it.
         """
         self.engine = AlignedEngine(settings, view, lambda: zones)
@@ -122,6 +124,7 @@ class Controller:
             problems=self.problems,
             attempts=self.attempts,
             unbound=self._unbound,
+            is_contested=is_contested,
             look_again=self._look_again,
         )
         self._dirty: dict[Key, None] = {}  # groups whose pods changed

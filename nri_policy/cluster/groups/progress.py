@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.pod_set_order import order_in
+from nri_policy.cluster.engine.room import is_overbooked
 from nri_policy.cluster.groups.attempts import Attempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.gathering import (
@@ -71,6 +72,7 @@ class Progress:
         problems: Problems,
         attempts: Attempts,
         unbound: UnboundPods,
+        is_contested: Callable[[Key], bool],
         look_again: Callable[[Key, float], None],
     ) -> None:
         self._now = now
@@ -84,6 +86,7 @@ class Progress:
         self._attempts = attempts
         self._queue = attempts.queue
         self._unbound = unbound
+        self._is_contested = is_contested
         self._look_again = look_again
         self._latest = ""  # the time of the cluster, as far as it is known
 
@@ -236,11 +239,11 @@ class Progress:
             yield WriteStatus(with_status(group, status), seen.revision)
             return
         if not places_by_pod_set(group).total():
-            self._queue.remove(key)
-            if not (members or seen.owners):
-                yield from self._finish(seen)
-            elif self._is_any_gated(members) or not self._members.of(key):
-                yield WriteStatus(with_status(group, GroupStatus()), seen.revision)
+            yield from self._empty(seen, members)
+            return
+        if self._is_crowded_out(group, members):
+            yield WriteStatus(with_status(group, GroupStatus()), seen.revision)
+            yield Notice(key, "Waiting", "other pods were bound to its hosts before its own")
             return
         unhealthy = self._unhealthy(group)
         yield from self._changes.fail_lost(group, members, unhealthy)
@@ -256,7 +259,28 @@ class Progress:
                 conditions = yield from self._move_unbound(seen, members)
                 yield from self._run(seen, lacking, conditions)
         if self._engine.groups[key] is group:  # else it has other places soon
-            yield from self._changes.open(group, self._members_to_serve(seen), unhealthy)
+            if self._is_any_gated(members) and self._is_contested(key):
+                self._look_again(key, self._now())  # in the next step: there is news of other pods
+            else:
+                yield from self._changes.open(group, self._members_to_serve(seen), unhealthy)
+
+    def _empty(self, seen: SeenGroup, members: Collection[Member]) -> Iterator[Write]:
+        """Have a group wait again, or end, that has given all of its places back."""
+        key = (seen.group.namespace, seen.group.name)
+        self._queue.remove(key)
+        if not (members or seen.owners):
+            yield from self._finish(seen)
+        elif self._is_any_gated(members) or not self._members.of(key):
+            yield WriteStatus(with_status(seen.group, GroupStatus()), seen.revision)
+
+    def _is_crowded_out(self, group: PlacementGroup, members: Collection[Member]) -> bool:
+        """Whether a host of a group is full of other pods before any of its own was let go."""
+        key = (group.namespace, group.name)
+        if not members or any(self._changes.gate not in each.pod.gates for each in members):
+            return False
+        if self._changes.under_way(key) or self._is_contested(key):
+            return False
+        return is_overbooked(self._engine, group)
 
     def _grow(
         self, seen: SeenGroup, members: list[Member], lacking: dict[str, int]

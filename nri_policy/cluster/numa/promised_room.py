@@ -10,8 +10,9 @@ beyond what its bound pods use:
 | what a pod asks for that was let through, on each node | it is bound, deleted or asks again |
 
 Whole nodes count, whatever their zones. Nobody knows to which node kube-scheduler sends a pod that
-was let through, so that it counts on all that have empty places, for CHOSEN_SECONDS at most. Where
-no places are empty, nothing is looked at. It does no I/O; the clock is the caller's.
+was let through, so that it counts on all that have empty places, for CHOSEN_SECONDS at most. Pods
+that were let through before a group had its places may still take them: it waits for these pods.
+It does no I/O; the clock is the caller's.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _BoundPod(Struct, frozen=True, gc=False):
 
 
 class _LetThrough(Struct, frozen=True, gc=False):
-    nodes: tuple[str, ...]
+    nodes: frozenset[str]
     amounts: Amounts
     until: float
 
@@ -59,7 +60,7 @@ class PromisedRoom:
         self._filled: dict[Key, dict[str, Amounts]] = {}  # by group and node: its bound pods
         self._promised: dict[str, dict[Key, Amounts]] = {}  # by node and group, over 0
         self._let_through: dict[Key, _LetThrough] = {}
-        self._taken: dict[str, Amounts] = {}  # by node, by those that were let through
+        self._taken: dict[str, Amounts] = {}  # by node in _promised: by those that were let through
 
     def set_group(self, key: Key, group: PlacementGroup | None) -> None:
         """Take in that a group came or changed, or went (None)."""
@@ -154,18 +155,36 @@ class PromisedRoom:
         """Take in that a pod may go to one of these nodes: it counts where places are empty."""
         key = (pod.namespace, pod.name)
         self.withdraw(key)
-        nodes = tuple(name for name in names if name in self._promised) if self._promised else ()
+        nodes = frozenset(names)
         if nodes and _group_of(pod) not in self._groups:
             amounts = with_place(pod.spec.effective())
             self._let_through[key] = _LetThrough(nodes, amounts, self._now() + CHOSEN_SECONDS)
-            for node in nodes:
+            for node in self._promised.keys() & nodes:
                 _add(self._taken, node, amounts, 1)
+
+    def is_contested(self, group: Key) -> bool:
+        """Whether pods that were let through would leave too little where a group has empty places.
+
+        Once they are bound, or CHOSEN_SECONDS later, this is no longer so.
+        """
+        self.expire()
+        for name in self._assigned.get(group, ()) if self._let_through else ():
+            node, promised = self._view.nodes.get(name), self._promised.get(name, {})
+            taken = self._taken.get(name, {})
+            if node is None or group not in promised:
+                continue
+            for resource in promised[group].keys() & taken.keys():
+                whole = sum(each.get(resource, 0) for each in promised.values())
+                left = node.allocatable.get(resource, 0) - whole
+                if left < self._used.get(name, {}).get(resource, 0) + taken[resource]:
+                    return True
+        return False
 
     def withdraw(self, pod: Key) -> None:
         """Take back that a pod was let through: it asks again, is bound, or went."""
         found = self._let_through.pop(pod, None)
         if found is not None:
-            for node in found.nodes:
+            for node in self._promised.keys() & found.nodes:
                 _add(self._taken, node, found.amounts, -1)
 
     def expire(self) -> None:
@@ -210,11 +229,17 @@ class PromisedRoom:
         left = {name: amount - filled.get(name, 0) for name, amount in assigned.items()}
         left = {name: amount for name, amount in left.items() if amount > 0}
         if left:
-            self._promised.setdefault(node, {})[key] = left
+            if node not in self._promised:
+                self._promised[node] = {}
+                for each in self._let_through.values():
+                    if node in each.nodes:
+                        _add(self._taken, node, each.amounts, 1)
+            self._promised[node][key] = left
         elif key in self._promised.get(node, {}):
             del self._promised[node][key]
             if not self._promised[node]:
                 del self._promised[node]
+                self._taken.pop(node, None)
 
     def _refusal(
         self, name: str, asked: Amounts, groups: Mapping[Key, Amounts], taken: Amounts

@@ -73,17 +73,18 @@ class Service:
         self.cluster.follow(self.zones)
         self.lease = None if lease is None else Lease(client, lease, now)
         self.settings = LiveSettings(settings, file, self._configure)
-        self.controller = (
-            Controller(settings, self.cluster.view, now, self.zones) if groups else None
-        )
+        self.controller: Controller | None = None
         self.node_health = NodeHealth(client, self._leads, now) if readiness else None
         self.admission = NumaAdmission(self.zones) if kueue else None
         self.writer: Writer | None = None
         self.admission_writer: AdmissionWriter | None = None
         spread, pods = ServiceSpread(self.cluster.view, now), NodePods()
         room: PromisedRoom | None = None
-        if self.controller is not None:
+        if groups:
             room = PromisedRoom(self.cluster.view, now)
+            self.controller = Controller(
+                settings, self.cluster.view, now, self.zones, is_contested=room.is_contested
+            )
             self.controller.engine.on_group = room.set_group
             self.cluster.follow(self.controller, room)
             self.writer = Writer(client, self.controller, self._may_write)

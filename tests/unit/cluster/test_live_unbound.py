@@ -1,4 +1,4 @@
-"""Pods that were let go and that kube-scheduler does not bind: said, and placed elsewhere."""
+"""Pods that lose their places to ordinary ones, before or after they were let go."""
 
 from __future__ import annotations
 
@@ -170,3 +170,59 @@ def test_a_pod_that_may_still_be_bound_is_left_alone(why: str) -> None:
     play.rest(schedule=False)
     wait(play)
     assert (assigned(play), conditions(play)) == ({"h0": 2, "h1": 1}, [])
+
+
+def test_gates_stay_closed_while_pods_on_their_way_may_take_the_places() -> None:
+    play = Play(hosts_in_rack=3)
+    play.world.delete("pods", "web")
+    play.contested = True
+    play.world.submit("j", 3, 2, RACK)
+    play.rest()
+    assert (assigned(play), play.world.let_go("j")) == ({"h0": 2, "h1": 1}, (0, 3))
+    play.contested = False
+    play.rest()
+    assert play.world.let_go("j") == (3, 3)
+
+
+def test_a_group_whose_hosts_are_full_before_its_pods_are_let_go_is_placed_anew() -> None:
+    play = Play(hosts_in_rack=3)
+    play.world.delete("pods", "web")
+    play.contested = True
+    play.world.submit("j", 3, 2, RACK)
+    play.rest()
+    play.contested = False
+    occupy(play, "h1", 3)
+    play.rest()
+    assert (assigned(play), play.world.let_go("j")) == ({"h0": 2, "h2": 1}, (3, 3))
+    assert ("job-j", "Waiting") in play.world.events
+    assert play.notices["job-j"] == "other pods were bound to its hosts before its own"
+
+
+def test_without_other_hosts_such_a_group_waits_whole_until_it_fits() -> None:
+    play = Play(hosts_in_rack=2)
+    play.world.delete("pods", "web")
+    play.contested = True
+    play.world.submit("j", 4, 2, RACK)
+    play.rest()
+    play.contested = False
+    for host in ("h0", "h2", "h4"):
+        occupy(play, host, 1)
+    play.rest()
+    assert (assigned(play), play.world.let_go("j")) == ({}, (0, 4))
+    play.world.delete("pods", "web-h2")
+    play.rest()
+    assert (assigned(play), play.world.let_go("j")) == ({"h2": 2, "h3": 2}, (4, 4))
+
+
+def test_a_group_stays_on_a_host_that_has_less_of_what_it_does_not_ask_for() -> None:
+    play = Play(hosts_in_rack=3)
+    play.world.delete("pods", "web")
+    play.contested = True
+    play.world.submit("j", 3, 2, RACK)
+    play.rest()
+    play.contested = False
+    spec = pod_spec({"cpu": 0, "x/gpu": 9}, nodeName="h0")
+    item = {"metadata": {"name": "odd", "uid": "odd"}, "spec": spec}
+    play.world.put("pods", item | {"status": {"phase": "Running"}})
+    play.rest()
+    assert (assigned(play), play.world.let_go("j")) == ({"h0": 2, "h1": 1}, (3, 3))

@@ -153,6 +153,53 @@ def test_pods_of_one_second_share_what_is_not_promised() -> None:
     assert "h0" in world.fits(pod("train-0", 14, of="train")), "they leave its place alone"
 
 
+def test_pods_let_through_before_a_group_had_its_places_contest_them_until_they_are_bound() -> None:
+    world = World()
+    world.place("train")
+    key = ("default", "train")
+    for name in "ab":
+        assert world.fits(pod(name, 2)) == ["h0", "h1", "h2"]
+    assert not world.room.is_contested(key), "it has no places"
+    world.place("train", h0=1)
+    assert world.room.is_contested(key), "both may come to the host, which has room for one"
+    assert world.fits(pod("c", 2)) == ["h1", "h2"], "they count for the next as well"
+    world.see(pod("c", 2, at="h2", phase="Pending"))
+    assert world.room.is_contested(key)
+    world.see(pod("a", 2, at="h1", phase="Pending"))
+    assert not world.room.is_contested(key), "the host has room for the other"
+    assert world.fits(pod("c", 2)) == ["h1", "h2"]
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        lambda world: world.room.remove_pod("default", "a"),
+        lambda world: world.fits(pod("a", 3)),
+        lambda world: setattr(world, "now", world.now + CHOSEN_SECONDS),
+        lambda world: world.place("train", h1=1, cpu=13),
+        lambda world: world.see(pod("train-0", 14, at="h0", of="train")),
+        lambda world: world.cluster.remove_node("h0"),
+    ],
+    ids=["it went", "it asks again", "never bound", "room beside", "place filled", "no host"],
+)
+def test_a_place_is_not_contested_any_more(gone: Any) -> None:
+    world = World()
+    world.place("train")
+    world.fits(pod("a", 3))
+    world.place("train", h0=1)
+    assert world.room.is_contested(("default", "train"))
+    gone(world)
+    assert not world.room.is_contested(("default", "train"))
+
+
+def test_a_pod_that_was_let_through_to_other_hosts_contests_no_place() -> None:
+    world = World()
+    world.fits(pod("a", 3))
+    assert not world.room.is_contested(("default", "train")), "h0 was full for it"
+    world.see(pod("web", 2, at="h0", phase="Running"))
+    assert not world.room.is_contested(("default", "train"))
+
+
 def test_a_pod_that_we_bind_counts_where_it_is_bound() -> None:
     world = World()
     binding = Binding("default", "a", "u", "h0")
