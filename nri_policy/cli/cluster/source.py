@@ -88,7 +88,7 @@ class ClusterSource(Struct, frozen=True):
     def load(self, *, budgets: bool = False) -> tuple[AlignedEngine, ClusterSnapshot]:
         """Return an engine that knows the cluster, see `read`."""
         snapshot, settings = self.read(budgets=budgets)
-        with document_errors():
+        with document_errors(), collection_paused():
             return engine_of(snapshot, settings), snapshot
 
     def read(

@@ -55,15 +55,23 @@ def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
             return msgspec.json.decode(value, type=kind)
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        if isinstance(value, Raw):
-            value = msgspec.json.decode(value)
-        below, text = find_mismatch(error, value)
+        below, text = find_mismatch(error, plain(value))
         problem = DocumentError(below, text).below(path)
         unknown = unknown_field(text)
         if unknown is None:
             raise problem from None
         hint = did_you_mean(unknown, _fields_at(kind))
         raise DocumentError(join(problem.path, unknown), f"unknown field{hint}") from None
+
+
+def plain(value: object) -> Any:
+    """Return *value*, or what the JSON text of one holds; None if a number there is too large."""
+    if not isinstance(value, Raw):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.ValidationError:
+        return None
 
 
 @lru_cache(maxsize=4096)  # each pod is read by the same paths, which are needed in errors only

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import DocumentError, convert, join, plain
 from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.kueue import KueueWorkload, read_workload
 from nri_policy.cluster.objects.node import ClusterNode, read_node
@@ -109,6 +109,7 @@ def _read(
 
 def _named(value: Any) -> str:
     """Return ` (in KIND NAME)` for an object with a name: people search for it, not a number."""
+    value = plain(value)
     meta = value.get("metadata") if isinstance(value, dict) else None
     name = meta.get("name") if isinstance(meta, dict) else None
     if not isinstance(name, str) or not name:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import Files
+from nri_policy.cluster.objects.snapshot import read_snapshot
 
 NODE = {"kind": "Node", "metadata": {"name": "a"}}
 POD = {"kind": "Pod", "metadata": {"name": "p"}}
@@ -24,10 +28,14 @@ def read(*texts: str | bytes) -> Files:
     return files
 
 
+def plain(files: Files) -> Any:
+    return json.loads(msgspec.json.encode(files.cluster))
+
+
 def test_a_list_of_several_kinds_is_sorted_into_a_cluster() -> None:
     service = {"kind": "Service", "metadata": {"name": "s"}}
     files = read(json.dumps({"kind": "List", "items": [NODE, POD, ZONES, service, SETTINGS]}))
-    assert files.cluster == {"nodes": [NODE], "pods": [POD], "zones": [ZONES]}
+    assert plain(files) == {"nodes": [NODE], "pods": [POD], "zones": [ZONES]}
     assert files.settings == SETTINGS
     assert files.ignored == {"Service": 1}
 
@@ -58,6 +66,34 @@ def test_several_files_add_up_whatever_their_form() -> None:
         "failures": {"a": 2},
         "stale": ["a", "a"],
     }
+
+
+def test_the_items_of_a_list_are_read_as_the_same_objects_alone_are() -> None:
+    items = [NODE, POD, ZONES]
+    listed = read(json.dumps({"kind": "List", "items": items}))
+    alone = read(*map(json.dumps, items))
+    for of in (attrgetter("nodes"), attrgetter("pods"), attrgetter("zones")):
+        assert of(read_snapshot(listed.cluster)) == of(read_snapshot(alone.cluster))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ('"spec": {"unschedulable": 7}', r"nodes\[1\]\.spec.*whole number \(in Node 'b'\)"),
+        ('"spec": {"taints": [{"key": 1e999}]}', r"nodes\[1\]\.spec.* out of range"),
+    ],
+)
+def test_a_wrong_item_of_a_list_is_named(wrong: str, problem: str) -> None:
+    text = '{"kind": "Node", "metadata": {"name": "b"}, %s}' % wrong  # noqa: UP031 - has braces
+    files = read('{"kind": "List", "items": [%s, %s]}' % (json.dumps(NODE), text))  # noqa: UP031
+    with pytest.raises(DocumentError, match=problem):
+        read_snapshot(files.cluster)
+
+
+def test_a_list_is_text_also_where_nothing_is_read() -> None:
+    wrong = b'{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a"}, "x": "\xff"}]}'
+    with pytest.raises(DocumentError, match=r"file0: .*UTF-8"):
+        read(wrong)
 
 
 @pytest.mark.parametrize(
