@@ -53,6 +53,13 @@ class Room:
         assert self.counts is not None
         return self.counts.of(self.tree.shape.domains.above(leaf, self.host_level))[0]
 
+    def lack(self, domain: int) -> int:
+        """Return how many pods more there are than fit on the hosts of a domain; of -1, on all."""
+        if self.counts is None:
+            return self.unit.workers.count
+        hosts = self.tree.shape.below(domain, self.host_level)
+        return self.unit.workers.count - sum(self.counts.of(each)[0] for each in hosts)
+
     def free(self, node: str) -> int:
         """Return thousandths of pods that a host's free resources are, were pods divisible."""
         leaf = self._row.get(node)

@@ -8,16 +8,18 @@ Nothing changes by a plan.
 
 The search: how many more of the group's pods a host would hold without 1, 2, … of its movable pods,
 those first that free most; then, for 1, 2, … moves, the choice of hosts in each domain that the
-group asks for that makes most room there. The first choice that is enough is a plan. A pod that
-may not or cannot go then is left out, and the search begins anew. If there is no plan, or one of
-several moves, all sets of up to SMALL fewer pods are tried, MAX_TRIES at most: without them the
-group is placed, then they are; on few nodes also they first, each in several places.
+group asks for that makes most room there. The first choice that is enough is a plan; those that
+make less room than the domain lacks are not tried. A pod that may not or cannot go then is left
+out, and the search begins anew. If there is no plan, or one of several moves, all sets of up to
+SMALL fewer pods are tried, MAX_TRIES at most: without them the group is placed, then they are; on
+few nodes also they first, each in several places.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, combinations
 
 from msgspec import Struct, field
@@ -31,6 +33,7 @@ from nri_policy.cluster.engine.standing import standing
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.answers import notes_of, notes_of_zones
 from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
@@ -147,10 +150,17 @@ class _Search:
         ahead = standing(engine, group).set_aside.values()
         self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
         self._group = group
-        self._zones = engine.zones().fork([*engine.nodes])
         self._most = most
         self._units = [unit for unit in units(group) if unit.workers.count]
+        self._asked = Counter[str]()  # of each resource, what the pod that needs most of it does
+        for unit in self._units:
+            self._asked |= Counter(engine.kind_of(unit.workers))
         self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
+
+    @cached_property
+    def _zones(self) -> LiveZones:
+        """The zones of all nodes, where pods that move are promised their places."""
+        return self._engine.zones().fork([*self._engine.nodes])
 
     def find(
         self, movable: Sequence[Pod], budgets: Sequence[Budget]
@@ -181,7 +191,7 @@ class _Search:
             if _over_budget(chosen, budgets):
                 continue
             trial = self._without(chosen)
-            status = trial.place(self._group)
+            status = trial.place(self._group, explain=False)
             if not status.assignments:
                 continue
             try:
@@ -197,7 +207,7 @@ class _Search:
     ) -> tuple[GroupStatus, list[Move]] | None:
         """Return what comes of the group once *pods* have gone somewhere first, if it fits then."""
         if not pods:
-            status = trial.place(self._group)
+            status = trial.place(self._group, explain=False)
             return (status, moves) if status.assignments else None
         pod, *others = pods
         kind = trial.kind(pod.spec.effective())
@@ -248,7 +258,7 @@ class _Search:
         return needed
 
     def _fits_without(self, pods: Sequence[Pod]) -> bool:
-        return bool(self._without(pods).place(self._group).assignments)
+        return bool(self._without(pods).place(self._group, explain=False).assignments)
 
     def _without(self, pods: Iterable[Pod]) -> AlignedEngine:
         """Return a fork in which these are out of the cluster."""
@@ -268,21 +278,19 @@ class _Search:
             domains = self._domains(on_node)
         except Unplaceable:
             return
-        choices = [_choices_in(domain, gains, self._most) for domain in domains]
+        choices = [(lack, _choices_in(nodes, gains, self._most)) for lack, nodes in domains]
         seen: set[tuple[tuple[str, int], ...]] = set()
         for number in range(1, self._most + 1):
-            for of_domain in choices:
-                chosen = of_domain[number]
-                if chosen and chosen not in seen:
+            for lack, of_domain in choices:
+                gain, chosen = of_domain[number]
+                if chosen and gain >= lack and chosen not in seen:
                     seen.add(chosen)
                     yield [pod for node, count in chosen for pod in on_node[node][:count]]
 
     def _order(self, pod: Pod) -> tuple[float, str, str]:
         """Return by what pods are ordered: first those that free most of what the group needs."""
-        asked = Counter[str]()
-        for unit in self._units:
-            asked |= Counter(self._engine.kind_of(unit.workers))
         freed = {**pod.spec.effective(), PODS: 1}
+        asked = self._asked
         share = sum(amount / asked[name] for name, amount in freed.items() if asked[name])
         return -share, pod.namespace, pod.name
 
@@ -301,18 +309,21 @@ class _Search:
                     fits[node].append(sum(each.pods(node) for each in rooms))
         return {node: [each - own[0] for each in own] for node, own in fits.items()}
 
-    def _domains(self, on_node: Mapping[str, Sequence[Pod]]) -> list[list[str]]:
-        """Return the nodes with movable pods, by the domains in which the group is to be."""
+    def _domains(self, on_node: Mapping[str, Sequence[Pod]]) -> list[tuple[int, list[str]]]:
+        """Return the nodes with movable pods, by the domains in which the group is to be.
+
+        Beside them is how many pods of the first pod set more than fit are to be in the domain.
+        """
         room = Room(self._engine, self._units[0])
         every = [node for node in on_node if node in room.leaf]
         if room.plan.unconstrained:
-            return [every]
+            return [(room.lack(-1), every)]
         level = min(room.plan.level, room.host_level)
         found: dict[int, list[str]] = {}
         for node in every:
             found.setdefault(room.tree.shape.domains.above(room.leaf[node], level), []).append(node)
-        domains = [found[key] for key in sorted(found)]
-        return domains if room.plan.required else [*domains, every]
+        domains = [(room.lack(key), found[key]) for key in sorted(found)]
+        return domains if room.plan.required else [*domains, (room.lack(-1), every)]
 
     def _places(self, trial: Engine, status: GroupStatus, pods: Sequence[Pod]) -> list[Move]:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
@@ -362,8 +373,11 @@ def _move(pod: Pod, to: str) -> Move:
 
 def _choices_in(
     nodes: Sequence[str], gains: Mapping[str, Sequence[int]], most: int
-) -> list[tuple[tuple[str, int], ...]]:
-    """Return, for 0, 1, … *most* moves, how many of each node make most room together."""
+) -> list[tuple[int, tuple[tuple[str, int], ...]]]:
+    """Return, for 0, 1, … *most* moves, for how many pods they make room, and those of each node.
+
+    They are the ones that make most room together.
+    """
     best: list[tuple[int, tuple[tuple[str, int], ...]]] = [(0, ())] * (most + 1)
     for node in nodes:
         own = gains[node]
@@ -375,7 +389,7 @@ def _choices_in(
                 gain, chosen = best[number - count]
                 if gain + own[count] > best[number][0]:
                     best[number] = (gain + own[count], (*chosen, (node, count)))
-    return [chosen for _, chosen in best]
+    return best
 
 
 def _check_budgets(pods: Sequence[Pod], budgets: Sequence[Budget]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.moves import MovePlan, plan_moves
+from nri_policy.cluster.groups.moves import MovePlan, _Search, plan_moves
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.settings import read_settings
@@ -55,6 +55,16 @@ def test_the_rack_with_the_fewest_pods_in_the_way_is_cleared() -> None:
     assert moves(found) == {"p": "b2", "q": "b2"}
     assert {each.source for each in found.moves} == {"a1", "a2"}
     assert {each.owner for each in found.moves} == {"ReplicaSet/web"}
+
+
+def test_moves_that_make_too_little_room_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each of both racks one host keeps a pod, so that no moves make room for both pods."""
+    tried = []
+    monkeypatch.setattr(_Search, "_fits_without", lambda _, pods: tried.append(pods))
+    plan(*(pod(f"s{each}", f"{each}1", movable="") for each in "ab"), pod("p", "a2"))
+    assert not tried
+    plan(pod("p", "a1"), pod("s", "b1", movable=""))
+    assert [each.name for each in tried[0]] == ["p"]
 
 
 def test_a_group_that_fits_needs_no_move() -> None:
