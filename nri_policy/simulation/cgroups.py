@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
+from nri_policy.audit.cgroup import folder_of
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess
@@ -14,6 +15,7 @@ from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
 from nri_policy.simulation.containers import Container, RuntimeState
+from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, Cpusets
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
@@ -23,6 +25,59 @@ class SimulatedCgroups:
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         self._runtime = runtime
+        self._cpusets: Cpusets | None = None  # from the first use of a file on
+        self._online = CPUSet()  # what they know of the machine
+        self._pod_paths: set[str] = set()
+        self._known: dict[str, tuple[str, str]] = {}  # path and CPUs by the ids of containers
+
+    # ---- files of cgroup v2, by paths below the mount point
+
+    def read(self, path: str, name: str) -> str | None:
+        """Return the content of a file of a cgroup; None if it is not there."""
+        try:
+            return self._follow().read(path, name)
+        except OSError:
+            return None
+
+    def write(self, path: str, name: str, text: str) -> None:
+        """Write a file of a cgroup, other than its CPUs; raises OSError."""
+        self._follow().write(path, name, text)
+
+    def _follow(self) -> Cpusets:
+        """Return the cpusets, with the pods and containers that there are now."""
+        machine = self._runtime.machine
+        if self._cpusets is None:
+            self._cpusets, self._online = Cpusets(machine.online_cpus), machine.online_cpus
+        cpusets = self._cpusets
+        there = {each.id: each for each in self._runtime.containers if each.in_force is not None}
+        for container_id in [*(self._known.keys() - there)]:
+            path, _ = self._known.pop(container_id)
+            cpusets.leave(path)
+            cpusets.remove(path)
+        pods = {folder_of(each.message.linux.cgroup_parent) or "" for each in self._runtime.pods}
+        for path in self._pod_paths - pods:
+            cpusets.remove(path)
+        for path in pods - self._pod_paths:
+            _make(cpusets, path)
+        self._pod_paths = pods
+        if self._online != machine.online_cpus:
+            cpusets.set_online(machine.online_cpus)
+            self._online = machine.online_cpus
+        for each in there.values():
+            self._copy(each, cpusets)
+        return cpusets
+
+    def _copy(self, container: Container, cpusets: Cpusets) -> None:
+        """Have a container's cgroup be as the runtime has it."""
+        now = str(container.cpus)
+        path, before = self._known.get(container.id, ("", ""))
+        if not path:
+            path = folder_of(container.message.linux.cgroups_path) or container.id
+            _make(cpusets, path)
+            cpusets.enter(path, container.message.pid)
+        if now != before:
+            cpusets.write(path, CPUS, now)
+        self._known[container.id] = path, now
 
     def observe(
         self,
@@ -36,10 +91,12 @@ class SimulatedCgroups:
         for each in self._runtime.containers:
             if each.id == container_id and each.state is RuntimeState.RUNNING:
                 machine = self._runtime.machine
+                cpus = _cpuset(each.cpus, machine.online_cpus)
+                if self._cpusets is not None:
+                    effective = self._follow().read(self._known[each.id][0], EFFECTIVE)
+                    cpus = CpusetState(written=each.cpus, effective=CPUSet.parse(effective))
                 return Observed(
-                    cpus=_cpuset(each.cpus, machine.online_cpus),
-                    mems=_cpuset(each.mems, machine.memory_nodes),
-                    threads={},
+                    cpus=cpus, mems=_cpuset(each.mems, machine.memory_nodes), threads={}
                 )
         return None
 
@@ -97,6 +154,8 @@ class SimulatedCgroups:
         if target == now:
             return Confined(cpus=now)
         container.write_cpus(target, cause=self._runtime.cause)
+        if self._cpusets is not None:
+            self._copy(container, self._cpusets)
         return Confined(cpus=target, written=True)
 
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:  # noqa: ARG002 - the other's
@@ -143,6 +202,14 @@ class SimulatedCgroups:
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget nothing: nothing is kept."""
+
+
+def _make(cpusets: Cpusets, path: str) -> None:
+    """Make a cgroup and those above it."""
+    names = path.split("/")
+    for number in range(1, len(names) + 1):
+        if not cpusets.has("/".join(names[:number])):
+            cpusets.make("/".join(names[:number]))
 
 
 def _cpuset(written: CPUSet, there: CPUSet) -> CpusetState:

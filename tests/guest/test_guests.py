@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.guest import golden
+from tests.guest import golden, partitions
 from tests.guest.emulator import Outcome, boot, prepare
 from tests.guest.hardware import GUESTS
 from tests.guest.image import PROJECT, ImageError, compile_project
@@ -30,6 +30,7 @@ RESTARTED = {"plain", "systemd"}
 RESTART = "test_every_machine.py::test_nobody_moves_when_containerd_restarts"
 INSIDE = "tests/guest/inside"
 RESULTS, CAPTURE = "results.xml", "capture.tar.xz"  # what a guest gives back
+PARTITIONS = "partitions.txt"  # the same, of the machines that have scenes of them
 RUN = """\
 mkdir /tmp/out
 printf '#!/bin/sh\\nexec python3 -m nri_policy.cli "$@"\\n' > /usr/bin/nri-policy
@@ -37,6 +38,7 @@ chmod 755 /usr/bin/nri-policy
 python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
     --import-mode=importlib --color=no -rA --durations=8 --junitxml=/tmp/out/{RESULTS} \\
     {tests}
+{last}
 for port in /sys/class/virtio-ports/*; do
     if [ "$(cat $port/name)" = results ]; then tar -c -C /tmp/out . > /dev/${{port##*/}}; fi
 done
@@ -49,7 +51,9 @@ def script(name: str) -> str:
     more = ("classes", "scheduling") if name == "devices" else ()
     modules = (f"{INSIDE}/test_{each}.py" for each in ("capture", *every, name, *more))
     without = () if name in RESTARTED else (f"--deselect={INSIDE}/{RESTART}",)
-    return RUN.format(tests=" ".join((*modules, *without)), RESULTS=RESULTS)
+    scenes = f"python3 -m tests.guest.partitions {name} > /tmp/out/{PARTITIONS}"
+    last = scenes if name in partitions.MACHINES else ""  # it costs the machine CPUs
+    return RUN.format(tests=" ".join((*modules, *without)), RESULTS=RESULTS, last=last)
 
 
 def installed(folder: Path) -> Path:
@@ -123,3 +127,15 @@ def test_the_machine_reads_as_its_golden_capture(
     if os.environ.get("NRI_POLICY_TAKE_CAPTURES"):
         golden.take(name, capture.read_bytes())
     assert json.loads(golden.shown(capture, "json")) == golden.expected(name)
+
+
+@pytest.mark.parametrize("name", partitions.MACHINES)
+def test_the_kernel_does_with_partitions_what_is_recorded(
+    name: str, outcomes: Mapping[str, Future[Outcome]]
+) -> None:
+    played = partitions.parse(outcomes[name].result().files[PARTITIONS].decode())
+    recorded = partitions.parse(partitions.RECORDING.read_text())
+    if os.environ.get("NRI_POLICY_TAKE_CAPTURES"):
+        recorded |= played
+        partitions.RECORDING.write_text(partitions.text_of(recorded))
+    assert played == {scene: recorded[scene] for scene in partitions.MACHINES[name]}
