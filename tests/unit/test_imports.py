@@ -36,7 +36,7 @@ LAYERS = (
     ("report",),
     ("node",),
     ("engine",),
-    ("classes",),
+    ("classes", "tuning"),
     ("workload", "pools"),
     ("hardware", "settings"),
     ("manifests", "kube", "systemd"),

@@ -1,0 +1,90 @@
+"""Items: the kernel tunables that the policy can set, and the values wished for them.
+
+Plain data, for the daemon, which computes wishes, and the tuner, which writes them. `check` holds
+the closed list of what can be set at all: never a path (spec classes.md §0.8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+from nri_policy.foundation.wording import quoted
+
+MAX_VALUE = 4096  # characters
+
+
+class Kind(StrEnum):
+    """What an item belongs to; its id is in the comment."""
+
+    CPU = "cpu"  # a CPU
+    CPUFREQ = "cpufreq"  # the number of a cpufreq policy, which can span CPUs
+    UNCORE = "uncore"  # a folder of intel_uncore_frequency, such as package_00_die_00
+    IRQ = "irq"  # an interrupt, or `default` for those that come later
+    RESCTRL = "resctrl"  # a group below the root group
+
+
+class Item(Struct, frozen=True, order=True):
+    """One tunable."""
+
+    kind: Kind
+    id: str
+    attribute: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.id}/{self.attribute}"
+
+
+class Wish(Struct, frozen=True):
+    """The value that an item must have, and what asked for it."""
+
+    value: str
+    origin: tuple[str, ...] = ()  # containers as namespace/pod/container, or settings
+
+
+Desired = Mapping[Item, Wish]
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_KHZ = re.compile(r"[1-9][0-9]{3,7}")
+_CPUS = re.compile(r"[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*")
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+# Lines as `L3:0=ff;1=ff` and `MB:0=50`; an empty schemata is a group that only has to be there.
+_SCHEMA = r"[A-Z][A-Z0-9]{0,7}:[0-9]{1,4}=[0-9a-f]{1,16}(;[0-9]{1,4}=[0-9a-f]{1,16})*"
+_SCHEMATA = re.compile(rf"({_SCHEMA}(\n{_SCHEMA})*)?")
+_IDS = {
+    Kind.CPU: re.compile(r"0|[1-9][0-9]{0,3}"),
+    Kind.CPUFREQ: re.compile(r"0|[1-9][0-9]{0,3}"),
+    Kind.UNCORE: re.compile(r"package_[0-9]{2}_die_[0-9]{2}|uncore[0-9]{2}"),
+    Kind.IRQ: re.compile(r"default|0|[1-9][0-9]{0,8}"),
+    # The names of the root group, its monitors and its files are not accepted.
+    Kind.RESCTRL: re.compile(
+        r"(?!(?:info|mon_data|mon_groups|system|cpus|cpus_list|tasks|mode|schemata|size)$)"
+        r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}"
+    ),
+}
+# The attributes of each kind, and the values of each attribute.
+_ATTRIBUTES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = (
+    (Kind.CPU, re.compile("resume_latency"), re.compile(rf"n/a|{_NUMBER.pattern}")),  # µs
+    (Kind.CPU, re.compile("state(0|[1-9][0-9]?)"), re.compile("0|1")),  # 1 disables it
+    (Kind.CPUFREQ, re.compile("(min|max)_freq"), _KHZ),
+    (Kind.CPUFREQ, re.compile("governor"), _WORD),
+    (Kind.CPUFREQ, re.compile("epp"), re.compile(rf"[0-9]{{1,3}}|{_WORD.pattern}")),
+    (Kind.UNCORE, re.compile("(min|max)_freq"), _KHZ),
+    (Kind.IRQ, re.compile("affinity"), _CPUS),  # a list of CPUs, also of `default`
+    (Kind.RESCTRL, re.compile("schemata"), _SCHEMATA),
+)
+
+
+def check(item: Item, value: str) -> None:
+    """Raise ValueError if *item* cannot be set to *value* on any machine."""
+    if not _IDS[item.kind].fullmatch(item.id):
+        raise ValueError(f"{quoted(item.id)} is not the id of a {item.kind}")
+    for kind, attribute, values in _ATTRIBUTES:
+        if kind is item.kind and attribute.fullmatch(item.attribute):
+            if len(value) > MAX_VALUE or not values.fullmatch(value):
+                raise ValueError(f"{quoted(value)} is not a value of {item}")
+            return
+    raise ValueError(f"{quoted(item.attribute)} is not an attribute of a {item.kind}")
