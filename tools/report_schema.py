@@ -35,6 +35,7 @@ from nri_policy.report import (
     schemas,
 )
 from nri_policy.simulation.playback import Result
+from nri_policy.tuning.protocol import Tunable
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = Path("docs/documents.schema.json")
@@ -62,6 +63,7 @@ DOCUMENTS: dict[str, Any] = {
     "simulate": list[Result],
     "status": StatusReport,
     "topology": TopologyReport,
+    "tunables": tuple[Tunable, ...],
     "what-if": WhatIfReport,
 }
 

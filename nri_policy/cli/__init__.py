@@ -38,6 +38,9 @@ _COMMANDS = (  # in the order of --help
     "replay",
     "topology",
     "capture",
+    "tuner",
+    "tunables",
+    "restore",
     "cluster",
 )
 

@@ -174,6 +174,18 @@ _PLAIN = {
         "nri-policy capture node.tar.xz": "this machine, for a bug report or a simulation",
         "nri-policy capture node.tar.xz --force": "replace the file",
     },
+    "tuner": {
+        "nri-policy tuner": "with the default paths, as its service does",
+        "nri-policy tuner --host-root /host": "in a pod that has the host there",
+    },
+    "tunables": {
+        "nri-policy tunables": "what is set, for which containers, and what was there before",
+        "nri-policy tunables -o json": "the same for a program",
+    },
+    "restore": {
+        "nri-policy restore --dry-run": "what would be restored?",
+        "nri-policy restore": "put it back, after daemon and tuner were stopped for good",
+    },
 }
 
 # by the command's path

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import quoted
 
 MAX_VALUE = 4096  # characters
@@ -73,7 +74,7 @@ _ATTRIBUTES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = (
     (Kind.CPUFREQ, re.compile("governor"), _WORD),
     (Kind.CPUFREQ, re.compile("epp"), re.compile(rf"[0-9]{{1,3}}|{_WORD.pattern}")),
     (Kind.UNCORE, re.compile("(min|max)_freq"), _KHZ),
-    (Kind.IRQ, re.compile("affinity"), _CPUS),  # a list of CPUs, also of `default`
+    (Kind.IRQ, re.compile("affinity"), _CPUS),  # a list of CPUs as the kernel writes it
     (Kind.RESCTRL, re.compile("schemata"), _SCHEMATA),
 )
 
@@ -84,7 +85,8 @@ def check(item: Item, value: str) -> None:
         raise ValueError(f"{quoted(item.id)} is not the id of a {item.kind}")
     for kind, attribute, values in _ATTRIBUTES:
         if kind is item.kind and attribute.fullmatch(item.attribute):
-            if len(value) > MAX_VALUE or not values.fullmatch(value):
+            fits = len(value) <= MAX_VALUE and values.fullmatch(value)
+            if not fits or (kind is Kind.IRQ and str(CPUSet.parse(value)) != value):
                 raise ValueError(f"{quoted(value)} is not a value of {item}")
             return
     raise ValueError(f"{quoted(item.attribute)} is not an attribute of a {item.kind}")

@@ -33,6 +33,7 @@ BAD = [
     (Kind.UNCORE, "package_0_die_0", "min_freq", "800000", "is not the id of a uncore"),
     (Kind.IRQ, "24", "affinity", "", "is not a value"),
     (Kind.IRQ, "24", "affinity", "0-", "is not a value"),
+    (Kind.IRQ, "24", "affinity", "1,0", "is not a value"),
     (Kind.IRQ, "24/../25", "affinity", "0", "is not the id of a irq"),
     (Kind.RESCTRL, "..", "schemata", "", "is not the id of a resctrl"),
     (Kind.RESCTRL, "info", "schemata", "", "is not the id of a resctrl"),

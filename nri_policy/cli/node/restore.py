@@ -1,0 +1,48 @@
+"""`nri-policy restore`: puts the original values of all tunables back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from nri_policy.cli.failure import Exit, Failure
+from nri_policy.cli.node.host_options import host_root_option
+from nri_policy.cli.node.tunables import draw
+from nri_policy.cli.node.tuner_options import journal_dir_option
+from nri_policy.cli.output import print_drawing
+from nri_policy.foundation.singleton import AlreadyRunningError
+from nri_policy.foundation.wording import counted
+from nri_policy.observability.logs import show_warnings
+from nri_policy.tuning.server import open_tuner
+
+
+@click.command
+@host_root_option("Folder with the host's /sys and /proc.")
+@journal_dir_option
+@click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
+@click.pass_context
+def command(context: click.Context, host_root: Path, journal_dir: Path, *, dry_run: bool) -> None:
+    """Put the original values of all kernel tunables back.
+
+    It needs neither the daemon nor the tuner, which must be stopped. A value that something else
+    has changed meanwhile is left as it is. Exits with 1 if an original cannot be written.
+    """
+    show_warnings()
+    try:
+        with open_tuner(host_root, journal_dir) as tuner:
+            before = tuner.list_tunables()
+            if dry_run or not before:
+                print_drawing(draw(before) if before else Text("Nothing is to be restored."))
+                return
+            tuner.set({}, repair=False)
+            left = tuner.list_tunables()
+    except AlreadyRunningError as error:
+        raise Failure(f"{error}: the tuner runs, and the daemon would set them again") from error
+    except OSError as error:
+        raise Failure(str(error)) from error
+    print_drawing(Text(f"{counted(len(before) - len(left), 'tunable')} restored or left alone."))
+    if left:
+        print_drawing(draw(left))
+        context.exit(Exit.NO)

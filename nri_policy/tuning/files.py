@@ -1,0 +1,98 @@
+"""Files: where the kernel has each item, and what it reads and takes there.
+
+The only module that makes paths of items. Values are in one form, whatever the file's is: CPUs
+as the kernel's lists, everything else without blanks around it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Protocol
+
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.tuning.decision import Lack
+from nri_policy.tuning.items import Item, Kind
+
+_IRQS = "proc/irq"
+_MAX_TEXT = 4096
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
+# What a write of a managed interrupt's affinity gives: by the kernel's version, by the rights of
+# the process, and on a read-only mount (spec classes.md §3).
+_NOT_MOVABLE = (errno.EPERM, errno.EIO, errno.EACCES, errno.EROFS)
+
+
+class Files(Protocol):
+    """The kernel's files, by items."""
+
+    def read(self, item: Item) -> str | Lack:
+        """Return the value of an item."""
+        ...
+
+    def write(self, item: Item, value: str) -> None:
+        """Set an item; OSError."""
+        ...
+
+
+class KernelFiles:
+    """The files below a root folder."""
+
+    def __init__(self, root: Path) -> None:
+        """Take the folder with the host's /sys and /proc."""
+        self._root = root
+
+    def read(self, item: Item) -> str | Lack:
+        """Return the value of an item."""
+        path = self._path(item)
+        if path is None:
+            return Lack(f"this version cannot set {item.kind} {item.attribute}", absent=True)
+        try:
+            text = path.read_bytes()[:_MAX_TEXT].decode("ascii", "replace").strip()
+            if item.kind is Kind.IRQ:
+                mask = item.id == "default"
+                return str(CPUSet.from_mask(text) if mask else CPUSet.parse(text))
+        except OSError as error:
+            return Lack(os.strerror(error.errno or 0), absent=error.errno in _ABSENT)
+        except ValueError as error:
+            return Lack(str(error))
+        return text
+
+    def write(self, item: Item, value: str) -> None:
+        """Set an item; OSError."""
+        path = self._path(item)
+        assert path is not None, "an item was read before it is written"
+        if item.kind is Kind.IRQ and item.id == "default":
+            value = _mask(CPUSet.parse(value))
+        file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(file, value.encode())
+        finally:
+            os.close(file)
+
+    def _path(self, item: Item) -> Path | None:
+        if item.kind is not Kind.IRQ:
+            return None
+        if item.id == "default":
+            return self._root / _IRQS / "default_smp_affinity"
+        return self._root / _IRQS / item.id / "smp_affinity_list"
+
+
+def _mask(cpus: CPUSet) -> str:
+    """Return the kernel's mask: groups of 32 bits in hexadecimal, the highest first."""
+    bits = sum(1 << cpu for cpu in cpus)
+    groups = range(cpus.highest // 32, -1, -1)
+    return ",".join(f"{bits >> (32 * group) & 0xFFFFFFFF:08x}" for group in groups)
+
+
+def boot_id(root: Path) -> str:
+    """Return the id of the host's present boot; OSError."""
+    return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def describe_failure(item: Item, error: OSError) -> tuple[str, bool]:
+    """Return why a write failed, and whether it must fail until the next boot."""
+    if item.kind is Kind.IRQ and item.id != "default" and error.errno in _NOT_MOVABLE:
+        return f"not movable: {errno.errorcode[error.errno]}", True
+    code = errno.errorcode.get(error.errno or 0, "")
+    return f"{code} {os.strerror(error.errno or 0)}".strip(), False

@@ -1,0 +1,125 @@
+"""Protocol: what the daemon and the commands ask the tuner, one JSON line each way.
+
+The daemon sends all wishes each time, so neither side can miss a change; a request without wishes
+only asks. The tuner answers how each item is.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from nri_policy.tuning.decision import State
+from nri_policy.tuning.items import Desired, Item, Wish, check
+
+SOCKET = Path("/run/nri-policy/tuner.sock")
+STATE_DIR = Path("/var/lib/nri-policy-tuner")  # no other process of the policy can write there
+MAX_LINE = 4 << 20  # bytes
+MAX_ITEMS = 32768
+_PATIENCE = 5.0  # seconds
+
+
+class WishedItem(Struct, frozen=True, forbid_unknown_fields=True):
+    """An item that must have a value."""
+
+    item: Item
+    value: str
+    origin: tuple[str, ...] = ()
+
+
+class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a caller asks; `wishes` replace all earlier ones, None leaves them."""
+
+    wishes: tuple[WishedItem, ...] | None = None
+    repair: bool = False  # whether contested items are written again, with wishes only
+
+
+class Tunable(Struct, frozen=True, kw_only=True):
+    """How an item is."""
+
+    item: Item
+    state: State
+    wished: str | None = None  # None: it is to have its original value again
+    found: str | None = None  # None: it cannot be read
+    original: str | None = None  # None: it was never written
+    origin: tuple[str, ...] = ()
+    why: str = ""
+
+
+class Writes(Struct, frozen=True):
+    """How many writes of one kind ended in one way since the tuner started."""
+
+    kind: str
+    result: str
+    count: int
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """The answer: how all items are, or why the request is refused."""
+
+    refused: str = ""
+    tunables: tuple[Tunable, ...] = ()
+    writes: tuple[Writes, ...] = ()
+
+
+class TunerError(Exception):
+    """The tuner cannot be asked, or refuses a request."""
+
+
+_requests = msgspec.json.Decoder(Request)
+_replies = msgspec.json.Decoder(Reply)
+
+
+def parse_request(line: bytes) -> Request:
+    """Return the request in a line; raises ValueError for anything not on the closed list."""
+    request = _requests.decode(line)
+    wishes = request.wishes or ()
+    if len(wishes) > MAX_ITEMS or len({each.item for each in wishes}) != len(wishes):
+        raise ValueError(f"more than {MAX_ITEMS} items, or one twice")
+    for each in wishes:
+        check(each.item, each.value)
+    return request
+
+
+def desired_of(request: Request) -> Desired | None:
+    """Return the wishes of a request by item; None if it has none."""
+    if request.wishes is None:
+        return None
+    return {each.item: Wish(each.value, each.origin) for each in request.wishes}
+
+
+def ask(path: Path, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+    """Send *desired*, or only ask; return the tuner's reply. TunerError."""
+    wishes = None if desired is None else tuple(_wished(desired.items()))
+    line = msgspec.json.encode(Request(wishes=wishes, repair=repair)) + b"\n"
+    try:
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
+            connection.settimeout(_PATIENCE)
+            connection.connect(str(path))
+            connection.sendall(line)
+            reply = _replies.decode(receive_line(connection))
+    except (OSError, ValueError) as error:
+        raise TunerError(f"{path}: {error}") from error
+    if reply.refused:
+        raise TunerError(f"{path}: {reply.refused}")
+    return reply
+
+
+def _wished(items: Iterable[tuple[Item, Wish]]) -> Iterable[WishedItem]:
+    return (WishedItem(item, wish.value, wish.origin) for item, wish in items)
+
+
+def receive_line(connection: socket.socket) -> bytes:
+    """Return what arrives up to a line's end; ValueError if it is too long or not complete."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        chunk = connection.recv(1 << 16)
+        data += chunk
+        if not chunk or len(data) > MAX_LINE:
+            raise ValueError(f"no complete line of at most {MAX_LINE} bytes")
+    return bytes(data)

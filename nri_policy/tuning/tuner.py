@@ -1,0 +1,208 @@
+"""Tuner: brings items to their wished values, and back to their originals.
+
+Owns the order of journal and writes. What is done about each item is `decision`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from nri_policy.tuning.decision import (
+    Action,
+    Attempts,
+    Lack,
+    State,
+    Step,
+    decide,
+    record_entry,
+    record_failure,
+    record_repair,
+    record_success,
+)
+from nri_policy.tuning.files import Files, describe_failure
+from nri_policy.tuning.items import Desired, Item, check
+from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.protocol import Tunable, Writes
+
+LOOK = 60.0  # seconds between two looks at all items
+log = logging.getLogger(__name__)
+
+
+class Tuner:
+    """The items of one machine. Nothing is written before wishes are known."""
+
+    def __init__(
+        self,
+        files: Files,
+        journal: Journal,
+        *,
+        now: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        """Take the kernel's files, the journal, a monotonic clock and one since the epoch."""
+        self._files = files
+        self._journal = journal
+        self._now = now
+        self._wall = wall
+        self._desired: Desired | None = None
+        self._repair = False
+        self._looked_at = 0.0
+        self._attempts: dict[Item, Attempts] = {}
+        self._steps: dict[Item, tuple[Step, str | Lack]] = {}
+        self._written = Counter[tuple[str, str]]()
+
+    def set(self, desired: Desired, *, repair: bool) -> None:
+        """Replace all wishes, and carry out what can be done now."""
+        before = self._desired or {}
+        for item, attempts in [*self._attempts.items()]:
+            old, new = before.get(item), desired.get(item)
+            if (old and old.value) != (new and new.value):  # another value may succeed at once
+                self._attempts[item] = replace(attempts, failures=0, retry_at=0.0)
+        self._desired, self._repair = desired, repair
+        self.look()
+
+    def look(self) -> None:
+        """Read all items, and write those that must be and can be written."""
+        if self._desired is None:
+            return
+        self._looked_at = self._now()
+        self._steps = {}
+        for item in sorted(self._desired.keys() | self._journal.entries):
+            self._steps[item] = self._decide(item)
+        ready = self._record(self._with_action(Action.WRITE))
+        for item in [*ready, *self._with_action(Action.RESTORE)]:
+            self._write(item)
+        self._drop()
+
+    @property
+    def next_look(self) -> float:
+        """The seconds until the next look is due; infinite before wishes are known."""
+        if self._desired is None:
+            return math.inf
+        times = [self._looked_at + LOOK]
+        for item, (step, found) in self._steps.items():
+            if step.state is State.PENDING and isinstance(found, str):
+                times.append(self._attempts[item].retry_at)
+        return max(0.0, min(times) - self._now())
+
+    def list_tunables(self) -> tuple[Tunable, ...]:
+        """Return how all items are, as of the latest look; before the first, as the journal has."""
+        entries = self._journal.entries
+        items = self._steps or {item: self._decide_nothing(item) for item in entries}
+        shown = []
+        for item, (step, found) in items.items():
+            wish, entry = (self._desired or {}).get(item), entries.get(item)
+            if wish is None and entry is None:
+                continue
+            shown.append(
+                Tunable(
+                    item=item,
+                    state=step.state,
+                    wished=None if wish is None else wish.value,
+                    found=None if isinstance(found, Lack) else found,
+                    original=None if entry is None else entry.original,
+                    origin=() if wish is None else wish.origin,
+                    why=step.why,
+                )
+            )
+        return tuple(shown)
+
+    def list_writes(self) -> tuple[Writes, ...]:
+        """Return how many writes there were, by kind and result."""
+        return tuple(Writes(*key, count) for key, count in sorted(self._written.items()))
+
+    def _decide_nothing(self, item: Item) -> tuple[Step, str | Lack]:
+        return Step(Action.NOTHING), self._files.read(item)
+
+    def _decide(self, item: Item) -> tuple[Step, str | Lack]:
+        assert self._desired is not None, "there are wishes"
+        wish, found = self._desired.get(item), self._files.read(item)
+        entry, attempts = self._journal.entries.get(item), self._attempts.get(item, Attempts())
+        value = None if wish is None else wish.value
+        step = decide(value, found, entry, attempts, self._now(), repair=self._repair)
+        if step.action is Action.WRITE and isinstance(found, str):
+            try:
+                check(item, found)
+            except ValueError as error:  # it could not be written back
+                step = Step(Action.NOTHING, State.UNSUPPORTED, str(error))
+        if step.action is Action.NOTHING and step.state is State.OK and entry is not None:
+            self._attempts[item] = record_success(attempts)
+        return step, found
+
+    def _with_action(self, action: Action) -> list[Item]:
+        return [item for item, (step, _) in self._steps.items() if step.action is action]
+
+    def _record(self, items: list[Item]) -> list[Item]:
+        """Store the entries of *items*; return those that may be written now: all, or none."""
+        if not items:
+            return []
+        assert self._desired is not None, "there are wishes"
+        entries = []
+        for item in items:
+            found, wish = self._steps[item][1], self._desired[item].value
+            assert isinstance(found, str), "an item was read before it is written"
+            entry = self._journal.entries.get(item)
+            entries.append(record_entry(item, wish, found, entry, self._wall()))
+        try:
+            self._journal.record(entries)
+        except OSError as error:
+            log.warning("journal-not-written", extra={"error": str(error)})
+            for item in items:
+                self._fail(item, f"the journal cannot be written: {error.strerror}")
+            return []
+        return items
+
+    def _write(self, item: Item) -> None:
+        """Write an item's wish, or its original, and read it back."""
+        step, _ = self._steps[item]
+        wish = (self._desired or {}).get(item)
+        value = self._journal.entries[item].original if wish is None else wish.value
+        if step.state is State.CONTESTED:
+            attempts = self._attempts.get(item, Attempts())
+            self._attempts[item] = record_repair(attempts, self._now())
+            log.warning("tunable-repaired", extra={"item": str(item), "reason": step.why})
+        try:
+            self._files.write(item, value)
+        except OSError as error:
+            why, hopeless = describe_failure(item, error)
+            self._fail(item, why, hopeless=hopeless)
+            return
+        found = self._files.read(item)
+        if found != value:
+            read = found.why if isinstance(found, Lack) else found
+            self._fail(item, f"it reads {read} after {value} was written")
+            return
+        self._written[item.kind, "ok"] += 1
+        self._attempts[item] = record_success(self._attempts.get(item, Attempts()))
+        after = Action.FORGET if step.action is Action.RESTORE else Action.NOTHING
+        self._steps[item] = Step(after), found
+
+    def _fail(self, item: Item, why: str, *, hopeless: bool = False) -> None:
+        attempts = self._attempts.get(item, Attempts())
+        self._attempts[item] = record_failure(attempts, why, self._now(), hopeless=hopeless)
+        self._written[item.kind, "failed"] += 1
+        state = State.UNSUPPORTED if hopeless else State.PENDING
+        self._steps[item] = Step(Action.NOTHING, state, why), self._steps[item][1]
+
+    def _drop(self) -> None:
+        """Drop the entries of items that have their original value, or another owner."""
+        left = self._with_action(Action.LEAVE)
+        for item in left:
+            entry, (_, found) = self._journal.entries[item], self._steps[item]
+            fields = {"found": found, "ours": entry.ours, "original": entry.original}
+            log.warning("tunable-left", extra={"item": str(item), **fields})
+        dropped = [*left, *self._with_action(Action.FORGET)]
+        if not dropped:
+            return
+        try:
+            self._journal.drop(dropped)
+        except OSError as error:  # the next look tries again
+            log.warning("journal-not-written", extra={"error": str(error)})
+            return
+        for item in dropped:
+            self._attempts.pop(item, None)

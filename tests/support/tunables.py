@@ -1,0 +1,78 @@
+"""Kernel files of tunables in a folder, as strict as the kernel's (spec classes.md §3)."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.tuning.decision import Lack
+from nri_policy.tuning.files import KernelFiles
+from nri_policy.tuning.items import Item, Kind
+
+BOOT = "0f3f1c0e-boot-1"
+
+
+def irq(number: int | str) -> Item:
+    """Return the item of an interrupt's affinity."""
+    return Item(Kind.IRQ, str(number), "affinity")
+
+
+def make_host(root: Path, affinities: dict[int, str], *, cpus: int = 4, boot: str = BOOT) -> Path:
+    """Make a host's /proc with interrupts; return its root."""
+    for number, cpus_text in affinities.items():
+        folder = root / "proc/irq" / str(number)
+        folder.mkdir(parents=True)
+        (folder / "smp_affinity_list").write_text(f"{cpus_text}\n")
+    (root / "proc/irq").mkdir(parents=True, exist_ok=True)
+    (root / "proc/irq/default_smp_affinity").write_text(f"{(1 << cpus) - 1:08x}\n")
+    set_boot(root, boot)
+    return root
+
+
+def set_boot(root: Path, boot: str) -> None:
+    """Set the id of the host's boot."""
+    path = root / "proc/sys/kernel/random/boot_id"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{boot}\n")
+
+
+class StrictFiles(KernelFiles):
+    """The files of `make_host` with the kernel's refusals; `managed` interrupts cannot be moved."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        online: str = "0-3",
+        managed: Iterable[int] = (),
+        before: Callable[[Item, str], None] = lambda *_: None,
+        after: Callable[[Item, str], None] = lambda *_: None,
+    ) -> None:
+        super().__init__(root)
+        self._online = CPUSet.parse(online)
+        self._managed = {str(each) for each in managed}
+        self._before, self._after = before, after
+        self.writes: list[tuple[str, str]] = []
+
+    def write(self, item: Item, value: str) -> None:
+        self._before(item, value)
+        cpus = CPUSet.parse(value)
+        if item.id in self._managed:
+            raise OSError(errno.EPERM, "Operation not permitted")
+        if item.id != "default" and not cpus & self._online:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        if isinstance(self.read(item), Lack):
+            raise OSError(errno.ENOENT, "No such file or directory")
+        super().write(item, f"{value}")
+        if item.id == "default":
+            assert CPUSet.from_mask(self.text(item)) == cpus
+        self.writes.append((item.id, value))
+        self._after(item, value)
+
+    def text(self, item: Item) -> str:
+        """Return a file's own text."""
+        path = self._path(item)
+        assert path is not None
+        return path.read_text()

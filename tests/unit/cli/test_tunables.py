@@ -1,0 +1,101 @@
+"""The commands about tunables: `tunables` and `restore`."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nri_policy.cli import main
+from nri_policy.tuning.items import Wish
+from nri_policy.tuning.protocol import ask
+from nri_policy.tuning.server import listening, open_tuner, serve
+from nri_policy.tuning.tuner import Tuner
+from tests.support.tunables import StrictFiles, irq, make_host
+
+WISHES = {irq(24): Wish("1", ("ns/p/c",))}
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+@contextmanager
+def answering(tuner: Tuner, path: Path) -> Iterator[None]:
+    """Answer callers at *path* for the duration of a `with`."""
+    with listening(path) as listener:
+        thread = threading.Thread(target=_serve, args=(tuner, listener), daemon=True)
+        thread.start()
+        yield
+        listener.shutdown(2)
+        thread.join(10)
+
+
+def _serve(tuner: Tuner, listener: object) -> None:
+    try:
+        serve(tuner, listener)  # type: ignore[arg-type]
+    except OSError:
+        return  # it was shut down
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return make_host(tmp_path / "host", {24: "0-3"})
+
+
+def test_tunables_shows_what_is_set_and_what_was_there(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "tuner.sock"
+    with open_tuner(root, tmp_path / "state", StrictFiles) as tuner, answering(tuner, path):
+        empty = run("tunables", "--tuner-socket", path)
+        assert (empty.exit_code, empty.output) == (0, "Nothing is set.\n")
+        ask(path, WISHES)
+        shown = run("tunables", "--tuner-socket", path)
+        assert "irq/24/affinity  ok     1       1      0-3       ns/p/c" in shown.output
+        (document,) = json.loads(run("tunables", "--tuner-socket", path, "-o", "json").output)
+        assert document["item"] == {"kind": "irq", "id": "24", "attribute": "affinity"}
+        assert (document["wished"], document["original"]) == ("1", "0-3")
+
+
+def test_tunables_says_that_no_tuner_answers(tmp_path: Path) -> None:
+    result = run("tunables", "--tuner-socket", tmp_path / "tuner.sock")
+    assert result.exit_code == 3
+    assert "the tuner does not answer" in result.output
+
+
+def test_restore_puts_originals_back_without_a_tuner(root: Path, tmp_path: Path) -> None:
+    where = ("--host-root", root, "--journal-dir", tmp_path / "state")
+    affinity = root / "proc/irq/24/smp_affinity_list"
+    before = affinity.read_bytes()
+    with open_tuner(root, tmp_path / "state", StrictFiles) as tuner:
+        tuner.set(WISHES, repair=False)
+        held = run("restore", *where)
+        assert (held.exit_code, "the tuner runs" in held.output) == (1, True)
+    dry = run("restore", "--dry-run", *where)
+    assert (dry.exit_code, affinity.read_text()) == (0, "1")
+    assert "irq/24/affinity" in dry.output
+    assert "the original" in dry.output
+    done = run("restore", *where)
+    assert (done.exit_code, done.output) == (0, "1 tunable restored or left alone.\n")
+    assert affinity.read_bytes().strip() == before.strip()
+    again = run("restore", *where)
+    assert (again.exit_code, again.output) == (0, "Nothing is to be restored.\n")
+
+
+def test_restore_shows_what_could_not_be_restored(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tuner(root, tmp_path / "state", StrictFiles) as tuner:
+        tuner.set(WISHES, repair=False)
+
+    def refuse(*_: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    monkeypatch.setattr("nri_policy.tuning.files.KernelFiles.write", refuse)
+    result = run("restore", "--host-root", root, "--journal-dir", tmp_path / "state")
+    assert result.exit_code == 1
+    assert "EBUSY Device or resource busy" in result.output

@@ -1,0 +1,130 @@
+"""What is done about an item: all cases of a small table, one by one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from nri_policy.tuning.decision import (
+    HOUR,
+    REPAIRS,
+    Action,
+    Attempts,
+    Entry,
+    Lack,
+    State,
+    Step,
+    decide,
+    record_entry,
+    record_failure,
+    record_repair,
+    record_success,
+)
+from tests.support.tunables import irq
+
+ITEM = irq(1)
+ORIGINAL, OURS, NEXT, FOREIGN = "0-3", "1", "2", "3"
+NEW = Attempts()
+GONE, UNREADABLE = Lack("No such file or directory", absent=True), Lack("EIO")
+
+
+def entry(ours: str = OURS, previous: str = "") -> Entry:
+    return Entry(item=ITEM, original=ORIGINAL, ours=ours, previous=previous, when=1.0)
+
+
+def step(
+    wish: str | None,
+    found: str | Lack,
+    known: Entry | None = None,
+    attempts: Attempts = NEW,
+    *,
+    repair: bool = False,
+) -> Step:
+    return decide(wish, found, known, attempts, 0.0, repair=repair)
+
+
+CASES = [
+    (OURS, OURS, None, Action.NOTHING, State.OK),
+    (OURS, ORIGINAL, None, Action.WRITE, State.OK),
+    (OURS, OURS, entry(), Action.NOTHING, State.OK),
+    (OURS, ORIGINAL, entry(), Action.WRITE, State.OK),  # it was not written before a crash
+    (NEXT, OURS, entry(), Action.WRITE, State.OK),
+    (NEXT, OURS, entry(NEXT, previous=OURS), Action.WRITE, State.OK),
+    (NEXT, NEXT, entry(), Action.WRITE, State.OK),  # so that the journal has it
+    (OURS, FOREIGN, entry(), Action.NOTHING, State.CONTESTED),
+    (OURS, GONE, entry(), Action.NOTHING, State.UNSUPPORTED),
+    (OURS, UNREADABLE, entry(), Action.NOTHING, State.PENDING),
+    (None, ORIGINAL, entry(), Action.FORGET, State.OK),
+    (None, GONE, entry(), Action.FORGET, State.OK),
+    (None, UNREADABLE, entry(), Action.NOTHING, State.PENDING),
+    (None, OURS, entry(), Action.RESTORE, State.OK),
+    (None, OURS, entry(NEXT, previous=OURS), Action.RESTORE, State.OK),
+    (None, FOREIGN, entry(), Action.LEAVE, State.OK),
+]
+
+
+@pytest.mark.parametrize(("wish", "found", "known", "action", "state"), CASES)
+def test_each_row_of_the_table(
+    wish: str | None, found: str | Lack, known: Entry | None, action: Action, state: State
+) -> None:
+    got = step(wish, found, known)
+    assert (got.action, got.state) == (action, state)
+
+
+def test_a_foreign_value_is_never_written_over_unless_it_is_repaired() -> None:
+    values = (ORIGINAL, OURS, NEXT, FOREIGN)
+    notes = (Attempts(), Attempts(confirmed=True), Attempts(failures=3, retry_at=-1.0))
+    known = (entry(), entry(NEXT), entry(NEXT, previous=OURS))
+    for wish, found, has, note in product((None, *values), values, known, notes):
+        got = step(wish, found, has, note)
+        if found not in has.values and found != wish:
+            assert got.action not in {Action.WRITE, Action.RESTORE}, (wish, found, has, note)
+        if wish is None:
+            assert got.action is not Action.WRITE
+
+
+def test_a_value_that_was_in_force_and_changed_is_contested_even_if_it_is_the_original() -> None:
+    assert step(OURS, ORIGINAL, entry(), Attempts(confirmed=True)).state is State.CONTESTED
+    assert step(NEXT, OURS, entry(), Attempts(confirmed=True)) == Step(Action.WRITE)
+
+
+def test_a_contested_item_is_repaired_three_times_an_hour() -> None:
+    attempts = Attempts(confirmed=True)
+    for now in range(REPAIRS):
+        got = decide(OURS, FOREIGN, entry(), attempts, float(now), repair=True)
+        assert (got.action, got.state) == (Action.WRITE, State.CONTESTED)
+        attempts = record_success(record_repair(attempts, float(now)))
+    got = decide(OURS, FOREIGN, entry(), attempts, 10.0, repair=True)
+    assert (got.action, got.state) == (Action.NOTHING, State.CONTESTED)
+    got = decide(OURS, FOREIGN, entry(), attempts, HOUR + 0.5, repair=True)
+    assert got.action is Action.WRITE
+
+
+def test_a_failed_write_is_tried_again_after_1_2_4_to_60_seconds() -> None:
+    attempts, waits = Attempts(), []
+    for _ in range(9):
+        attempts = record_failure(attempts, "EBUSY", 100.0, hopeless=False)
+        waits.append(attempts.retry_at - 100.0)
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    got = decide(OURS, ORIGINAL, entry(), attempts, 159.0, repair=False)
+    assert got == Step(Action.NOTHING, State.PENDING, "EBUSY")
+    assert decide(OURS, ORIGINAL, entry(), attempts, 160.0, repair=False).action is Action.WRITE
+
+
+def test_what_cannot_be_written_before_a_reboot_is_not_tried_again() -> None:
+    attempts = record_failure(Attempts(), "not movable: EPERM", 0.0, hopeless=True)
+    got = decide(OURS, ORIGINAL, entry(), attempts, 1e9, repair=True)
+    assert got == Step(Action.NOTHING, State.UNSUPPORTED, "not movable: EPERM")
+
+
+def test_an_entry_keeps_the_original_and_the_value_that_may_still_be_in_force() -> None:
+    first = record_entry(ITEM, OURS, ORIGINAL, None, 1.0)
+    assert first == entry()
+    second = record_entry(ITEM, NEXT, OURS, first, 2.0)
+    assert (second.original, second.ours, second.previous) == (ORIGINAL, NEXT, OURS)
+    # that write failed, and another follows: the value in force is still known as ours
+    third = record_entry(ITEM, "0", OURS, second, 3.0)
+    assert third.values == {ORIGINAL, "0", OURS}
+    # a foreign value that is repaired is not ours
+    assert FOREIGN not in record_entry(ITEM, NEXT, FOREIGN, second, 3.0).values
