@@ -14,6 +14,7 @@ Others import from these modules:
 | `machine` | the frozen description of a node, as everything above `hardware` sees it |
 | `notes` | what was missing or odd about the hardware's description, for people |
 | `numa` | their CPUs, memory, distances and what HMAT tells of them |
+| `power` | the frequencies and idle states that the CPUs can be set to |
 | `synthetic_devices` | devices of machines that do not exist |
 | `synthetic_spec` | the notation for machines that do not exist |
 | `synthetic` | a specification written out as a sysfs and procfs tree |

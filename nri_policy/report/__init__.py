@@ -25,6 +25,7 @@ from nri_policy.report.container import (
     container_report,
     refusal_report,
 )
+from nri_policy.report.cpu_classes import CPUClassReport, cpu_class_reports
 from nri_policy.report.explanation import (
     CandidateReport,
     ChangeReport,
@@ -74,6 +75,7 @@ from nri_policy.report.what_if import (
 __all__ = [
     "AnswerReport",
     "AuditReport",
+    "CPUClassReport",
     "CandidateReport",
     "ChangeReport",
     "CheckReport",
@@ -126,6 +128,7 @@ __all__ = [
     "container_report",
     "convert",
     "cpu_amount",
+    "cpu_class_reports",
     "decode",
     "describe_outcome",
     "device_name",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.report.cpu_classes import CPUClassReport
 from nri_policy.settings import EffectiveSetting, ReloadResult
 
 
@@ -46,3 +47,4 @@ class CheckReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notices: tuple[str, ...]
     settings: tuple[EffectiveSetting, ...]
     machine: NodeCapacity | None = None  # None if invalid, or checked without a machine
+    cpu_classes: tuple[CPUClassReport, ...] = ()  # on the machine

@@ -6,6 +6,7 @@ Owns what a document may say. It must not know how a setting takes effect.
 from __future__ import annotations
 
 from nri_policy.settings.blockio import BlockIOSettings, DeviceLimits
+from nri_policy.settings.cpu_classes import CPUClass
 from nri_policy.settings.document import (
     API_VERSION,
     KIND,
@@ -78,6 +79,7 @@ __all__ = [
     "Available",
     "BlockIOSettings",
     "CPUAmount",
+    "CPUClass",
     "CPUQuantity",
     "DeviceLimits",
     "Document",

@@ -17,6 +17,17 @@ Names = Annotated[tuple[str, ...], values.names]
 Text = Annotated[str | None, values.text]
 
 
+PREFERENCES = range(256)
+_SYMBOLS = ("min", "base", "turbo")  # lowest first
+
+
+def _exceeds(low: str | int | None, high: str | int | None) -> bool:
+    """Return whether a minimum is above a maximum on any CPU."""
+    if isinstance(low, str) and isinstance(high, str):
+        return _SYMBOLS.index(low) > _SYMBOLS.index(high)
+    return isinstance(low, int) and isinstance(high, int) and low > high
+
+
 class CPUClass(Section, frozen=True, kw_only=True):
     """A class of CPUs."""
 
@@ -44,7 +55,19 @@ class CPUClass(Section, frozen=True, kw_only=True):
     )
 
     def find_faults(self) -> Iterator[tuple[str, str]]:
-        """Yield contradictions."""
+        """Yield contradictions, and what no kernel accepts."""
+        for low, high, name in (
+            (self.min_freq, self.max_freq, "minFreq"),
+            (self.uncore_min_freq, self.uncore_max_freq, "uncoreMinFreq"),
+        ):
+            if _exceeds(low, high):
+                yield name, f"{low} is more than the maximum of {high}"
+        if self.epp is not None and self.epp not in PREFERENCES:
+            text = f"{self.epp} is not from {PREFERENCES[0]} to {PREFERENCES[-1]}"
+            yield "energyPerformancePreference", text
+        elif self.epp and self.governor == "performance":
+            text = f"{self.epp}: with the governor performance the kernel accepts only 0"
+            yield "energyPerformancePreference", text
         managed, associated = self.pct_priority is not None, self.sst_clos is not None
         if managed and associated:
             yield "sstClosID", "it cannot be set beside pctPriority"

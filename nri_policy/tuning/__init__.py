@@ -4,9 +4,11 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `cpu_classes` | what CPU classes set on a machine |
+| `items` | what can be set: a closed list of kinds, attributes and values |
 | `protocol` | what callers ask the tuner, and its client |
 | `server` | the tuner's process |
 
-`items` has the closed list of what can be set, `decision` the rules of writing and restoring,
-`journal` the original values, and `files` the kernel's files.
+`decision` has the rules of writing and restoring, `journal` the original values, and `files` the
+kernel's files.
 """

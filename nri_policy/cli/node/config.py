@@ -21,8 +21,18 @@ from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.foundation.shipped import shipped
 from nri_policy.foundation.wording import printable
 from nri_policy.foundation.yamltext import Mark
+from nri_policy.hardware.discovery import discover
+from nri_policy.hardware.power import Power, power_of
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.report import CheckReport, ErrorReport, NodeCapacity, SettingsReport
+from nri_policy.report import (
+    CheckReport,
+    CPUClassReport,
+    ErrorReport,
+    NodeCapacity,
+    SettingsReport,
+    cpu_class_reports,
+    format_cpus,
+)
 from nri_policy.settings import (
     Document,
     EffectiveSetting,
@@ -34,6 +44,7 @@ from nri_policy.settings import (
     effective,
     find_settings,
 )
+from nri_policy.tuning.cpu_classes import find_faults
 
 _NONE = {"instrumentation.httpEndpoint": "off"}  # meaning of an empty value, other than `all`
 _NOTHING_LEFT = (
@@ -139,27 +150,39 @@ def _check(given: SettingsText, source: Source) -> CheckReport:
         notices=(*settings.notices, *settings.list_unreferenced()),
         settings=effective(settings),
     )
+    if source == Source():
+        nothing_left = (_NOTHING_LEFT,) if settings.reserves_all else ()
+        return replace(report, valid=True, notices=(*report.notices, *nothing_left))
+    with source.root() as root:
+        return _check_on(given, settings, report, root)
+
+
+def _check_on(
+    given: SettingsText, settings: Settings, report: CheckReport, root: Path
+) -> CheckReport:
+    """Return the report on settings with what they come to on the machine below *root*."""
+    machine = discover(root, memory_kinds=settings.memory_kinds)
     try:
-        layout = _build_layout(settings, source)
+        layout = layout_of(machine, settings)
     except CapacityError as error:
         path, _, text = str(error).partition(": ")  # it begins with the field
         return replace(report, errors=(_error(given.problem(path, text)),))
-    if layout is not None:
-        return replace(report, valid=True, machine=_machine(layout))
-    nothing_left = (_NOTHING_LEFT,) if settings.reserves_all else ()
-    return replace(report, valid=True, notices=(*report.notices, *nothing_left))
+    power = power_of(root, machine) if settings.cpu_classes else Power()
+    faults = [*find_faults(settings.cpu_classes, power)]
+    if errors := [given.problem(each.path, each.text) for each in faults if each.fatal]:
+        return replace(report, errors=tuple(map(_error, errors)))
+    return replace(
+        report,
+        valid=True,
+        notices=(*report.notices, *(f"{each.path}: {each.text}" for each in faults)),
+        machine=_machine(layout),
+        cpu_classes=cpu_class_reports(settings.cpu_classes, layout.tree.top.cpus, power),
+    )
 
 
 def _refuse(error: SettingsError) -> CheckReport:
     errors = tuple(map(_error, error.problems))
     return CheckReport(valid=False, errors=errors, notices=(), settings=())
-
-
-def _build_layout(settings: Settings, source: Source) -> Layout | None:
-    """Return what a daemon would start with on the machine, None where none is given."""
-    if source == Source():
-        return None
-    return layout_of(source.machine(settings.memory_kinds), settings)
 
 
 def _error(problem: Problem) -> ErrorReport:
@@ -204,6 +227,7 @@ def _render_check(origin: str, report: CheckReport, *, every: bool) -> Iterator[
         table.add_row("pools", str(machine.pools))
         yield table
         yield from _remarks(machine.notes)
+        yield from _cpu_classes(report.cpu_classes)
     elif not errors:
         yield Text(
             "not checked against a machine: --host-root / checks against this one", style="dim"
@@ -211,6 +235,24 @@ def _render_check(origin: str, report: CheckReport, *, every: bool) -> Iterator[
     if report.settings and not errors:
         yield ""
         yield from _table(report.settings, every=every)
+
+
+def _cpu_classes(reports: Sequence[CPUClassReport]) -> Iterator[RenderableType]:
+    if not reports:
+        return
+    yield ""
+    table = Columns("CPU class", "CPUs", "sets")
+    for each in reports:
+        values = ", ".join(_value(*item) for item in each.values.items())
+        table.add_row(Text(each.name), Text(format_cpus(each.cpus)), Text(values))
+    yield table
+
+
+def _value(attribute: str, value: str) -> str:
+    """Return a value that a class sets, with its unit."""
+    if attribute.endswith("_freq"):
+        return f"{attribute} {int(value) / 10**6:g} GHz"
+    return f"{attribute} {value}{' µs' if attribute == 'resume_latency' and value != 'n/a' else ''}"
 
 
 def _render_settings(report: SettingsReport, *, every: bool) -> Iterator[RenderableType]:

@@ -13,10 +13,12 @@ from nri_policy.cli import main
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node import config
 from nri_policy.cli.output import local_time
+from nri_policy.hardware.synthetic import write
 from nri_policy.report import SettingsReport
 from nri_policy.settings import ReloadResult
 from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support.daemon import served
+from tests.support.fake_cpus import HYBRID, two_kinds
 from tests.unit.cli.test_daemon_commands import beside_a_daemon, run
 
 HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
@@ -307,3 +309,41 @@ def test_every_document_of_a_file_is_checked_and_named(check: Check) -> None:
         ("group.a", False),
         ("line 17", False),
     ]
+
+
+CPU_CLASSES = """spec:
+  reservedResources: {cpu: 1}
+  sharedPoolCPUClass: calm
+  cpuClasses:
+  - {name: calm, maxFreq: base, disabledCstates: []}
+  - {name: awake, minFreq: turbo, disabledCstates: [C6, C8]}
+"""
+
+
+def test_what_cpu_classes_set_on_a_machine_is_shown(check: Check, tmp_path: Path) -> None:
+    write(HYBRID, tmp_path)
+    two_kinds(tmp_path)
+    result = check(CPU_CLASSES, "--host-root", str(tmp_path))
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["calm", "0-1", "max_freq", "2.4", "GHz"] in lines
+    awake = "awake 0-1 min_freq 3.6 GHz, resume_latency 2 µs"
+    assert awake.split() in lines
+    report = json.loads(check(CPU_CLASSES, "--host-root", str(tmp_path), "-o", "json").stdout)
+    assert report["cpu_classes"][-1] == {
+        "name": "awake",
+        "cpus": "2-3",
+        "values": {"min_freq": "2800000", "resume_latency": "1"},
+    }
+
+
+def test_a_cpu_class_that_the_machine_cannot_have_is_an_error(check: Check, tmp_path: Path) -> None:
+    write(HYBRID, tmp_path)
+    two_kinds(tmp_path)
+    result = check(CPU_CLASSES.replace("C6", "C7"), "--host-root", str(tmp_path))
+    assert result.exit_code == Exit.SETTINGS
+    assert "line 9, column 35" in result.stdout
+    assert "spec.cpuClasses[1].disabledCstates: 'C7' is not a C-state" in result.stdout
+    virtual = check(CPU_CLASSES, "--synthetic", HYBRID)
+    assert virtual.exit_code == 0
+    assert "cpuClasses[0].maxFreq: no effect here: this machine has no cpufreq" in virtual.stdout

@@ -1,0 +1,51 @@
+"""CPU classes that no machine can have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nri_policy.settings import SettingsError, from_spec
+
+
+def problems_of(**fields: Any) -> list[str]:
+    """Return what is wrong with a class."""
+    spec = {
+        "reservedResources": {"cpu": 1},
+        "cpuClasses": [{"name": "one", **fields}],
+        "sharedPoolCPUClass": "one",
+    }
+    try:
+        from_spec(spec, "here")
+    except SettingsError as error:
+        return [str(each).removeprefix("cpuClasses[0].") for each in error.problems]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        ("2GHz", 2_000_000, ""),
+        ("2GHz", "1999MHz", "2000000 is more than the maximum of 1999000"),
+        ("min", "base", ""),
+        ("turbo", "base", "turbo is more than the maximum of base"),
+        ("turbo", "1GHz", ""),  # it depends on the machine
+        (5_000_000, "min", ""),
+    ],
+)
+def test_a_minimum_is_not_above_the_maximum(low: object, high: object, text: str) -> None:
+    for name, fields in (
+        ("minFreq", {"minFreq": low, "maxFreq": high}),
+        ("uncoreMinFreq", {"uncoreMinFreq": low, "uncoreMaxFreq": high}),
+    ):
+        assert problems_of(**fields) == ([f"{name}: {text}"] if text else [])
+
+
+def test_the_kernel_accepts_preferences_of_0_to_255_and_one_with_the_governor_performance() -> None:
+    name = "energyPerformancePreference"
+    assert problems_of(**{name: 256}) == [f"{name}: 256 is not from 0 to 255"]
+    assert not problems_of(**{name: 0}, freqGovernor="performance")
+    assert not problems_of(**{name: 255}, freqGovernor="powersave")
+    text = "with the governor performance the kernel accepts only 0"
+    assert problems_of(**{name: 1}, freqGovernor="performance") == [f"{name}: 1: {text}"]
