@@ -15,6 +15,7 @@ Others import from these modules:
 | `notes` | what was missing or odd about the hardware's description, for people |
 | `numa` | their CPUs, memory, distances and what HMAT tells of them |
 | `power` | the frequencies and idle states that the CPUs can be set to |
+| `resctrl` | the shares of caches and memory bandwidth that the kernel can set |
 | `synthetic_devices` | devices of machines that do not exist |
 | `synthetic_spec` | the notation for machines that do not exist |
 | `synthetic` | a specification written out as a sysfs and procfs tree |

@@ -1,9 +1,9 @@
 """Packing: a capture of a machine, for a bug report or to be simulated elsewhere.
 
-Owns what is in a capture: the files and links that discovery, locality and power have seen while
-they read the machine, nothing else, so that they see the same in the capture. What those files say
-that tells one machine from all others of its kind is left out: serial numbers and unique ids.
-`capture` is the reading side.
+Owns what is in a capture: the files and links that discovery, locality, power and resctrl have seen
+while they read the machine, nothing else, so that they see the same in the capture. What those
+files say that tells one machine from all others of its kind is left out: serial numbers and unique
+ids. `capture` is the reading side.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from nri_policy.hardware.discovery import read_machine
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.power import read_power
+from nri_policy.hardware.resctrl import read_resctrl
 from nri_policy.hardware.sysfs import Tree
 
 # Lines of cpuinfo (arm, s390) and of NVIDIA's driver that tell one machine from all others.
@@ -40,6 +41,7 @@ def pack(root: Path, out: BinaryIO, step: Callable[[], None]) -> tuple[str, ...]
         machine = read_machine(tree)
         Locator(root, machine).survey(tree)
         read_power(tree, machine)
+        read_resctrl(tree)
     with Tree(root, Notes()) as plain, tarfile.open(fileobj=out, mode="w:xz") as archive:
         for path, content in sorted(_entries(plain, witness).items()):
             archive.addfile(*_member(path, content))

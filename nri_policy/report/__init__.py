@@ -45,6 +45,7 @@ from nri_policy.report.pool import (
     occupied_pools,
     pool_reports,
 )
+from nri_policy.report.rdt import RDTShareReport, rdt_reports
 from nri_policy.report.recent_use import NeighbourReport, RecentUseReport
 from nri_policy.report.replay import (
     DifferenceReport,
@@ -109,6 +110,7 @@ __all__ = [
     "OccupiedPoolReport",
     "PoolReport",
     "PublicationReport",
+    "RDTShareReport",
     "RecentUseReport",
     "ReplayReport",
     "ResourceTopology",
@@ -144,6 +146,7 @@ __all__ = [
     "opening_lines",
     "plain",
     "pool_reports",
+    "rdt_reports",
     "refusal_report",
     "schemas",
     "what_if_report",

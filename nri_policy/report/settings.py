@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.report.cpu_classes import CPUClassReport
+from nri_policy.report.rdt import RDTShareReport
 from nri_policy.settings import EffectiveSetting, ReloadResult
 
 
@@ -48,3 +49,4 @@ class CheckReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     settings: tuple[EffectiveSetting, ...]
     machine: NodeCapacity | None = None  # None if invalid, or checked without a machine
     cpu_classes: tuple[CPUClassReport, ...] = ()  # on the machine
+    rdt: tuple[RDTShareReport, ...] = ()

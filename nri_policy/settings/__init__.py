@@ -21,6 +21,9 @@ from nri_policy.settings.document import (
     to_spec,
 )
 from nri_policy.settings.pinning import describe_unset
+from nri_policy.settings.rdt import RDT
+from nri_policy.settings.rdt import Allocation as RDTAllocation
+from nri_policy.settings.rdt import Partition as RDTPartition
 from nri_policy.settings.reload_result import ReloadResult
 from nri_policy.settings.scheduling import (
     REALTIME,
@@ -71,6 +74,7 @@ __all__ = [
     "API_VERSION",
     "KIND",
     "LEVEL_NAMES",
+    "RDT",
     "REALTIME",
     "Address",
     "Agent",
@@ -103,6 +107,8 @@ __all__ = [
     "Preserve",
     "Priority",
     "Problem",
+    "RDTAllocation",
+    "RDTPartition",
     "Readiness",
     "ReloadResult",
     "Reserved",

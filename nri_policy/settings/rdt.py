@@ -18,7 +18,7 @@ _PERCENT = re.compile(r"([0-9]{1,3})%")
 _PERCENTS = re.compile(r"([0-9]{1,3})-([0-9]{1,3})%")
 _BITS = re.compile(r"([0-9]{1,2})(?:-([0-9]{1,2}))?")
 _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}")
-_BANDWIDTH = re.compile(r"[0-9]{1,9}(?:%|MBps)")
+_BANDWIDTH = re.compile(r"[0-9]{1,3}%|[0-9]{1,9}MBps")
 _IDS = re.compile(r"all|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
 _ANY = -1  # a cache without a list of ids: the share of `all` counts
 _SHARE = "a share of a cache, such as 50%, 0-5 or 0xff0"
@@ -52,7 +52,8 @@ def bandwidth(value: object) -> Mapping[str, tuple[str, ...]]:
         if not _IDS.fullmatch(str(ids)):
             raise ValueError(f"{quoted(ids)} is not a list of cache ids, such as all or 0-1")
         for amount in values.names(amounts):
-            if not _BANDWIDTH.fullmatch(amount):
+            percent = _PERCENT.fullmatch(amount)
+            if not _BANDWIDTH.fullmatch(amount) or (percent and not 1 <= int(percent[1]) <= 100):
                 raise ValueError(f"{quoted(amount)} is not a bandwidth, such as 50% or 1000MBps")
     return {str(ids): tuple(amounts) for ids, amounts in value.items()}
 
@@ -105,6 +106,11 @@ class Allocation(Section, frozen=True, kw_only=True):
         given = [each for ids, each in shares.items() if any(id_ in r for r in _ranges(ids))]
         found = given[-1] if given else shares.get("all")
         return None if found is None else getattr(found, kind) or found.unified
+
+    def bandwidth(self, id_: int) -> tuple[str, ...] | None:
+        """Return the amounts of memory bandwidth for a cache; None if not given."""
+        given = [each for ids, each in self.mb.items() if any(id_ in r for r in _ranges(ids))]
+        return given[-1] if given else self.mb.get("all")
 
     def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield malformed ids."""

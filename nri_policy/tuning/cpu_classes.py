@@ -15,6 +15,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.hardware.power import FrequencyPolicy, IdleStates, Power, Uncore
 from nri_policy.settings import CPUClass
+from nri_policy.tuning.faults import Fault
 from nri_policy.tuning.items import Item, Kind, Wish
 
 # The words that drivers know, with what they stand for on processors that take a number.
@@ -38,14 +39,6 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
     items: Mapping[Item, Wish]
     unmet: Mapping[str, tuple[str, ...]]  # by origin, what its CPUs do not have, and why
-
-
-class Fault(Struct, frozen=True, kw_only=True):
-    """What a class asks for that a machine does not have."""
-
-    path: str  # of the field in the settings
-    text: str
-    fatal: bool  # whether the settings are refused
 
 
 def find_wishes(

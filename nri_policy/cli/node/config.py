@@ -19,19 +19,23 @@ from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.foundation.shipped import shipped
+from nri_policy.foundation.units import format_bytes
 from nri_policy.foundation.wording import printable
 from nri_policy.foundation.yamltext import Mark
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.power import Power, power_of
+from nri_policy.hardware.resctrl import Resctrl, resctrl_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import (
     CheckReport,
     CPUClassReport,
     ErrorReport,
     NodeCapacity,
+    RDTShareReport,
     SettingsReport,
     cpu_class_reports,
     format_cpus,
+    rdt_reports,
 )
 from nri_policy.settings import (
     Document,
@@ -45,6 +49,7 @@ from nri_policy.settings import (
     find_settings,
 )
 from nri_policy.tuning.cpu_classes import find_faults
+from nri_policy.tuning.rdt import resolve
 
 _NONE = {"instrumentation.httpEndpoint": "off"}  # meaning of an empty value, other than `all`
 _NOTHING_LEFT = (
@@ -168,7 +173,9 @@ def _check_on(
         path, _, text = str(error).partition(": ")  # it begins with the field
         return replace(report, errors=(_error(given.problem(path, text)),))
     power = power_of(root, machine) if settings.cpu_classes else Power()
-    faults = [*find_faults(settings.cpu_classes, power)]
+    resctrl = resctrl_of(root)
+    rdt, rdt_faults = resolve(settings.control.rdt, resctrl)
+    faults = [*find_faults(settings.cpu_classes, power), *rdt_faults]
     if errors := [given.problem(each.path, each.text) for each in faults if each.fatal]:
         return replace(report, errors=tuple(map(_error, errors)))
     return replace(
@@ -177,6 +184,7 @@ def _check_on(
         notices=(*report.notices, *(f"{each.path}: {each.text}" for each in faults)),
         machine=_machine(layout),
         cpu_classes=cpu_class_reports(settings.cpu_classes, layout.tree.top.cpus, power),
+        rdt=rdt_reports(rdt, resctrl or Resctrl()),
     )
 
 
@@ -228,6 +236,7 @@ def _render_check(origin: str, report: CheckReport, *, every: bool) -> Iterator[
         yield table
         yield from _remarks(machine.notes)
         yield from _cpu_classes(report.cpu_classes)
+        yield from _rdt(report.rdt)
     elif not errors:
         yield Text(
             "not checked against a machine: --host-root / checks against this one", style="dim"
@@ -245,6 +254,18 @@ def _cpu_classes(reports: Sequence[CPUClassReport]) -> Iterator[RenderableType]:
     for each in reports:
         values = ", ".join(_value(*item) for item in each.values.items())
         table.add_row(Text(each.name), Text(format_cpus(each.cpus)), Text(values))
+    yield table
+
+
+def _rdt(reports: Sequence[RDTShareReport]) -> Iterator[RenderableType]:
+    if not reports:
+        return
+    yield ""
+    table = Columns("RDT class", "resource", "caches", "share", "size")
+    for each in reports:
+        size = "" if each.bytes is None else format_bytes(each.bytes)
+        cells = (each.name, each.resource, format_cpus(each.ids), each.share, size)
+        table.add_row(*map(Text, cells))
     yield table
 
 

@@ -19,6 +19,7 @@ from nri_policy.settings import ReloadResult
 from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support.daemon import served
 from tests.support.fake_cpus import HYBRID, two_kinds
+from tests.support.fake_resctrl import FakeResctrl
 from tests.unit.cli.test_daemon_commands import beside_a_daemon, run
 
 HEAD = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
@@ -347,3 +348,33 @@ def test_a_cpu_class_that_the_machine_cannot_have_is_an_error(check: Check, tmp_
     virtual = check(CPU_CLASSES, "--synthetic", HYBRID)
     assert virtual.exit_code == 0
     assert "cpuClasses[0].maxFreq: no effect here: this machine has no cpufreq" in virtual.stdout
+
+
+RDT = """spec:
+  reservedResources: {cpu: 1}
+  control:
+    rdt:
+      enable: true
+      partitions:
+        exclusive: {l3Allocation: {all: {unified: 60%}}, classes: {gold: {}}}
+        shared:
+          l3Allocation: {all: {unified: 40%}}
+          classes: {BestEffort: {mbAllocation: {"0": [50%]}}}
+"""
+
+
+def test_the_shares_of_rdt_classes_on_a_machine_are_shown(check: Check, tmp_path: Path) -> None:
+    write(HYBRID, tmp_path)
+    FakeResctrl(tmp_path, caches={"L3": 20}, way=3 << 19)
+    result = check(RDT, "--host-root", str(tmp_path))
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["gold", "L3", "0-1", "fff00", "18", "MiB"] in lines, result.stdout
+    assert ["BestEffort", "L3", "0-1", "ff", "12", "MiB"] in lines
+    assert ["BestEffort", "MB", "0", "50"] in lines
+    assert ["BestEffort", "MB", "1", "100"] in lines
+    few = check(
+        RDT.replace("gold: {}", "gold: {l3Allocation: {all: {unified: 0-12}}}"),
+        "--host-root",
+        str(tmp_path),
+    )
+    assert few.exit_code == Exit.SETTINGS
