@@ -32,6 +32,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Company
 from nri_policy.report import AuditReport
 from nri_policy.settings import Audit
+from nri_policy.workload.annotation_values import ROOT_GROUP
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class Auditor:
         self.report = AuditResult()
         self.found = 0  # drifts, since the start
         self.repairs = 0  # containers that were sent their update again, since the start
-        # by container id: of containers in a scheduling class, soon after their start
+        # by container id: of containers in a scheduling or RDT class, soon after their start
         self.first_processes: dict[str, FirstProcess] = {}
         self.limits_found: dict[str, Mapping[str, str]] = {}  # of I/O, by container id
         self._started: dict[str, None] = {}  # containers with a first process to check
@@ -147,6 +148,8 @@ class Auditor:
             found["scheduler"] = process.scheduler
             if process.io_class is not None:
                 found["io_priority"] = process.io_priority
+            if process.rdt_group is not None:
+                found["group"] = process.rdt_group or ROOT_GROUP
         return found
 
     async def watch_starts(self) -> None:
@@ -161,7 +164,7 @@ class Auditor:
             if self._source.audit is Audit.OFF:
                 continue
             for each in await self._source.targets():
-                if each.container_id in due and each.scheduling is not None:
+                if each.container_id in due and each.has_class_of_process:
                     process = await asyncio.to_thread(self._reader.first_process, each.cgroup)
                     if process is None:
                         self._started[each.container_id] = None

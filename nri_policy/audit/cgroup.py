@@ -249,9 +249,11 @@ class Cgroups:
             oldest = min(_list_threads(at.folder, at.hierarchy) - {0}, default=0)
             with at.tree.folder("proc") as proc, proc.folder(str(oldest)) as process:
                 stat = process.text("stat") if oldest else None
+                groups = process.text("cpu_resctrl_groups") if oldest else None
         if stat is None:
             return None
-        return process_of(stat, io_priority_of(oldest) if has_same_pids(self._root) else None)
+        io_priority = io_priority_of(oldest) if has_same_pids(self._root) else None
+        return process_of(stat, io_priority, groups)
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         """Change the CPUs of cgroups, one after the other; return the result of each."""

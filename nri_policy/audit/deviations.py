@@ -22,6 +22,7 @@ from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Scheduling, parse_limits
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
+from nri_policy.workload.annotation_values import ROOT_GROUP
 
 _MAX_NAMED = 8  # threads
 
@@ -47,8 +48,14 @@ class Target(Struct, frozen=True, kw_only=True):
     mems: CPUSet
     sent: bool = True  # whether the runtime has this decision
     scheduling: Scheduling | None = None  # set at its creation
+    rdt_group: str | None = None  # set at its creation; empty: the root group
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, with their content
     company: Company | None = None  # of a pinned container with exclusive CPUs
+
+    @property
+    def has_class_of_process(self) -> bool:
+        """Whether it has a class that its first process shows."""
+        return self.scheduling is not None or self.rdt_group is not None
 
 
 class CpusetState(Struct, frozen=True, kw_only=True):
@@ -112,6 +119,15 @@ def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
                 reason="not applied by the runtime",
                 curable=False,
             )
+    group = None if observed.process is None else observed.process.rdt_group
+    if None not in (decided.rdt_group, group) and decided.rdt_group != group:
+        yield Deviation(
+            kind=DeviationKind.CLASS,
+            decided=f"RDT class {decided.rdt_group or ROOT_GROUP}",
+            found=f"RDT class {group or ROOT_GROUP}",
+            reason="not applied by the runtime",
+            curable=False,
+        )
     for name, text in decided.limits:
         limits, there = parse_limits(text), parse_limits(observed.limits.get(name, ""))
         if any(there.get(disk) != value for disk, value in limits.items()):

@@ -1,4 +1,4 @@
-"""Scheduling attributes and I/O priority of a container's first process, from the kernel.
+"""Scheduling attributes, I/O priority and RDT group of a container's first process, in the kernel.
 
 They are read once, soon after its start, because the workload may change them later.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ _POLICIES = {
 }
 _IO_CLASSES = (IOClass.NONE, IOClass.RT, IOClass.BE, IOClass.IDLE)
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31, "riscv64": 31, "ppc64le": 274, "s390x": 283}
+_RDT_GROUP = re.compile(r"^res:/(.*)$", re.MULTILINE)
 _PROCESS, _CLASS_SHIFT = 1, 13  # IOPRIO_WHO_PROCESS, IOPRIO_CLASS_SHIFT
 
 
@@ -39,6 +41,7 @@ class FirstProcess(Struct, frozen=True, kw_only=True):
     priority: int  # of a real-time policy
     io_class: IOClass | None  # None: not readable here
     io_level: int = 0
+    rdt_group: str | None = None  # empty: the root group; None: not readable here
 
     @property
     def scheduler(self) -> str:
@@ -75,8 +78,13 @@ class FirstProcess(Struct, frozen=True, kw_only=True):
             yield f"I/O {io}", f"I/O {self.io_priority}"
 
 
-def process_of(stat: str, io_priority: int | None) -> FirstProcess | None:
-    """Parse /proc/PID/stat and the result of ioprio_get(2); None if *stat* is malformed."""
+def process_of(
+    stat: str, io_priority: int | None, resctrl_groups: str | None = None
+) -> FirstProcess | None:
+    """Parse /proc/PID/stat, the result of ioprio_get(2), and /proc/PID/cpu_resctrl_groups.
+
+    None if *stat* is malformed.
+    """
     fields = stat.rpartition(")")[2].split()
     try:
         nice, priority, policy = (int(fields[each]) for each in (_NICE, _PRIORITY, _POLICY))
@@ -86,7 +94,9 @@ def process_of(stat: str, io_priority: int | None) -> FirstProcess | None:
     if io_priority is not None and io_priority >> _CLASS_SHIFT < len(_IO_CLASSES):
         io_class = _IO_CLASSES[io_priority >> _CLASS_SHIFT]
         level = io_priority & 7
+    group = _RDT_GROUP.search(resctrl_groups or "")
     return FirstProcess(
+        rdt_group=None if group is None else group[1],
         policy=_POLICIES.get(policy),
         nice=nice,
         priority=priority,

@@ -78,6 +78,7 @@ def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Target]:
             mems=mems,
             sent=container_id not in unsent,
             scheduling=None if classes is None else classes.scheduling,
+            rdt_group=None if classes is None or classes.rdt is None else classes.rdt.group,
             limits=() if classes is None else tuple(classes.limits.items()),
             company=company.get(container_id),
         )

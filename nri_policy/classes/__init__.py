@@ -1,4 +1,4 @@
-"""Classes: the scheduling attributes, I/O priority and I/O limits of containers.
+"""Classes: the scheduling attributes, I/O priority, I/O limits and RDT groups of containers.
 
 Pure: `select_classes` computes the values from the settings, the node's equipment and the
 container's request; no other package computes them. It must not know how they are sent or written.
@@ -6,11 +6,22 @@ container's request; no other package computes them. It must not know how they a
 
 from __future__ import annotations
 
-from nri_policy.classes.container_classes import BlockIOClass, Classes, Origin, Scheduling
+from nri_policy.classes.container_classes import (
+    BlockIOClass,
+    Classes,
+    Origin,
+    RDTGroup,
+    Scheduling,
+)
 from nri_policy.classes.equipment import Equipment
 from nri_policy.classes.io_limits import join_changes, limits_to_write, parse_limits
 from nri_policy.classes.scheduler import IOPriority, Scheduler
-from nri_policy.classes.selection import select_blockio, select_classes
+from nri_policy.classes.selection import (
+    select_blockio,
+    select_classes,
+    select_rdt,
+    select_scheduling,
+)
 
 __all__ = [
     "BlockIOClass",
@@ -18,6 +29,7 @@ __all__ = [
     "Equipment",
     "IOPriority",
     "Origin",
+    "RDTGroup",
     "Scheduler",
     "Scheduling",
     "join_changes",
@@ -25,4 +37,6 @@ __all__ = [
     "parse_limits",
     "select_blockio",
     "select_classes",
+    "select_rdt",
+    "select_scheduling",
 ]

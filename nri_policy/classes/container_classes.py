@@ -40,11 +40,22 @@ class BlockIOClass(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class RDTGroup(Struct, frozen=True, kw_only=True):
+    """An RDT class: a group of resctrl, with shares of caches and memory bandwidth."""
+
+    name: str
+    origin: Origin
+    group: str | None = None  # for the runtime: empty means the root group; None: not passed on
+    lacking: tuple[str, ...] = ()  # why it is impossible here
+    notes: tuple[str, ...] = ()
+
+
 class Classes(Struct, frozen=True, kw_only=True):
     """The classes that a container is in."""
 
     scheduling: Scheduling | None = None
     blockio: BlockIOClass | None = None
+    rdt: RDTGroup | None = None
 
     @property
     def limits(self) -> Mapping[str, str]:
@@ -62,5 +73,5 @@ class Classes(Struct, frozen=True, kw_only=True):
         return tuple(text for each in self._each for text in each.notes)
 
     @property
-    def _each(self) -> list[Scheduling | BlockIOClass]:
-        return [each for each in (self.scheduling, self.blockio) if each is not None]
+    def _each(self) -> list[Scheduling | BlockIOClass | RDTGroup]:
+        return [each for each in (self.scheduling, self.blockio, self.rdt) if each is not None]

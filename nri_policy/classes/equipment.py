@@ -19,5 +19,7 @@ class Equipment(Struct, frozen=True, kw_only=True):
     no_io_limits: str = ""  # of disks
     no_io_updates: str = ""  # changes to the limits of an existing container
     one_disk: str = ""  # only one disk of a container can have limits
+    no_rdt: str = ""  # shares of caches
+    rdt_groups: tuple[str, ...] | None = None  # the groups of resctrl; None: not known
     weights: tuple[str, ...] = ()  # the files for weights of I/O that cgroups have
     disks: tuple[Disk, ...] = ()

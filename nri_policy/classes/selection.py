@@ -1,21 +1,29 @@
 """Desired: the classes of a container.
 
 An annotation for a class that is impossible here is an AnnotationError. A default class (of the
-namespace or QoS) that is impossible is left out. If the runtime is too old for a class, that is an
-error only with the setting `unsupportedAnnotations`.
+namespace or QoS) that is impossible is left out. If the runtime is too old for a class, or the host
+has no RDT, that is an error only with the setting `unsupportedAnnotations`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from nri_policy.classes.container_classes import BlockIOClass, Classes, Origin, Scheduling
+from nri_policy.classes.container_classes import (
+    BlockIOClass,
+    Classes,
+    Origin,
+    RDTGroup,
+    Scheduling,
+)
 from nri_policy.classes.equipment import Equipment
 from nri_policy.classes.io_limits import compute_limits
 from nri_policy.classes.scheduler import io_priority_of, kernel_refusal, scheduler_of
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import did_you_mean
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import REALTIME, Preserve, SchedulingClass, Settings, Unsupported
+from nri_policy.workload.annotation_values import ROOT_GROUP
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
@@ -28,11 +36,12 @@ def select_classes(
 
     Raises AnnotationError if it is annotated with a class that is impossible here.
     """
-    scheduling = _decide_scheduling(settings, equipment, container, request)
-    limits = select_blockio(settings, equipment, container, request)
-    if scheduling is None and limits is None:
-        return None
-    return Classes(scheduling=scheduling, blockio=limits)
+    classes = Classes(
+        scheduling=select_scheduling(settings, equipment, container, request),
+        blockio=select_blockio(settings, equipment, container, request),
+        rdt=select_rdt(settings, equipment, container, request),
+    )
+    return None if classes == Classes() else classes
 
 
 def select_blockio(
@@ -59,9 +68,47 @@ def select_blockio(
     return BlockIOClass(name=name, origin=origin, limits=limits, lacking=missing)
 
 
-def _decide_scheduling(
+def select_rdt(
+    settings: Settings, equipment: Equipment, container: Container, request: Request
+) -> RDTGroup | None:
+    """Return a container's RDT class; None if it is in none.
+
+    Raises AnnotationError if it is annotated with a class that does not exist.
+    """
+    control, asked = settings.control.rdt, request.steering.rdt_class
+    defined = [name for each in control.partitions.values() for name in each.classes]
+    if asked is not None:
+        name, origin = asked.name, Origin.ANNOTATION
+        if not control.enable:
+            note = f"RDT class {name} has no effect: control.rdt.enable is false"
+            return RDTGroup(name=name, origin=origin, notes=(note,))
+    elif control.enable and control.qos_is_default and container.pod.qos in (defined or QoS):
+        name, origin = container.pod.qos.value, Origin.QOS
+    else:
+        return None
+    if name == ROOT_GROUP:
+        return RDTGroup(name=name, origin=origin, group="")
+    groups = equipment.rdt_groups
+    if (groups is None and not equipment.no_rdt) or name in (groups or ()):
+        return RDTGroup(name=name, origin=origin, group=name)
+    why = equipment.no_rdt or "it has no group in /sys/fs/resctrl"
+    if asked is not None:
+        known = sorted({*defined, *(groups or ())})
+        if not equipment.no_rdt and name not in known:
+            allowed = f"an RDT class of this node ({', '.join(known) or 'there are none'})"
+            raise AnnotationError(asked.key, name, f"{allowed}{did_you_mean(name, known)}")
+        if settings.unsupported_annotations is Unsupported.REFUSE:
+            raise AnnotationError(asked.key, name, f"possible here: {why}")
+    return RDTGroup(name=name, origin=origin, lacking=(f"RDT class {name}: {why}",))
+
+
+def select_scheduling(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> Scheduling | None:
+    """Return a container's scheduling class; None if it is in none.
+
+    Raises AnnotationError if it is annotated with a class that is impossible here.
+    """
     asked, pod = request.steering.scheduling_class, container.pod
     if asked is not None:
         name, origin = asked.name, Origin.ANNOTATION

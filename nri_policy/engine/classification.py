@@ -14,10 +14,13 @@ from nri_policy.classes import (
     Classes,
     Equipment,
     Origin,
+    RDTGroup,
     Scheduling,
     limits_to_write,
     select_blockio,
     select_classes,
+    select_rdt,
+    select_scheduling,
 )
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
@@ -49,10 +52,10 @@ def classes_of(
         return find_classes(state, container, request)
     try:
         return select_classes(state.layout.settings, state.equipment, container, request)
-    except AnnotationError as error:
+    except AnnotationError:
         if not event.admitted:
             raise
-        return _without(state, container, request, error)
+        return _tolerated(state, container, request)
 
 
 def reclassify(
@@ -76,25 +79,35 @@ def find_classes(state: State, container: Container, request: Request) -> Classe
     settings, equipment = state.layout.settings, state.equipment
     try:
         classes = select_classes(settings, equipment, container, request)
+    except AnnotationError:
+        return _tolerated(state, container, request)
+    if classes is None:
+        return None
+    scheduling, rdt = classes.scheduling, classes.rdt
+    if scheduling is not None:
+        why = f"scheduling class {scheduling.name}: {_UNHEARD}"
+        scheduling = replace(scheduling, scheduler=None, io_priority=None, lacking=(why,))
+    if rdt is not None and rdt.group is not None:
+        rdt = replace(rdt, group=None, lacking=(f"RDT class {rdt.name}: {_UNHEARD}",))
+    return replace(classes, scheduling=scheduling, rdt=rdt)
+
+
+def _tolerated(state: State, container: Container, request: Request) -> Classes:
+    """Return the classes of a container that cannot be refused any more, without the impossible."""
+    about = (state.layout.settings, state.equipment, container, request)
+    asked, asked_rdt = request.steering.scheduling_class, request.steering.rdt_class
+    try:
+        scheduling = select_scheduling(*about)
     except AnnotationError as error:
-        return _without(state, container, request, error)
-    if classes is None or classes.scheduling is None:
-        return classes
-    why = f"scheduling class {classes.scheduling.name}: {_UNHEARD}"
-    missed = replace(classes.scheduling, scheduler=None, io_priority=None, lacking=(why,))
-    return replace(classes, scheduling=missed)
-
-
-def _without(
-    state: State, container: Container, request: Request, error: AnnotationError
-) -> Classes:
-    """Return the classes of a container that cannot be refused its scheduling class any more."""
-    assert request.steering.scheduling_class is not None, "nothing else is refused"
-    name = request.steering.scheduling_class.name
-    return Classes(
-        scheduling=Scheduling(name=name, origin=Origin.ANNOTATION, lacking=(str(error),)),
-        blockio=select_blockio(state.layout.settings, state.equipment, container, request),
-    )
+        assert asked is not None, "defaults are not refused"
+        why = (str(error),)
+        scheduling = Scheduling(name=asked.name, origin=Origin.ANNOTATION, lacking=why)
+    try:
+        rdt = select_rdt(*about)
+    except AnnotationError as error:
+        assert asked_rdt is not None, "defaults are not refused"
+        rdt = RDTGroup(name=asked_rdt.name, origin=Origin.ANNOTATION, lacking=(str(error),))
+    return Classes(scheduling=scheduling, blockio=select_blockio(*about), rdt=rdt)
 
 
 def add_classes(state: State, decision: Decision, classes: Classes) -> Decision:

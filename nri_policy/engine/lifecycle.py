@@ -64,8 +64,9 @@ def create(state: State, event: Created) -> Decision:
     if container.pod_level:
         cause = f"{container.full_name} shows that its pod has resources as a whole"
         corrected = correct(state, mistaken(state, container), cause)
-    classes, asks = None, request.steering.scheduling_class or request.steering.blockio_class
-    if asks or state.layout.gives_classes:
+    classes, asks = None, request.steering
+    asks_class = asks.scheduling_class or asks.blockio_class or asks.rdt_class
+    if asks_class or state.layout.gives_classes:
         classes = classes_of(state, container, request, event)
     decision = place_container(
         state, container, request, free=free, warnings=warnings, admitted=event.admitted

@@ -156,6 +156,8 @@ def fill_adjustment(
         return
     if classes.blockio is not None and classes.blockio.passed_on:
         linux.resources.blockio_class.value = classes.blockio.name
+    if classes.rdt is not None and classes.rdt.group is not None:
+        linux.resources.rdt_class.value = classes.rdt.group
     if classes.scheduling is not None:
         scheduler, io = classes.scheduling.scheduler, classes.scheduling.io_priority
         if scheduler is not None:

@@ -19,6 +19,7 @@ from nri_policy.classes import Equipment
 from nri_policy.hardware.disks import disks_of
 from nri_policy.hardware.hotplug import Listen, uevents_of
 from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.resctrl import read_resctrl
 from nri_policy.hardware.sysfs import Tree
 from nri_policy.nri.versions import Version
 
@@ -43,6 +44,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
             controllers = (top.text("cgroup.controllers") or "").split()
             files = {name for each in _children(tree) for name in each}
         no_realtime = _no_realtime(tree)
+        resctrl = read_resctrl(tree)
     no_limits = "" if "io" in controllers else "this host has no cgroup v2 with the io controller"
     name, version = oci or ("", None)
     too_old = ""
@@ -55,6 +57,8 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
         no_realtime=no_realtime,
         no_io_limits=no_limits,
         no_io_updates=no_limits,
+        no_rdt="" if resctrl is not None else "/sys/fs/resctrl is not mounted on this host",
+        rdt_groups=None if resctrl is None else resctrl.existing,
         one_disk="" if several else "only runc 1.2 and newer is sure to take several disks",
         weights=tuple(name for name in _WEIGHTS if name in files),
         disks=disks_of(root),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from nri_policy.classes import BlockIOClass, Classes, Scheduling, parse_limits
+from nri_policy.classes import BlockIOClass, Classes, RDTGroup, Scheduling, parse_limits
 
 
 class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -14,15 +14,16 @@ class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     scheduling: str | None = None
     blockio: str | None = None
+    rdt: str | None = None
 
     def __str__(self) -> str:
-        return ", ".join(name for name in (self.scheduling, self.blockio) if name)
+        return ", ".join(name for name in (self.scheduling, self.blockio, self.rdt) if name)
 
 
 class ClassItemReport(Struct, frozen=True, kw_only=True):
     """One thing that a class gives a container."""
 
-    kind: str  # scheduling, blockio
+    kind: str  # scheduling, blockio, rdt
     name: str  # of the class
     origin: str  # annotation, namespace, QoS
     item: str  # scheduler, io_priority, a file of the cgroup
@@ -35,10 +36,11 @@ def classes_report(classes: Classes | None) -> ClassesReport | None:
     """Return the names of a container's classes."""
     if classes is None:
         return None
-    scheduling, blockio = classes.scheduling, classes.blockio
+    scheduling, blockio, rdt = classes.scheduling, classes.blockio, classes.rdt
     return ClassesReport(
         scheduling=None if scheduling is None else scheduling.name,
         blockio=None if blockio is None else blockio.name,
+        rdt=None if rdt is None else rdt.name,
     )
 
 
@@ -70,11 +72,16 @@ def _items(classes: Classes, found: Mapping[str, str]) -> Iterator[ClassItemRepo
             same = parse_limits(limits).items() <= parse_limits(there or "").items()
             yield _item("blockio", blockio, item, limits, there, same=same)
         yield from _texts("blockio", blockio)
+    if (rdt := classes.rdt) is not None:
+        if rdt.group is not None:
+            there = found.get("group")
+            yield _item("rdt", rdt, "group", rdt.name, there, same=there == rdt.name)
+        yield from _texts("rdt", rdt)
 
 
 def _item(  # noqa: PLR0913 - the fields
     kind: str,
-    of: Scheduling | BlockIOClass,
+    of: Scheduling | BlockIOClass | RDTGroup,
     item: str,
     wanted: str,
     found: str | None,
@@ -93,7 +100,7 @@ def _item(  # noqa: PLR0913 - the fields
     )
 
 
-def _texts(kind: str, of: Scheduling | BlockIOClass) -> Iterator[ClassItemReport]:
+def _texts(kind: str, of: Scheduling | BlockIOClass | RDTGroup) -> Iterator[ClassItemReport]:
     for text in (*of.lacking, *of.notes):
         yield ClassItemReport(
             kind=kind,

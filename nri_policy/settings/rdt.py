@@ -1,4 +1,4 @@
-"""RDT: shares of caches and memory bandwidth, by partition and class; without effect yet."""
+"""RDT: shares of caches and memory bandwidth, by partition and class."""
 
 from __future__ import annotations
 
@@ -152,6 +152,8 @@ class RDTOptions(Section, frozen=True, kw_only=True):
 
 class RDT(Section, frozen=True, kw_only=True):
     """Resource director technology."""
+
+    LATER = frozenset({"force", "options", "partitions"})
 
     enable: Annotated[bool, values.flag] = False
     qos_is_default: Annotated[bool, values.flag] = field(

@@ -151,7 +151,7 @@ class Log(Section, frozen=True, kw_only=True):
 class ControlSettings(Section, frozen=True, kw_only=True):
     """Resources other than CPUs and memory."""
 
-    LATER = frozenset({"cpu", "rdt"})
+    LATER = frozenset({"cpu"})
 
     cpu: ControlCPU = ControlCPU()
     rdt: RDT = RDT()
@@ -382,9 +382,10 @@ class Settings(Section, frozen=True, kw_only=True):
     @property
     def gives_classes(self) -> bool:
         """Whether containers without an annotation can be in a class."""
-        blockio = self.control.blockio
         by_default = self.class_of_namespace or self.class_of_qos
-        return bool(by_default) or (blockio.enable and blockio.qos_is_default)
+        return bool(by_default) or any(
+            each.enable and each.qos_is_default for each in (self.control.blockio, self.control.rdt)
+        )
 
     def list_unreferenced(self) -> Iterator[str]:
         """Yield the classes that containers are in only by annotation."""

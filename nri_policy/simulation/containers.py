@@ -224,6 +224,7 @@ class SimulatedKernel:
     disks: frozenset[str] = frozenset()  # MAJOR:MINOR
     cgroup_v2: bool = True
     realtime: bool = True  # whether cgroups have a real-time budget
+    rdt_groups: frozenset[str] = frozenset()  # of resctrl
     several_lines: bool = False  # whether runc writes files of cgroups line by line
     promised: float = 0  # CPU time that processes outside of containers have by deadlines, in CPUs
 
@@ -235,6 +236,7 @@ class SimulatedKernel:
                 cpus,
                 online=self.online_cpus,
                 realtime=self.realtime,
+                groups=self.rdt_groups,
                 promised=self.promised,
             )
         except KernelError as error:

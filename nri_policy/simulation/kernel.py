@@ -12,6 +12,7 @@ As strict as they are: a value that fails there fails here, with the same messag
 | deadline without reset-on-fork, at the first fork | the kernel | EAGAIN |
 | deadlines of more than 95 % of all CPU time together | the kernel | EBUSY |
 | I/O level beyond 0 to 7, or with class none | the kernel | EINVAL |
+| an RDT class without a group of resctrl | runc | text |
 | unified on cgroup v1 | runc | text |
 | io.max: no MAJ:MIN, unknown key or no number | the kernel | EINVAL |
 | io.max: no such disk; 0 | the kernel | ENODEV; ERANGE |
@@ -46,14 +47,23 @@ class KernelError(Exception):
     """The kernel, or runc, refuses a value; the text is what the runtime passes on."""
 
 
-def first_process(
-    linux: nri.LinuxContainer, cpus: CPUSet, *, online: CPUSet, realtime: bool, promised: float = 0
+def first_process(  # noqa: PLR0913 - what kernels differ in
+    linux: nri.LinuxContainer,
+    cpus: CPUSet,
+    *,
+    online: CPUSet,
+    realtime: bool,
+    promised: float = 0,
+    groups: Collection[str] = (),
 ) -> FirstProcess:
     """Return the attributes of a container's first process on *cpus*; raises KernelError.
 
     *realtime*: whether cgroups have a real-time budget; *promised*: CPU time, in CPUs, of other
-    processes with deadlines.
+    processes with deadlines; *groups*: those of resctrl.
     """
+    group = linux.resources.rdt_class.value
+    if group and group not in groups:
+        raise KernelError(f"runc: intelRdt: group {group} does not exist and has no schemata")
     scheduler, io = linux.scheduler, linux.io_priority
     nice = priority = 0
     policy = SchedulingPolicy.OTHER
@@ -73,7 +83,12 @@ def first_process(
         if not 0 <= level <= 7 or (io_class is IOClass.NONE and level):
             raise KernelError("runc: failed to set I/O priority: invalid argument")
     return FirstProcess(
-        policy=policy, nice=nice, priority=priority, io_class=io_class, io_level=level
+        policy=policy,
+        nice=nice,
+        priority=priority,
+        io_class=io_class,
+        io_level=level,
+        rdt_group=group if groups else None,
     )
 
 

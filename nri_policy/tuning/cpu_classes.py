@@ -93,8 +93,8 @@ class _Making:
         for each, value in wished:
             if value != best:
                 others = cpus - each.cpus
-                text = f"{what.attribute} is {best}, not {value}: CPUs {others} are set together"
-                self.unmet.setdefault(each.origin, []).append(f"{text} with these, and wish for it")
+                text = f"{what.attribute} is {best}, not {value}: CPUs {others}, which need it, are"
+                self.unmet.setdefault(each.origin, []).append(f"{text} set together with these")
 
     def add_policy(self, policy: FrequencyPolicy) -> None:
         """Add the wishes for CPUs that are set together."""

@@ -21,7 +21,6 @@ from nri_policy.workload.annotation_values import (
     HintFilter,
     HintKind,
     check_irq_affinity,
-    check_rdt_class,
     read_boolean,
     read_class,
     read_cold_start,
@@ -33,6 +32,7 @@ from nri_policy.workload.annotation_values import (
     read_memory_kinds,
     read_of_pod,
     read_priority,
+    read_rdt_class,
 )
 from nri_policy.workload.annotations import DOMAIN, Found
 from nri_policy.workload.requirements import Requirements
@@ -68,6 +68,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     pick_by_hints: bool = False
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
+    rdt_class: Asked | None = None
     requirements: Requirements | None = None
     unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
     notices: tuple[str, ...] = ()  # about deprecated and unsupported annotations
@@ -312,13 +313,22 @@ ANNOTATIONS = (
             " `control.blockio.classes` or from the runtime's own file: [classes](classes.md)"
         ),
     ),
+    Annotation(
+        name="rdtclass",
+        steers="rdt_class",
+        read=read_rdt_class,
+        value="name of a class",
+        help=(
+            "the RDT class (group of resctrl) that the container's processes are in:"
+            " [classes](classes.md). `system/default` is the root group"
+        ),
+    ),
 )
 BY_NAME = {each.name: each for each in ANNOTATIONS}
 # Annotations without effect yet, with the check of their values; it raises AnnotationError.
 LATER: Mapping[str, Callable[[Found], object]] = {
     "cpu-class": read_class,
     "irq-affinity": check_irq_affinity,
-    "rdtclass": check_rdt_class,
 }
 AFFINITIES = frozenset({"affinity", "anti-affinity"})  # `affinity` reads them
 DEPRECATED = frozenset(each.name for each in ANNOTATIONS if each.deprecated_form)

@@ -39,6 +39,7 @@ USUAL_HINTS = frozenset(
 ASSIGNED_HINTS = frozenset({HintKind.POD_RESOURCES, HintKind.CLAIMS})
 DEVICE_HINTS = ASSIGNED_HINTS | {HintKind.DEVICES}
 
+ROOT_GROUP = "system/default"  # the RDT class of all processes that are in no other
 POD_RESOURCE = "podresourceapi:"
 CLAIM = "claim:"
 
@@ -138,10 +139,11 @@ def read_class(found: Found) -> Asked:
         raise AnnotationError(found.key, found.value, allowed) from None
 
 
-def check_rdt_class(found: Found) -> None:
-    """Raise AnnotationError for what is not the name of a resctrl group."""
-    if "/" in found.value.removeprefix("system/") or found.value in {".", ".."}:
-        raise AnnotationError(found.key, found.value, "the name of an RDT class")
+def read_rdt_class(found: Found) -> Asked:
+    """Read the name of an RDT class; whether it exists is not known here."""
+    if found.value in ("", ROOT_GROUP):
+        return Asked(found.key, ROOT_GROUP)
+    return read_class(found)
 
 
 def check_irq_affinity(found: Found) -> None:

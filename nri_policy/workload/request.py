@@ -108,6 +108,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     zone: Hint | None = None  # the scheduler's; never strict
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
+    rdt_class: Asked | None = None
     unsupported: tuple[str, ...] = ()  # keys of its annotations without effect yet
     source: Source = Source.ESTIMATE  # of the amounts
     room: bool = False  # whether its pod should have its CPUs as a whole
@@ -195,6 +196,7 @@ def request_of(
             exclusive_quota=preferences.exclusive_quota or settings.exclusive_quota,
             scheduling_class=preferences.scheduling_class,
             blockio_class=preferences.blockio_class,
+            rdt_class=preferences.rdt_class,
             unsupported=preferences.unsupported,
             source=amounts.source,
             room=sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings),

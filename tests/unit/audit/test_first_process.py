@@ -140,3 +140,15 @@ def test_of_a_cgroup_that_is_not_there_nothing_is_read(tmp_path: Path) -> None:
     assert Cgroups(tmp_path).first_process("/pod/none") is None
     assert Cgroups(tmp_path).first_process("../x") is None
     assert Cgroups(tmp_path).limits("../x", ["io.max"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [("res:/gold\nmon:\n", "gold"), ("res:/\nmon:x\n", ""), ("res:\nmon:\n", None), (None, None)],
+)
+def test_the_rdt_group_is_read_where_the_kernel_tells_it(
+    text: str | None, group: str | None
+) -> None:
+    found = process_of(STAT, None, text)
+    assert found is not None
+    assert found.rdt_group == group

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from nri_policy.classes import Equipment, IOPriority, Origin, Scheduler, select_classes
+from nri_policy.classes import (
+    Equipment,
+    IOPriority,
+    Origin,
+    RDTGroup,
+    Scheduler,
+    select_classes,
+)
 from nri_policy.classes.container_classes import Classes
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy, Settings
@@ -256,3 +263,53 @@ def test_what_the_kernel_ignores_of_a_class_is_remarked_on() -> None:
         "scheduling class lazy: nice has no effect with policy idle",
         "scheduling class lazy: ioPriority has no effect with ioClass idle",
     )
+
+
+RDT_KEY = "rdtclass.resource-policy.nri.io"
+NO_RDT = Equipment(no_rdt="resctrl is not mounted")
+GROUPS = Equipment(rdt_groups=("gold",))
+
+
+def rdt_of(
+    equipment: Equipment, container: Container, *defined: str, **control: Any
+) -> RDTGroup | None:
+    classes: dict[str, Any] = {name: {} for name in defined}
+    partitions = {"all": {"classes": classes}} if defined else {}
+    given = {"rdt": {"enable": True, "partitions": partitions, **control}}
+    strict = {"unsupportedAnnotations": "refuse"} if equipment is STRICT else {}
+    found = of(container, nodes.settings(control=given, **strict), equipment)
+    return None if found is None else found.rdt
+
+
+STRICT = Equipment(rdt_groups=(), no_scheduler="")
+
+
+def test_an_rdt_class_is_annotated_or_that_of_the_qos() -> None:
+    gold = nodes.container(500, annotations={f"{RDT_KEY}/pod": "gold"})
+    plain = nodes.container(500)
+    assert rdt_of(GROUPS, gold) == RDTGroup(name="gold", origin=Origin.ANNOTATION, group="gold")
+    assert rdt_of(GROUPS, plain) is None
+    qos = {"usePodQoSAsDefaultClass": True}
+    found = rdt_of(Equipment(rdt_groups=("Guaranteed",)), plain, **qos)
+    assert found == RDTGroup(name="Guaranteed", origin=Origin.QOS, group="Guaranteed")
+    assert rdt_of(GROUPS, plain, "gold", **qos) is None, "the settings define no such class"
+    root = nodes.container(500, annotations={RDT_KEY: ""})
+    found = rdt_of(GROUPS, root, **qos)
+    assert found == RDTGroup(name="system/default", origin=Origin.ANNOTATION, group="")
+
+
+def test_an_rdt_class_that_is_off_or_impossible_is_not_passed_on() -> None:
+    gold = nodes.container(500, annotations={f"{RDT_KEY}/pod": "gold"})
+    found = rdt_of(GROUPS, gold, enable=False)
+    assert found is not None
+    assert found.group is None
+    assert found.notes == ("RDT class gold has no effect: control.rdt.enable is false",)
+    found = rdt_of(NO_RDT, gold)
+    assert found is not None
+    assert found.group is None
+    assert found.lacking == ("RDT class gold: resctrl is not mounted",)
+    with pytest.raises(AnnotationError, match="possible here: it has no group"):
+        rdt_of(STRICT, gold, "gold")
+    with pytest.raises(AnnotationError, match=r"an RDT class of this node \(there are none\)"):
+        rdt_of(Equipment(rdt_groups=()), gold)
+    assert rdt_of(Equipment(), gold) is not None, "where nothing is known of the host"

@@ -124,10 +124,12 @@ def test_who_does_without_a_part_of_its_class_is_degraded() -> None:
 
 def test_containers_are_counted_by_annotations_that_have_no_effect() -> None:
     driver = EngineDriver()
-    driver.create(nodes.container(1000, annotations={f"rdtclass.{DOMAIN}/pod": "gold"}))
+    driver.create(
+        nodes.container(1000, annotations={f"irq-affinity.{DOMAIN}/pod": "{claim: [24]}"})
+    )
     driver.create(nodes.container(1000))
     found = gauges(driver)
-    assert found["unsupported_annotations", "rdtclass"] == 1
+    assert found["unsupported_annotations", "irq-affinity"] == 1
     assert found["unsupported_annotations", "cpu-class"] == 0
 
 

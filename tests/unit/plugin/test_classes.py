@@ -407,3 +407,88 @@ def test_limits_that_somebody_changed_are_drift_and_are_sent_again(tmp_path: Pat
             assert not (await auditor.check()).drifts
 
     run(test)
+
+
+RDT_KEY = "rdtclass.resource-policy.nri.io/pod"
+QOS_RDT = {"rdt": {"enable": True, "usePodQoSAsDefaultClass": True}}
+
+
+def group_of(up: Served, name: str) -> str | None:
+    """Return the RDT class that the runtime was told of for a container."""
+    resources = up.runtime.container(name).message.linux.resources
+    return resources.rdt_class.value if resources.HasField("rdt_class") else None
+
+
+@pytest.mark.parametrize("version", ["1.7.24", "2.2.1"])
+def test_a_runtime_of_any_version_is_told_the_rdt_class(tmp_path: Path, version: str) -> None:
+    async def test() -> None:
+        host = Host(rdt_groups=("Burstable", "gold"))
+        async with host.serving(tmp_path, version=version, control=QOS_RDT) as up:
+            up.runtime.machine.rdt_groups = frozenset({"Burstable", "gold"})
+            root = {RDT_KEY: "system/default"}
+            assert not await up.start(pod("web", annotations={RDT_KEY: "gold"}))
+            assert not await up.start(pod("root", annotations=root), pod("plain"))
+            assert group_of(up, "web/main") == "gold"
+            assert group_of(up, "root/main") == ""
+            process = up.runtime.container("web/main").process
+            assert process is not None
+            assert process.rdt_group == "gold"
+
+    run(test)
+
+
+def test_a_group_that_does_not_exist_never_fails_a_start(tmp_path: Path) -> None:
+    """With the peer, runc fails the container."""
+    classes: dict[str, Any] = {"gold": {}, "Guaranteed": {}}
+    partitions = {"all": {"classes": classes}}
+
+    async def test() -> None:
+        control = {"rdt": {**QOS_RDT["rdt"], "partitions": partitions}}
+        async with Host(rdt_groups=()).serving(tmp_path, control=control) as up:
+            errors = await up.start(
+                pod("web", annotations={RDT_KEY: "gold"}),
+                pod("unknown", annotations={RDT_KEY: "gold1"}),
+                pod("default", "1"),
+            )
+            assert group_of(up, "web/main") is None
+            assert group_of(up, "default/main") is None
+            (error,) = filter(None, errors)
+            assert error.endswith(
+                f"annotation {RDT_KEY}: 'gold1' is not an RDT class of this node"
+                " (Guaranteed, gold); did you mean 'gold'?"
+            )
+            lacking = {
+                each.rdt.name: each.lacking
+                for each in up.daemon.node.view.classes.values()
+                if each.rdt is not None
+            }
+            assert lacking == {
+                name: (f"RDT class {name}: it has no group in /sys/fs/resctrl",)
+                for name in ("gold", "Guaranteed")
+            }
+
+    run(test)
+
+
+def test_a_process_that_is_not_in_its_rdt_class_is_found_out(tmp_path: Path) -> None:
+    async def test() -> None:
+        host = Host(rdt_groups=("gold",))
+        async with host.serving(tmp_path, control={"rdt": {"enable": True}}) as up:
+            up.runtime.machine.rdt_groups = frozenset({"gold"})
+            assert not await up.start(pod("web", annotations={RDT_KEY: "gold"}))
+            web, auditor = up.runtime.container("web/main"), up.daemon.auditor
+            assert web.process is not None
+            web.process = replace(web.process, rdt_group="")
+            auditor._sleep = _at_once
+            watching = asyncio.create_task(auditor.watch_starts())
+            while web.id not in auditor.first_processes:  # noqa: ASYNC110
+                await asyncio.sleep(0)  # a thread looks
+            watching.cancel()
+            (drift,) = auditor.report.drifts
+            assert (drift.deviation.decided, drift.deviation.found) == (
+                "RDT class gold",
+                "RDT class system/default",
+            )
+            assert auditor.in_kernel(web.id)["group"] == "system/default"
+
+    run(test)

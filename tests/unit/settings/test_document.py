@@ -56,6 +56,7 @@ from nri_policy.settings import (
     to_spec,
 )
 from nri_policy.settings.document import _fields
+from nri_policy.settings.rdt import RDT
 from nri_policy.settings.schema import DRA, ControlSettings
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
@@ -183,6 +184,7 @@ spec:
       usePodQoSAsDefaultClass: true
       classes:
         slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
+    rdt: {enable: true, usePodQoSAsDefaultClass: true}
   dra: {enabled: true, makeRoom: exclusive}
   agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true, podSpecs: off}
   readiness: {taint: true, condition: true, whileAway: true}
@@ -260,6 +262,7 @@ status: {nodes: {}}
         class_of_namespace={"ci": "calm"},
         class_of_qos={"besteffort": "calm"},
         control=ControlSettings(
+            rdt=RDT(enable=True, qos_is_default=True),
             blockio=BlockIOSettings(
                 enable=True,
                 qos_is_default=True,
@@ -273,7 +276,7 @@ status: {nodes: {}}
                         ),
                     )
                 },
-            )
+            ),
         ),
         dra=DRA(enabled=True, make_room=MakeRoom.EXCLUSIVE),
         agent=Agent(

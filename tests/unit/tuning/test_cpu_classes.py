@@ -91,10 +91,11 @@ def test_cpus_that_are_set_together_have_the_highest_minimum_and_maximum(power: 
         "cpufreq/2/max_freq": "2500000",
     }
     assert all(each.origin == ("fast",) for each in wishes.items.values())
+    because = "CPUs 3, which need it, are set together with these"
     assert wishes.unmet == {
         "slow": (
-            "min_freq is 2000000, not 1000000: CPUs 3 are set together with these, and wish for it",
-            "max_freq is 2500000, not 1200000: CPUs 3 are set together with these, and wish for it",
+            f"min_freq is 2000000, not 1000000: {because}",
+            f"max_freq is 2500000, not 1200000: {because}",
         )
     }
 

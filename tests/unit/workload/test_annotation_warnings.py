@@ -26,9 +26,9 @@ DOMAIN = "resource-policy.nri.io"
             f"annotation {DOMAIN}/anti-affinity: the pod has had no container 'other' so far",
         ),
         (
-            f"rdtclass.{DOMAIN}/pod",
-            "gold",
-            f"annotation rdtclass.{DOMAIN}/pod: not supported yet, it has no effect",
+            f"irq-affinity.{DOMAIN}/pod",
+            "{claim: [24]}",
+            f"annotation irq-affinity.{DOMAIN}/pod: not supported yet, it has no effect",
         ),
         (
             f"memory-typ.{DOMAIN}",
