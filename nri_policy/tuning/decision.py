@@ -95,7 +95,7 @@ def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
 ) -> Step:
     """Return the next step about an item; None: nothing asks for it any more."""
     if wish is None:
-        assert entry is not None, "an item without wish is in the journal"
+        assert entry is not None, "an item that nothing requests is in the journal"
         return _release(found, entry, attempts, now)
     if isinstance(found, Lack):
         state = State.UNSUPPORTED if found.absent else State.PENDING

@@ -120,7 +120,7 @@ class Tuner:
         return Step(Action.NOTHING), self._files.read(item)
 
     def _decide(self, item: Item) -> tuple[Step, str | Lack]:
-        assert self._desired is not None, "there are wishes"
+        assert self._desired is not None, "requests are known"
         wish, found = self._desired.get(item), self._files.read(item)
         entry, attempts = self._journal.entries.get(item), self._attempts.get(item, Attempts())
         value = None if wish is None else wish.value
@@ -141,7 +141,7 @@ class Tuner:
         """Store the entries of *items*; return those that may be written now: all, or none."""
         if not items:
             return []
-        assert self._desired is not None, "there are wishes"
+        assert self._desired is not None, "requests are known"
         entries = []
         for item in items:
             found, wish = self._steps[item][1], self._desired[item].value

@@ -5,7 +5,7 @@ cgroup; `cpus`, `exclusive` and `partition` write that file of one, `-` writes n
 the affinity of its process; `offline` and `online` have a CPU. Cgroups are paths below the root;
 `.` is the root. `play` writes what came of each step: the error, and each cgroup that reads
 otherwise than before.
-What `TREE` does is not written. `captures/partitions.txt` has what Linux 6.12 did on the machines
+What `TREE` does is not written. `partitions.txt` has what Linux 6.12 did on the machines
 `plain` and, in the scenes of `AT_BOOT`, `isolated`.
 """
 
@@ -25,7 +25,7 @@ from nri_policy.foundation.cpuset import CPUSet
 
 CPUS = CPUSet(range(16))  # of both machines
 BOOT_ISOLATED = CPUSet(range(4, 8))  # of `isolated`
-RECORDING = Path(__file__).with_name("captures") / "partitions.txt"
+RECORDING = Path(__file__).with_name("partitions.txt")
 FILES = {"cpus": "cpuset.cpus", "exclusive": "cpuset.cpus.exclusive"}
 PARTITION, EFFECTIVE = "cpuset.cpus.partition", "cpuset.cpus.effective"
 ISOLATED = "cpuset.cpus.isolated"  # of the root only

@@ -26,7 +26,7 @@ from nri_policy.tuning.server import listening, open_tuner, serve
     help="Format of the log on stderr: key=value, or JSON.",
 )
 def command(host_root: Path, journal_dir: Path, tuner_socket: Path, log_format: str) -> None:
-    """Set kernel tunables for the daemon, such as the affinity of interrupts.
+    """Set kernel tunables for the daemon: interrupts, CPUs, caches.
 
     The daemon may write none of them itself. What the tuner accepts is a closed list, and it keeps
     a journal of the original values. When it ends, everything stays as it is.
