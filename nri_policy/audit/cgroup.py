@@ -20,12 +20,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
+from nri_policy.delivery.partition_files import CgroupTree, FolderTree, Settled, settle
 from nri_policy.delivery.pod_quotas import Limited
+from nri_policy.engine.partitions import Partition
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
@@ -114,6 +117,16 @@ def _path_of_pod(folder: str) -> str | None:
     if folder.endswith(".slice") and "/" not in folder:
         return _parent_slices(folder).rstrip("/")
     return folder_of(folder)
+
+
+def settle_partitions(
+    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str]
+) -> Settled:
+    """Do the same as `settle` with the runtime's names of cgroups."""
+    names = {path: each for each in wanted if (path := folder_of(each)) is not None}
+    done = settle(tree, {path: wanted[each] for path, each in names.items()}, above)
+    outcomes = {names[path]: outcome for path, outcome in done.outcomes.items()}
+    return replace(done, outcomes=outcomes)
 
 
 class Cgroups:
@@ -276,6 +289,21 @@ class Cgroups:
             finally:
                 os.close(top)
         return done
+
+    def partition(self, wanted: Mapping[str, Partition | None], above: Collection[str]) -> Settled:
+        """Make cgroups the partitions wanted, or none; for any thread.
+
+        *wanted* is by the runtime's name and has all that are one, *above* the paths of cgroups
+        above them that an earlier call has returned.
+        """
+        with Tree(self._root, Notes()) as tree:
+            top = tree.open(_hierarchy(tree).mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            if top is None:
+                return Settled(outcomes={})
+            try:
+                return settle_partitions(FolderTree(top), wanted, above)
+            finally:
+                os.close(top)
 
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
         """Remove the CFS quota from pods' cgroups, or set one where there is none.

@@ -18,6 +18,7 @@ class Equipment(Struct, frozen=True, kw_only=True):
     no_realtime: str = ""  # policies fifo and rr
     no_io_limits: str = ""  # of disks
     no_io_updates: str = ""  # changes to the limits of an existing container
+    no_partition: str = ""  # a cgroup that is a partition of CPUs
     one_disk: str = ""  # only one disk of a container can have limits
     no_rdt: str = ""  # shares of caches
     rdt_groups: tuple[str, ...] | None = None  # the groups of resctrl; None: not known

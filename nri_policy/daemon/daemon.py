@@ -454,6 +454,7 @@ class Daemon:
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             await self.readiness.leave()
             await self.executor.widen()
+            await self.components.partitions.leave()
             await self.components.quotas.widen()
             called = self._called.synchronized
             delivered = await self.executor.leave(self._link, LEAVING, called=called)

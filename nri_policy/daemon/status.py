@@ -17,6 +17,7 @@ from nri_policy.nri.service import Service
 from nri_policy.nri.session import Session
 from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.findings import Findings
+from nri_policy.settings import ExclusivePartitions
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ class Status:
             yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
         if executor.scope_trouble:
             yield f"systemd may undo cpusets that were written: {executor.scope_trouble}"
+        yield from self._partition_doubts()
         failed = self._components.creations.failed
         if (count := len(failed)) >= FAILED:
             some = ", ".join(sorted(failed)[:FAILED])
@@ -130,6 +132,17 @@ class Status:
             yield f"{cgroup} has processes, but belongs to no known container"
         yield from self._findings.recent()
         yield from self._more()
+
+    def _partition_doubts(self) -> Iterator[str]:
+        """Yield why containers are not the kernel partitions that they are to be."""
+        view, state = self._node.view, self._components.executor.state
+        kind, reason = view.layout.settings.exclusive_partitions, view.equipment.no_partition
+        if kind is not ExclusivePartitions.OFF and reason:
+            yield f"exclusivePartitions: {kind} has no effect: {reason}"
+        failed = [each for each in state.partitions if state.kernel_partitions.has_failed(each)]
+        if failed:
+            error = state.records[failed[0]].partition.error
+            yield f"containers that the kernel does not make a partition: {len(failed)} ({error})"
 
     def announce(self) -> None:
         """Log what the daemon starts with, and what is odd about it."""

@@ -9,10 +9,13 @@ Others import from these modules:
 | `executor` | does what the machine says, with files, systemd and the runtime |
 | `inputs` | what the machine takes in, and what it says |
 | `overlaps` | finds containers on CPUs that are another's own, however they came there |
+| `partition_files` | writes the partitions of cgroups, in the order that the kernel needs |
+| `partitions` | makes containers partitions, for which the kernel keeps all others off their CPUs |
 | `pod_quotas` | takes the CFS quota from the cgroups of pods, and gives it back |
 | `record` | what is known about the delivery to one container |
 
 `machine` has what is to be done next, as a pure function of what has happened. Its parts: `table`
 has the records, `occupancy` which CPUs are still in use, `pod_quota_records` the records of pods,
-`overlap_times` when all cpusets are looked at, and `schedule` when each action is due.
+`partition_records` which container is a kernel partition, `overlap_times` when all cpusets are
+looked at, and `schedule` when each action is due.
 """

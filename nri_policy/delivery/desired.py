@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.workload.request import Sort
@@ -33,6 +34,11 @@ class NodeDecisions:
         view = self._node.view
         resizing = view.resizing.get(container_id)
         return view.placed[container_id].grant.own | (resizing.kept if resizing else EMPTY)
+
+    def partition(self, container_id: str) -> Partition | None:
+        """Return the kernel partition that a container is to be; None for none."""
+        partition = self._node.view.partition(container_id)
+        return None if isinstance(partition, str) else partition
 
     def unmanaged(self, container_id: str) -> Placement:
         """Return the placement without the policy: all CPUs and memory nodes."""

@@ -148,6 +148,14 @@ class Quotas(Protocol):
         ...
 
 
+class Partitions(Protocol):
+    """The kernel partitions: `delivery.partitions.Partitions`."""
+
+    async def look(self) -> float:
+        """Make containers the partitions due; return the seconds until the next look."""
+        ...
+
+
 class Overlaps(Protocol):
     """The look at all cpusets: `delivery.overlaps.Overlaps`."""
 
@@ -196,6 +204,7 @@ class Executor:
         self.resizes: Resizes | None = None
         self.quotas: Quotas | None = None
         self.overlaps: Overlaps | None = None
+        self.partitions: Partitions | None = None
         self.lock = asyncio.Lock()
         self.scope_trouble = ""  # the latest refusal of systemd, or empty
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
@@ -273,6 +282,8 @@ class Executor:
                 await self._look_at_resizes()
             case Action.QUOTAS if self.quotas is not None:
                 await self.quotas.look()
+            case Action.PARTITIONS if self.partitions is not None:
+                return await self.partitions.look()
             case Action.OVERLAPS if self.overlaps is not None:
                 return await self.overlaps.look()
             case _:
@@ -429,7 +440,8 @@ class Executor:
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
-        takes = starts and bool(placed.grant.own)
+        alone = self.state.kernel_partitions.is_in_force(container_id)
+        takes = starts and bool(placed.grant.own) and not alone
         if not self.state.needs_look(container_id, takes=takes):
             return
         if not await self.clock.done_within(MAX_WAIT, self._begin(self.look(container_id))):
@@ -675,6 +687,9 @@ class Executor:
             case Event.REFUSED:
                 refused = {"container": name, "cpus": report.cpus, "mems": report.mems}
                 log.error("update-refused", extra=refused)
+            case Event.NO_PARTITION:
+                lost = {"container": name, "cpus": report.cpus, "reason": report.error}
+                log.warning("no-partition", extra=lost)
             case Event.OVERLAP:
                 self._report_overlap(placed.container, report)
 

@@ -14,8 +14,10 @@ from typing import Protocol
 from msgspec import Struct
 
 from nri_policy.delivery.cpuset_checks import CpusetCheck
+from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Changes, Placement
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 
@@ -35,6 +37,10 @@ class Desired(Protocol):
 
     def own(self, container_id: str) -> CPUSet:
         """Return a container's exclusive CPUs, and those that it keeps in a resize."""
+        ...
+
+    def partition(self, container_id: str) -> Partition | None:
+        """Return the kernel partition that a container is to be; None for none."""
         ...
 
     @property
@@ -263,6 +269,14 @@ class QuotaWritten(Struct, frozen=True, kw_only=True):
     before: int  # the value before
 
 
+class PartitionsSettled(Struct, frozen=True, kw_only=True):
+    """Partitions were written, or were as they should be already."""
+
+    wanted: Mapping[str, Partition | None]
+    outcomes: Mapping[str, PartitionOutcome]  # of those whose cgroups are here
+    now: float
+
+
 class Gone(Struct, frozen=True, kw_only=True):
     """A container has ended, or was refused."""
 
@@ -313,6 +327,7 @@ Input = (
     | PodsChanged
     | PodGone
     | QuotaWritten
+    | PartitionsSettled
     | Gone
     | Leaving
     | Elapsed
@@ -334,6 +349,7 @@ class Action(Enum):
     QUOTAS = (
         "quotas"  # `PodQuotaRecords.doubtful`, or all pods with exclusive CPUs: write their quotas
     )
+    PARTITIONS = "partitions"  # make containers partitions, or none, as the kernel has them
     OVERLAPS = "overlaps"  # look at all cpusets for CPUs that are another's own
 
 
@@ -352,6 +368,7 @@ class Event(Enum):
     NOT_IN_FORCE = "not-in-force"
     REFUSED = "update-refused"
     OVERLAP = "overlap"
+    NO_PARTITION = "no-partition"
 
 
 class Report(Struct, frozen=True, kw_only=True):

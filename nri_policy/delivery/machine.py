@@ -15,6 +15,7 @@ inputs, and carry out the plan. The next action of a container follows from its 
 | none | in flight | UPDATING | after `GRACE` its resize was refused: taken back | 9 |
 | none | written | RUNNING | PERSIST; again after `RETRY_SCOPE` | 7a 7 |
 | none | in force | records another | INFORM: few in each answer, or a call | 7a 9 |
+| any | not the partition due | any | PARTITIONS; again with pauses | |
 | none | another's own CPUs | any | OVERLAPS, READ, then written at once | 7a 5 |
 | none, refused | any | any | nothing till it is decided anew or listed | 7 |
 | none | in force, persistent | records it | nothing | |
@@ -55,6 +56,7 @@ from nri_policy.delivery.inputs import (
     Listed,
     Observed,
     OverlapsSeen,
+    PartitionsSettled,
     PhaseChanged,
     Plan,
     PodGone,
@@ -76,6 +78,7 @@ from nri_policy.delivery.inputs import (
 )
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.overlap_times import OverlapTimes
+from nri_policy.delivery.partition_records import PartitionRecords
 from nri_policy.delivery.pod_quota_records import PodQuotaRecords
 from nri_policy.delivery.record import (
     LIVING,
@@ -125,6 +128,7 @@ class DeliveryState(Occupancy):
         self._send_since = self._hurry_at = math.inf
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
         self.pod_quotas = PodQuotaRecords(self._schedule)
+        self.kernel_partitions = PartitionRecords(self, self._schedule)
         self._overlap_times = OverlapTimes(self._schedule)
         # actions that are due only while an index has entries
         self._concerned = (
@@ -168,10 +172,11 @@ class DeliveryState(Occupancy):
             ResizeDoubted: self._resize_doubted,
             ResizeSettled: self._resize_settled,
             OverlapsSeen: self._overlaps_seen,
-            CpusetsTouched: self._overlap_times.cpusets_touched,
+            CpusetsTouched: self._cpusets_touched,
             PodsChanged: self.pod_quotas.pods_changed,
             PodGone: self.pod_quotas.pod_gone,
             QuotaWritten: self.pod_quotas.quota_written,
+            PartitionsSettled: self.kernel_partitions.settled,
             Gone: self._gone,
             Leaving: self._leave,
             Elapsed: self._elapsed,
@@ -331,6 +336,8 @@ class DeliveryState(Occupancy):
                 self.pod_quotas.ended(event.now)
             case Action.OVERLAPS:
                 self._overlap_times.ended(event.now, event.pause)
+            case Action.PARTITIONS:
+                self._schedule.hasten(Action.PARTITIONS, event.now + event.pause)
 
     def _retry_files(self, action: Action) -> None:
         """Schedule the next run, unless an input has already done so."""
@@ -359,6 +366,10 @@ class DeliveryState(Occupancy):
                 self.put(each, replace(self.records[each], resize_until=None))
         if self.resizes:
             self._schedule.hasten(Action.RESIZES, now + RESIZE_LOOK)
+
+    def _cpusets_touched(self, event: CpusetsTouched) -> None:
+        self._overlap_times.cpusets_touched(event)
+        self.kernel_partitions.cpusets_touched(event)
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
@@ -463,7 +474,13 @@ class DeliveryState(Occupancy):
             self.put(
                 each,
                 replace(
-                    known, phase=phase, in_flight=None, refused=None, failed_at=None, carrier=""
+                    known,
+                    phase=phase,
+                    in_flight=None,
+                    refused=None,
+                    failed_at=None,
+                    carrier="",
+                    partition=replace(known.partition, tries=0),
                 ),
             )
         for each, phase in event.phases.items():

@@ -99,4 +99,15 @@ class Occupancy(RecordTable):
                 return None
             if due is not None and due.cpus:
                 leaving.append(has.cpus - due.cpus)
-        return CPUSet.union(leaving)
+        return CPUSet.union([*leaving, *self._kept_by_partitions()])
+
+    def is_kept_by_partitions(self, own: CPUSet) -> bool:
+        """Whether the kernel still keeps some of these CPUs for a container that lost them."""
+        return any(cpus & own for cpus in self._kept_by_partitions())
+
+    def _kept_by_partitions(self) -> Iterator[CPUSet]:
+        """Yield the CPUs that partitions still keep for containers that are not to have them."""
+        for each in self.partitions:
+            held, due = self.records[each].partition.held, self.desired.placement(each)
+            if held is not None and due is not None:
+                yield held.cpus - due.cpus

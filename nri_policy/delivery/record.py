@@ -6,12 +6,14 @@ state of a delivery.
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 
 from msgspec import Struct
 
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.listed_container import parse_cpus
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 
@@ -60,6 +62,19 @@ class InFlight(Struct, frozen=True, kw_only=True):
     lost: bool  # the runtime may never write it to the cgroup (nri.md §3.6)
 
 
+class PartitionState(Struct, frozen=True, kw_only=True):
+    """The kernel partition of a container: what there is, and the tries to make another."""
+
+    due: Partition | None = None  # the one decided when this was last looked at
+    held: Partition | None = None  # the valid one that its cgroup is
+    error: str = ""  # why that is not the one due, as the kernel says
+    tries: int = 0  # that failed in a row
+    retry_at: float = -math.inf  # not before then
+
+
+NO_PARTITION = PartitionState()
+
+
 class Delivery(Struct, frozen=True, kw_only=True):
     """The record of one container; the default is an unknown container that runs."""
 
@@ -81,6 +96,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     refused: Placement | None = None  # the change that failed in all attempts
     carrier: str = ""  # the container under creation whose answer carried its change
     overlap: CPUSet = EMPTY  # another's own CPUs that it cannot be made to leave, as reported
+    partition: PartitionState = NO_PARTITION
     refused_resize: Resources | None = None  # the amounts of a resize that seems refused
     resize_until: float | None = None  # until when that may come into force all the same
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from nri_policy.delivery.record import Delivery, Phase
+from nri_policy.delivery.record import NO_PARTITION, Delivery, Phase
 
 RETRY_WRITE = 60.0  # seconds until a cgroup that could not be written is tried again
 NEW = Delivery()  # the record of a container that is not in the table
@@ -37,6 +37,7 @@ class RecordTable:
         self.resizes: dict[str, None] = {}  # those that may come into force late
         self.busy: dict[str, None] = {}  # the runtime creates, starts or resizes them
         self.overlapping: dict[str, None] = {}  # those that cannot be made to leave
+        self.partitions: dict[str, None] = {}  # those that are a partition, or are to be one
         self.carried: dict[str, dict[str, None]] = {}  # by whose creation's answer
 
     def phase(self, container_id: str) -> Phase:
@@ -62,6 +63,8 @@ class RecordTable:
         if new.phase is not old.phase:
             busy = new.phase not in {Phase.CREATED, Phase.RUNNING}
             _index(self.busy, container_id, on=busy)
+        if new.partition is not old.partition:
+            _index(self.partitions, container_id, on=new.partition != NO_PARTITION)
         self._index_troubles(container_id, old, new)
 
     def _index_troubles(self, container_id: str, old: Delivery, new: Delivery) -> None:

@@ -14,6 +14,7 @@ Others import from these modules:
 | `grant` | grants, placements and decisions |
 | `layout` | what follows from the machine and the settings alone, made once and then only read |
 | `listed_container` | merges a container in the runtime's list with what is known of it |
+| `partitions` | which containers are to be kernel partitions |
 | `placement_notes` | notes on what a container has less of than it asked for |
 | `quota` | the CFS quota of containers with only exclusive CPUs |
 | `request_reader` | reads the request of a container under the settings |

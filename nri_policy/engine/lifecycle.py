@@ -20,6 +20,7 @@ from nri_policy.engine.correction import correct
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
 from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.partitions import check_partition
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memory, share_memory
 from nri_policy.engine.pod_rooms import open_room
@@ -47,6 +48,7 @@ def create(state: State, event: Created) -> Decision:
         check_amounts(container.resources)
         request, warnings = read_request(container, state.layout)
         check_supported(container, request, state.layout.settings)
+        check_partition(container, request, state.equipment)
     # older runtimes have no creation times: assume that it is the latest
     container = replace(container, created=max(container.created, state.latest + 1))
     for stale in (container.id, state.find(container.full_name)):

@@ -18,6 +18,7 @@ from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.partitions import Partition, partition_of
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.state import Placed, Resizing
 from nri_policy.foundation.cpuset import CPUSet
@@ -227,6 +228,22 @@ class NodeView(Struct, frozen=True, kw_only=True):
             if hint.kind in DEVICE_HINTS and not _UNSAFE.search(name := hint.device or hint.source)
         ]
         return {f"DEVICE_{n}": device for n, device in enumerate(devices)}
+
+    def partition(self, container_id: str) -> Partition | str:
+        """Return the kernel partition that a container is to be, or why it is none.
+
+        The text is empty where none was asked for, or the container is gone.
+        """
+        placed = self.placed.get(container_id)
+        if placed is None:
+            return ""
+        cpus, _ = self.sent[container_id]
+        found = partition_of(placed.request, placed.grant, cpus, self.layout, self.equipment)
+        if placed.grant.claimed and isinstance(found, Partition):
+            users = sum(bool(each.grant.claimed & found.cpus) for each in self.placed.values())
+            if users > 1:
+                return "other containers use its resource claim, too"
+        return found
 
     def to_store(self, container_id: str) -> StoredGrant:
         """Return what must be stored of a holder, so that it gets its grant back."""

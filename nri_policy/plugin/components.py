@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from nri_policy.classes import Equipment
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Gone
+from nri_policy.delivery.partitions import Partitions
 from nri_policy.delivery.pod_quotas import PodQuotas
 from nri_policy.node import Node
 from nri_policy.nri.versions import Runtime
@@ -58,6 +59,7 @@ class PluginComponents:
             claimed=self.claims.of,
         )
         self.quotas = PodQuotas(node, executor, sources.cgroups)
+        self.partitions = Partitions(node, executor, sources.cgroups)
         self.inventory = Inventory(node, self.pods, executor, self.claims.stored)
         # containers that have ended before the runtime said that they had started
         self.ended_early: set[str] = set()

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 from nri_policy.classes import Equipment
@@ -43,6 +43,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
         with tree.folder(_CGROUPS) as top:
             controllers = (top.text("cgroup.controllers") or "").split()
             files = {name for each in _children(tree) for name in each}
+        no_partition = _no_partition(tree, controllers, files)
         no_realtime = _no_realtime(tree)
         resctrl = read_resctrl(tree)
     no_limits = "" if "io" in controllers else "this host has no cgroup v2 with the io controller"
@@ -59,6 +60,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
         no_io_updates=no_limits,
         no_rdt="" if resctrl is not None else "/sys/fs/resctrl is not mounted on this host",
         rdt_groups=None if resctrl is None else resctrl.existing,
+        no_partition=no_partition,
         one_disk="" if several else "only runc 1.2 and newer is sure to take several disks",
         weights=tuple(name for name in _WEIGHTS if name in files),
         disks=disks_of(root),
@@ -109,6 +111,31 @@ def _no_realtime(tree: Tree) -> str:
     if not grouped:
         return ""
     return "this kernel has RT_GROUP_SCHED, which gives cgroups no real-time budget: EPERM"
+
+
+def _no_partition(tree: Tree, controllers: Collection[str], files: Collection[str]) -> str:
+    """Return why no cgroup can be a partition; *files* are those of the cgroups below the top."""
+    if "cpuset" not in controllers:
+        return "this host has no cgroup v2 with the cpuset controller"
+    if "cpuset.cpus" not in files:
+        return "cpuset is not delegated: cgroup.subtree_control does not have it"
+    if "cpuset.cpus.exclusive" not in files:
+        return (
+            "kernel too old: cgroups have no cpuset.cpus.exclusive, which Linux 6.7 and newer have"
+        )
+    if _is_read_only(tree):
+        return "/sys/fs/cgroup is mounted read-only"
+    return ""
+
+
+def _is_read_only(tree: Tree) -> bool:
+    descriptor = tree.open(_CGROUPS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if descriptor is None:
+        return True
+    try:
+        return bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
+    finally:
+        os.close(descriptor)
 
 
 def _kernel_config(tree: Tree) -> str:

@@ -136,6 +136,7 @@ class PolicyPlugin:
             "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
         )
         self._resources.restart()
+        self._components.partitions.restart()
         self._quotas.expect_all()
         self._pods.ask_late()
         self._synchronized()
@@ -221,7 +222,11 @@ class PolicyPlugin:
         self._resources.show(container.id)
         self._enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
-        if placed is not None and (own := placed.grant.own | placed.grant.rest):
+        if (
+            placed is not None
+            and (own := placed.grant.own | placed.grant.rest)
+            and not await self._components.partitions.start(container.id, own)
+        ):
             await self._executor.wait_until_clear(own)
         await self._quotas.start(pod.id)
         await self._executor.look_before(container.id)

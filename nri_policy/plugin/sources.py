@@ -10,13 +10,14 @@ from msgspec import Struct
 
 from nri_policy.classes import Equipment
 from nri_policy.delivery.cpuset_checks import CgroupFiles
+from nri_policy.delivery.partitions import PartitionFiles
 from nri_policy.delivery.pod_quotas import QuotaFiles
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.locality import Locator
 from nri_policy.plugin.pods import Assignments, ClaimedDevices, PodObjects
 
 
-class HostCgroups(CgroupFiles, QuotaFiles, Protocol):
+class HostCgroups(CgroupFiles, PartitionFiles, QuotaFiles, Protocol):
     """The cgroups of containers and pods: `audit.cgroup.Cgroups`."""
 
 

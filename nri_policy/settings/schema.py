@@ -27,6 +27,7 @@ from nri_policy.settings.values import (
     Audit,
     CPUAmount,
     CPUQuantity,
+    ExclusivePartitions,
     ExclusiveQuota,
     FullCores,
     JournalSync,
@@ -223,6 +224,9 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     exclusive_quota: Annotated[ExclusiveQuota, values.choice(ExclusiveQuota)] = field(
         name="exclusiveQuota", default=ExclusiveQuota.NONE
+    )
+    exclusive_partitions: Annotated[ExclusivePartitions, values.choice(ExclusivePartitions)] = (
+        field(name="exclusivePartitions", default=ExclusivePartitions.OFF)
     )
     pod_rooms: Annotated[PodRooms, values.choice(PodRooms)] = field(
         name="podRooms", default=PodRooms.OFF

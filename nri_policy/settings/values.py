@@ -92,6 +92,17 @@ class ExclusiveQuota(StrEnum):
     KEEP = "keep"  # as the kubelet set it
 
 
+class ExclusivePartitions(StrEnum):
+    """Whether the kernel keeps all others off the CPUs of a container that has only exclusive ones.
+
+    The values but `off` are those of `cpuset.cpus.partition`.
+    """
+
+    OFF = "off"
+    ROOT = "root"
+    ISOLATED = "isolated"  # also load balancing, and kernel work that is bound to no CPU
+
+
 class PodRooms(StrEnum):
     """Which pods have their CPUs as a whole, unless annotated otherwise; spec placement.md §3.3."""
 

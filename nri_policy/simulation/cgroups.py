@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup import folder_of, settle_partitions
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.partition_files import Settled
 from nri_policy.delivery.pod_quotas import Limited
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
 from nri_policy.simulation.containers import Container, RuntimeState
@@ -161,6 +163,10 @@ class SimulatedCgroups:
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:  # noqa: ARG002 - the other's
         """Return nothing: the cgroups of pods are not simulated."""
         return {}
+
+    def partition(self, wanted: Mapping[str, Partition | None], above: Collection[str]) -> Settled:
+        """Make cgroups the partitions wanted, or none."""
+        return settle_partitions(self, wanted, above)
 
     def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the other's
         """Return that no systemd is simulated."""

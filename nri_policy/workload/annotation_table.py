@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
+from nri_policy.settings import ExclusivePartitions, ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_values import (
     USUAL_HINTS,
     Asked,
@@ -24,6 +24,7 @@ from nri_policy.workload.annotation_values import (
     read_boolean,
     read_class,
     read_cold_start,
+    read_exclusive_partition,
     read_exclusive_quota,
     read_full_cores,
     read_hint_filter,
@@ -53,6 +54,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     full_cores: FullCores | None = None
     distribute_cpus: bool | None = None
     exclusive_quota: ExclusiveQuota | None = None
+    exclusive_partition: ExclusivePartitions | None = None
     pod_room: bool | None = None
     hide_hyperthreads: bool = False
     static_cpus: bool = False
@@ -85,6 +87,7 @@ class Annotation(Struct, frozen=True, kw_only=True):
     deprecated_form: bool = False  # `DOMAIN/name` with a map of container name to value
 
 
+EXCLUSIVE_PARTITION = "exclusive-partition"
 POD_ROOM = "pod-room"
 
 ANNOTATIONS = (
@@ -176,6 +179,18 @@ ANNOTATIONS = (
             " quota, because its CPUs already limit it. `keep`: it keeps the kubelet's quota,"
             " which can throttle it. Without the annotation, the setting `exclusiveQuota`"
             " decides"
+        ),
+    ),
+    Annotation(
+        name=EXCLUSIVE_PARTITION,
+        steers="exclusive_partition",
+        read=read_exclusive_partition,
+        value="`off`, `root`, `isolated`",
+        help=(
+            "whether the kernel keeps everything else of the machine off its CPUs, if it has only"
+            " exclusive ones: [kernel partitions](partitions.md). A container that asks for it is"
+            " not created on a node whose kernel cannot. Without the annotation, the setting"
+            " `exclusivePartitions` decides"
         ),
     ),
     Annotation(

@@ -15,7 +15,15 @@ from msgspec import Struct
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.units import parse_duration
 from nri_policy.hardware.machine import REQUESTABLE, MemoryKind
-from nri_policy.settings import LEVEL_NAMES, ExclusiveQuota, FullCores, Level, Priority, class_name
+from nri_policy.settings import (
+    LEVEL_NAMES,
+    ExclusivePartitions,
+    ExclusiveQuota,
+    FullCores,
+    Level,
+    Priority,
+    class_name,
+)
 from nri_policy.workload.annotations import AnnotationError, Found, Scope, yaml_map
 
 
@@ -69,6 +77,7 @@ _BOOLEANS = {  # Go's strconv.ParseBool
 }
 _PRIORITIES = {str(priority): priority for priority in Priority} | {"default": None}
 _FULL_CORES = {str(each): each for each in FullCores}
+_PARTITIONS = {str(each): each for each in ExclusivePartitions}
 _QUOTAS = {str(each): each for each in ExclusiveQuota}
 _MEMORY = {**{str(kind): {kind} for kind in REQUESTABLE}, "mixed": {*REQUESTABLE}}
 _HINTS: dict[str, set[HintKind]] = {
@@ -104,6 +113,11 @@ def read_full_cores(found: Found) -> FullCores:
 def read_exclusive_quota(found: Found) -> ExclusiveQuota:
     """Read whether a container with exclusive CPUs has a quota; raises AnnotationError."""
     return _option(found, _QUOTAS, f"one of {', '.join(_QUOTAS)}")
+
+
+def read_exclusive_partition(found: Found) -> ExclusivePartitions:
+    """Read whether exclusive CPUs are a kernel partition; raises AnnotationError."""
+    return _option(found, _PARTITIONS, f"one of {', '.join(_PARTITIONS)}")
 
 
 def read_of_pod(found: Found) -> bool:

@@ -12,7 +12,15 @@ from msgspec import Struct
 
 from nri_policy.hardware.machine import MEMORY_USES, MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, PodRooms, Priority, Settings
+from nri_policy.settings import (
+    ExclusivePartitions,
+    ExclusiveQuota,
+    FullCores,
+    Level,
+    PodRooms,
+    Priority,
+    Settings,
+)
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.amounts import Source, amounts_of
 from nri_policy.workload.annotation_table import Preferences
@@ -105,6 +113,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     distribute: bool = False  # over several NUMA nodes evenly, if it has to be on several
     full_cores: FullCores = FullCores.OFF
     exclusive_quota: ExclusiveQuota = ExclusiveQuota.NONE
+    exclusive_partition: ExclusivePartitions = ExclusivePartitions.OFF
     zone: Hint | None = None  # the scheduler's; never strict
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
@@ -194,6 +203,7 @@ def request_of(
             if preferences.full_cores is None
             else preferences.full_cores,
             exclusive_quota=preferences.exclusive_quota or settings.exclusive_quota,
+            exclusive_partition=preferences.exclusive_partition or settings.exclusive_partitions,
             scheduling_class=preferences.scheduling_class,
             blockio_class=preferences.blockio_class,
             rdt_class=preferences.rdt_class,

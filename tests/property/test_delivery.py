@@ -13,9 +13,12 @@ from random import Random
 from nri_policy.delivery import inputs
 from nri_policy.delivery.cpuset_checks import gaining, leaving
 from nri_policy.delivery.machine import DeliveryState
-from nri_policy.delivery.record import Cpuset, Phase
+from nri_policy.delivery.partition_files import PartitionOutcome
+from nri_policy.delivery.record import NO_PARTITION, Cpuset, Phase
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import Resources
 from tests.property.seeds import seeds
 
@@ -46,6 +49,11 @@ class Books:
     def placement(self, container_id: str) -> Placement | None:
         return self.placements.get(container_id)
 
+    def partition(self, container_id: str) -> Partition | None:
+        if container_id not in IDS[:2]:
+            return None
+        return Partition(kind=ExclusivePartitions.ROOT, cpus=SETS[0])
+
     def unmanaged(self, container_id: str) -> Placement:  # noqa: ARG002 - the signature
         return Placement(cpus=SETS[-1], mems=MEMS, shares=None, cause="leaves")
 
@@ -75,6 +83,7 @@ class History:
             self.send,
             self.inform,
             self.list,
+            self.settle,
             self.end,
             self.other,
         )
@@ -184,6 +193,19 @@ class History:
             )
         )
 
+    def settle(self) -> None:
+        wanted = self.state.kernel_partitions.wanted(
+            [self.any_id()], is_blocked=lambda *_: self.random.random() < 0.3
+        )
+        outcomes = {
+            each: PartitionOutcome(
+                held=self.random.choice((new, new, None)), error=self.random.choice(("", "busy"))
+            )
+            for each, new in wanted.items()
+            if self.random.random() < 0.8
+        }
+        self.apply(inputs.PartitionsSettled(wanted=wanted, outcomes=outcomes, now=self.now))
+
     def end(self) -> None:
         gone = self.any_id()
         self.books.placements.pop(gone, None)
@@ -230,6 +252,7 @@ def indexes(state: DeliveryState) -> dict[str, set[str]]:
         "late": {each for each, known in records if known.late},
         "refused": {each for each, known in records if known.refused is not None},
         "resizes": {each for each, known in records if known.resize_until is not None},
+        "partitions": {each for each, known in records if known.partition != NO_PARTITION},
         "overlapping": {each for each, known in records if known.overlap},
         "busy": {
             each for each, known in records if known.phase not in {Phase.CREATED, Phase.RUNNING}

@@ -134,6 +134,9 @@ class NoDecisions:
     def placement(self, container_id: str) -> None:
         """Know of none."""
 
+    def partition(self, container_id: str) -> None:
+        """Return nothing: no container is to be a partition."""
+
     def unmanaged(self, container_id: str) -> Placement:
         raise AssertionError(container_id)
 

@@ -53,6 +53,9 @@ class Wanted:
     def placement(self, container_id: str) -> Placement | None:
         return self.placements.get(container_id)
 
+    def partition(self, container_id: str) -> None:
+        """Return nothing: no container is to be a partition."""
+
     def unmanaged(self, container_id: str) -> Placement:
         raise AssertionError(container_id)
 

@@ -663,6 +663,20 @@ def test_classes_that_have_no_effect_here_are_named(made: Made) -> None:
     assert not [each for each in examine(made.facts("v2.1.9")) if each.check == "classes"]
 
 
+def test_the_doctor_says_what_the_kernel_can_do_with_partitions(made: Made) -> None:
+    made.settings(exclusivePartitions="root")
+    made.write("sys/fs/cgroup/cgroup.controllers", "memory\n")
+    found = made.found("partitions")
+    reason = "this host has no cgroup v2 with the cpuset controller"
+    assert found == {f"exclusivePartitions: root has no effect: {reason}": Verdict.WARNING}
+    made.settings()
+    assert made.found("partitions") == {f"no kernel partitions: {reason}": Verdict.NOTE}
+    made.write("sys/fs/cgroup/cgroup.controllers", "cpuset\n")
+    for name in ("cpuset.cpus", "cpuset.cpus.exclusive"):
+        made.write(f"sys/fs/cgroup/a.slice/{name}", "\n")
+    assert [*made.found("partitions").values()] == [Verdict.OK]
+
+
 def test_links_to_disks_are_not_known_without_the_database_of_udev(made: Made) -> None:
     """As in the pod of a DaemonSet that does not mount it."""
     made.write("sys/fs/cgroup/cgroup.controllers", "cpuset io\n")

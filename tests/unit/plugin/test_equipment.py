@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,6 +28,8 @@ def put(root: Path, path: str, text: str | bytes) -> None:
 def v2(root: Path) -> Path:
     put(root, "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n")
     put(root, "sys/fs/cgroup/system.slice/io.weight", "default 100\n")
+    put(root, "sys/fs/cgroup/system.slice/cpuset.cpus", "\n")
+    put(root, "sys/fs/cgroup/system.slice/cpuset.cpus.exclusive", "\n")
     return root
 
 
@@ -34,9 +38,9 @@ def test_a_host_of_today_can_do_all(tmp_path: Path) -> None:
     assert found.weights == ("io.weight",)
     reasons = (
         *(found.no_scheduler, found.no_io_priority, found.no_realtime),
-        *(found.no_io_limits, found.no_io_updates, found.one_disk),
+        *(found.no_io_limits, found.no_io_updates, found.one_disk, found.no_partition),
     )
-    assert reasons == ("",) * 6
+    assert reasons == ("",) * 7
 
 
 def test_an_older_runc_ignores_classes_and_takes_one_disk(tmp_path: Path) -> None:
@@ -47,6 +51,28 @@ def test_an_older_runc_ignores_classes_and_takes_one_disk(tmp_path: Path) -> Non
     unknown = equipment_of(tmp_path, None)
     assert not unknown.no_scheduler, "the container's first process will show"
     assert unknown.one_disk, "a wrong guess would limit the wrong disk"
+
+
+def test_partitions_need_version_2_a_new_kernel_a_delegated_cpuset_and_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = v2(tmp_path) / "sys/fs/cgroup"
+    assert not equipment_of(tmp_path, NEW).no_partition
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=os.ST_RDONLY))
+        assert equipment_of(tmp_path, NEW).no_partition == "/sys/fs/cgroup is mounted read-only"
+    (top / "system.slice/cpuset.cpus.exclusive").unlink()
+    assert equipment_of(tmp_path, NEW).no_partition == (
+        "kernel too old: cgroups have no cpuset.cpus.exclusive, which Linux 6.7 and newer have"
+    )
+    (top / "system.slice/cpuset.cpus").unlink()
+    assert equipment_of(tmp_path, NEW).no_partition == (
+        "cpuset is not delegated: cgroup.subtree_control does not have it"
+    )
+    put(tmp_path, "sys/fs/cgroup/cgroup.controllers", "memory\n")
+    assert equipment_of(tmp_path, NEW).no_partition == (
+        "this host has no cgroup v2 with the cpuset controller"
+    )
 
 
 def test_without_the_io_controller_nothing_can_be_limited(tmp_path: Path) -> None:

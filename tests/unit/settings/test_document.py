@@ -22,6 +22,7 @@ from nri_policy.settings import (
     CPUQuantity,
     DeviceLimits,
     EffectiveSetting,
+    ExclusivePartitions,
     ExclusiveQuota,
     FullCores,
     Instrumentation,
@@ -104,6 +105,7 @@ def test_a_document_needs_no_more_than_a_reservation() -> None:
         distribute_cpus=False,
         full_cores=FullCores.OFF,
         exclusive_quota=ExclusiveQuota.NONE,
+        exclusive_partitions=ExclusivePartitions.OFF,
         pod_rooms=PodRooms.OFF,
         make_way=MakeWay(movers=4),
         audit=Audit.REPORT,
@@ -164,6 +166,7 @@ spec:
   distributeCPUsAcrossNUMA: true
   fullCores: off
   exclusiveQuota: keep
+  exclusivePartitions: isolated
   podRooms: guaranteed
   makeWay: {movers: 2}
   audit: off
@@ -229,6 +232,7 @@ status: {nodes: {}}
         distribute_cpus=True,
         full_cores=FullCores.OFF,
         exclusive_quota=ExclusiveQuota.KEEP,
+        exclusive_partitions=ExclusivePartitions.ISOLATED,
         pod_rooms=PodRooms.GUARANTEED,
         audit=Audit.OFF,
         events=PodEvents.REFUSALS,
@@ -332,6 +336,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("packing", "loose", "'loose' is not one of spread, tight"),
         ("fullCores", True, "true is not one of off, prefer, require"),
         ("exclusiveQuota", "off", "'off' is not one of none, keep"),
+        ("exclusivePartitions", "on", "'on' is not one of off, root, isolated"),
         ("podRooms", "on", "'on' is not one of off, guaranteed"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
         ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings"),

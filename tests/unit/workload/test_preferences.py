@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
+from nri_policy.settings import ExclusivePartitions, ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import USUAL_HINTS, HintFilter, HintKind
 from nri_policy.workload.annotations import AnnotationError
@@ -82,6 +82,7 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
         ("prefer-cpu-priority", "default", "cpu_priority", None),
         ("full-cores", "require", "full_cores", FullCores.REQUIRE),
         ("exclusive-quota", "keep", "exclusive_quota", ExclusiveQuota.KEEP),
+        ("exclusive-partition", "isolated", "exclusive_partition", ExclusivePartitions.ISOLATED),
         ("unlimited-burstable", "l3cache", "unlimited_burstable", Level.L3CACHE),
         ("unlimited-burstable", "socket", "unlimited_burstable", Level.PACKAGE),
         ("memory-type", "dram", "memory_kinds", {DRAM}),

@@ -10,7 +10,7 @@ from msgspec.structs import asdict, replace
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.settings import ExclusiveQuota, FullCores, Level, Priority
+from nri_policy.settings import ExclusivePartitions, ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_table import BY_NAME, LATER
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotations import AnnotationError
@@ -245,6 +245,11 @@ def test_a_guaranteed_containers_quota_is_exact_where_its_shares_end() -> None:
             *("exclusive-quota", "none", {"exclusiveQuota": "keep"}),
             *("exclusive_quota", ExclusiveQuota.NONE),
         ),
+        (None, None, {}, "exclusive_partition", ExclusivePartitions.OFF),
+        (
+            *("exclusive-partition", "off", {"exclusivePartitions": "root"}),
+            *("exclusive_partition", ExclusivePartitions.OFF),
+        ),
         (None, None, {"fullCores": "prefer"}, "full_cores", FullCores.PREFER),
         ("full-cores", "off", {"fullCores": "require"}, "full_cores", FullCores.OFF),
         (None, None, {}, "priority", Priority.NONE),
@@ -269,7 +274,8 @@ def test_an_annotation_comes_before_the_setting(
 
 # Values of annotations: every annotation accepts one of them, and means something by it.
 TEXTS = (
-    *("true", "false", "none", "high", "require", "keep", "system", "hbm", "gold"),
+    *("true", "false", "none", "high", "require", "keep", "isolated", "system"),
+    *("hbm", "gold"),
     *("duration: 60s", "{type: prefix, paths: [/dev/fast]}", "claim: [24]"),
 )
 DISK = Hint(source="/dev/fast0", kind=HintKind.DEVICES, cpus=CPUSet([1]), nodes=EMPTY)

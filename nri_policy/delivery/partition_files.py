@@ -1,0 +1,211 @@
+"""Writing the partitions of cgroups (version 2), in the order that the kernel needs.
+
+Owns that order (spec partitions.md §1, §2): those that give CPUs up come first, and a cgroup above
+has the CPUs before those below it have them, and until after. What is written is read again: a
+partition is there if the kernel says so, and one that it calls invalid is removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from nri_policy.engine.listed_container import parse_cpus
+from nri_policy.engine.partitions import Partition
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.settings import ExclusivePartitions
+
+EXCLUSIVE = "cpuset.cpus.exclusive"
+PARTITION = "cpuset.cpus.partition"
+_CPUS = "cpuset.cpus"
+_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LONGEST = 1 << 16  # bytes of a list of CPUs: more than the kernel's page of it
+_MEMBER = "member"  # of the partition above: no partition of its own
+
+
+class CgroupTree(Protocol):
+    """The files of cgroups, by their paths below the mount point."""
+
+    def read(self, path: str, name: str) -> str | None:
+        """Return the text of a cgroup's file, stripped; None if it is not there."""
+        ...
+
+    def write(self, path: str, name: str, text: str) -> None:
+        """Write a cgroup's file; raises OSError."""
+        ...
+
+
+class FolderTree:
+    """The files of the cgroups below one open folder, where there are no links."""
+
+    def __init__(self, top: int) -> None:
+        """Take the folder as a file descriptor that stays its opener's."""
+        self._top = top
+
+    def read(self, path: str, name: str) -> str | None:
+        """Return the text of a cgroup's file, stripped; None if it is not there."""
+        try:
+            file = os.open(f"{path}/{name}", os.O_RDONLY | _FLAGS, dir_fd=self._top)
+        except OSError:
+            return None
+        try:
+            return os.read(file, _LONGEST).decode("ascii", "replace").strip()
+        except OSError:
+            return None  # it was removed after it was opened
+        finally:
+            os.close(file)
+
+    def write(self, path: str, name: str, text: str) -> None:
+        """Write a cgroup's file; raises OSError."""
+        file = os.open(f"{path}/{name}", os.O_WRONLY | os.O_TRUNC | _FLAGS, dir_fd=self._top)
+        try:
+            os.write(file, f"{text}\n".encode())
+        finally:
+            os.close(file)
+
+
+class PartitionOutcome(Struct, frozen=True, kw_only=True):
+    """What became of one cgroup."""
+
+    held: Partition | None = None  # the valid partition that it is now
+    error: str = ""  # why it is not the one wanted
+
+
+class Settled(Struct, frozen=True, kw_only=True):
+    """What became of all of them."""
+
+    outcomes: Mapping[str, PartitionOutcome]  # by path, of those that are here
+    above: Collection[str] = ()  # paths of cgroups that keep CPUs for those below them
+
+
+class _Found(Struct, frozen=True, kw_only=True):
+    """What the files of one cgroup say."""
+
+    exclusive: CPUSet
+    kind: str
+    invalid: str  # why, if it is
+
+    @property
+    def held(self) -> Partition | None:
+        """The valid partition that it is."""
+        if self.kind == _MEMBER or self.invalid:
+            return None
+        return Partition(kind=ExclusivePartitions(self.kind), cpus=self.exclusive)
+
+
+def settle(
+    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str]
+) -> Settled:
+    """Make each cgroup the partition wanted, or none; *wanted* has all that are one, by path.
+
+    *above* are paths of other cgroups that may still keep CPUs for some that are gone.
+    """
+    return _Settlement(tree, wanted).settle(above)
+
+
+def ancestors(path: str) -> Iterator[str]:
+    """Yield the paths of the cgroups above one, the top but the mount point first."""
+    parts = path.split("/")
+    return ("/".join(parts[:n]) for n in range(1, len(parts)))
+
+
+class _Settlement:
+    """One pass over all partitions."""
+
+    def __init__(self, tree: CgroupTree, wanted: Mapping[str, Partition | None]) -> None:
+        self._tree = tree
+        self._wanted = {each: new for each, new in wanted.items() if self._find(each) is not None}
+        self._errors: dict[str, str] = {}  # the first of each cgroup
+
+    def settle(self, above: Collection[str]) -> Settled:
+        """Do all of it."""
+        for each in self._wanted:
+            self._give_up(each)
+        parents = dict.fromkeys([*(p for each in self._wanted for p in ancestors(each)), *above])
+        due = {parent: self._due_below(parent) for parent in parents}
+        top_first = sorted(due, key=lambda each: each.count("/"))
+        for parent in reversed(top_first):
+            self._keep(parent, due[parent], more=False)
+        for parent in top_first:
+            self._keep(parent, due[parent], more=True)
+        outcomes = {
+            each: PartitionOutcome(held=found.held, error=self._error(each))
+            for each, new in self._wanted.items()
+            if (found := self._find(each) if new is None else self._take(each, new)) is not None
+        }
+        left = tuple(parent for parent in due if due[parent] or parent in self._errors)
+        return Settled(outcomes=outcomes, above=left)
+
+    def _give_up(self, path: str) -> None:
+        """Have a cgroup give up what it is not to have; all of it if its partition is invalid."""
+        found, wanted = self._find(path), self._wanted[path]
+        if found is None:
+            return
+        kept = EMPTY
+        if wanted is not None and found.held is not None:
+            kept = found.exclusive & wanted.cpus
+        if not kept and found.kind != _MEMBER:
+            self._write(path, PARTITION, _MEMBER)
+        if kept != found.exclusive:
+            self._write(path, EXCLUSIVE, str(kept))
+
+    def _due_below(self, parent: str) -> CPUSet:
+        return CPUSet.union(
+            new.cpus
+            for each, new in self._wanted.items()
+            if new is not None and each.startswith(f"{parent}/")
+        )
+
+    def _keep(self, parent: str, due: CPUSet, *, more: bool) -> None:
+        """Have a cgroup keep CPUs for those below it: no others than *due*, or also *more*."""
+        text = self._tree.read(parent, EXCLUSIVE)
+        if text is None:
+            return
+        now = parse_cpus(text)
+        target = due if more else now & due
+        if target != now:
+            self._write(parent, EXCLUSIVE, str(target))
+
+    def _take(self, path: str, wanted: Partition) -> _Found | None:
+        """Make a cgroup its partition; return what it is then, None if it is gone."""
+        found = self._find(path)
+        if found is None or found.held == wanted:
+            return found
+        if not self._tree.read(path, _CPUS):
+            self._errors[path] = "its cpuset is not set"
+            return found
+        written = found.exclusive == wanted.cpus or self._write(path, EXCLUSIVE, str(wanted.cpus))
+        if written and (found.held is None or found.kind != wanted.kind):
+            self._write(path, PARTITION, wanted.kind)
+        found = self._find(path)
+        if found is not None and found.held is None:
+            if found.invalid:
+                self._errors[path] = found.invalid
+            self._write(path, PARTITION, _MEMBER)
+            self._write(path, EXCLUSIVE, "")
+        return found
+
+    def _error(self, path: str) -> str:
+        """Return what kept a cgroup from its partition."""
+        errors = (self._errors.get(each) for each in (*ancestors(path), path))
+        return next(filter(None, errors), "")
+
+    def _find(self, path: str) -> _Found | None:
+        exclusive, text = (self._tree.read(path, each) for each in (EXCLUSIVE, PARTITION))
+        if exclusive is None or text is None:
+            return None
+        kind, _, invalid = text.partition(" ")
+        reason = invalid.removeprefix("invalid").strip(" ()") or "invalid"
+        return _Found(exclusive=parse_cpus(exclusive), kind=kind, invalid=reason if invalid else "")
+
+    def _write(self, path: str, name: str, text: str) -> bool:
+        try:
+            self._tree.write(path, name, text)
+        except OSError as error:
+            self._errors.setdefault(path, f"{name}: {os.strerror(error.errno or errno.EIO)}")
+            return False
+        return True

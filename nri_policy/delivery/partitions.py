@@ -1,0 +1,124 @@
+"""Partitions: keeps everything else of the machine off exclusive CPUs, by the kernel.
+
+They come on top of the cpusets (spec partitions.md §2): a partition that the kernel calls invalid
+leaves what the cpusets say. When they are tried again is in `partition_records`, the order of
+writes in `partition_files`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from nri_policy.delivery.executor import MAX_START, Executor
+from nri_policy.delivery.inputs import CpusetsTouched, PartitionsSettled
+from nri_policy.delivery.partition_files import Settled
+from nri_policy.engine.partitions import Partition
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.node import Node
+from nri_policy.settings import ExclusivePartitions
+
+log = logging.getLogger(__name__)
+
+PERIOD = 30.0  # seconds between looks while nothing changes
+
+
+class PartitionFiles(Protocol):
+    """The cgroups of containers: `audit.cgroup.Cgroups`."""
+
+    def partition(self, wanted: Mapping[str, Partition | None], above: Collection[str]) -> Settled:
+        """Make cgroups the partitions wanted, or none, by the runtime's names; for any thread."""
+        ...
+
+
+class Partitions:
+    """The partitions of one runtime's containers."""
+
+    def __init__(self, node: Node, executor: Executor, files: PartitionFiles | None) -> None:
+        """Write *files*, if there are any."""
+        self._node = node
+        self._executor = executor
+        self._files = files
+        self._lock = asyncio.Lock()
+        self._above: Collection[str] = ()  # cgroups that keep CPUs for those below them
+        self._unknown = True  # an earlier daemon may have left partitions
+        self._passes: set[asyncio.Task[None]] = set()  # that no start waits for any longer
+        executor.partitions = self
+
+    def restart(self) -> None:
+        """Look for what an earlier daemon has left, soon."""
+        self._unknown = True
+        self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
+
+    async def start(self, container_id: str, own: CPUSet) -> bool:
+        """Make one that starts its partition, and take its *own* CPUs out of those of others.
+
+        Return whether the kernel keeps all others off them from now on. Containers of the same pod
+        have to leave first: the kernel calls a partition invalid that overlaps a sibling.
+        """
+        state = self._executor.state
+        due = state.kernel_partitions.due(container_id)
+        if due is None and not state.is_kept_by_partitions(own):
+            return False
+        if due is not None and self._is_blocked(container_id, due.cpus):
+            await self._executor.wait_until_clear(due.cpus)
+        settling = asyncio.create_task(self._settle([container_id]), name="partitions")
+        self._passes.add(settling)
+        settling.add_done_callback(self._passes.discard)
+        if not await self._executor.clock.done_within(MAX_START, settling):
+            log.warning("cgroups-slow", extra={"container": container_id})
+        return state.kernel_partitions.is_in_force(container_id)
+
+    async def look(self) -> float:
+        """Make containers the partitions due; return the seconds until the next look."""
+        await self._settle(
+            each
+            for each, placed in self._node.view.placed.items()
+            if placed.grant.own
+            and placed.request.steering.exclusive_partition is not ExclusivePartitions.OFF
+        )
+        return PERIOD if self._executor.state.partitions else math.inf
+
+    async def leave(self) -> None:
+        """Make no container a partition any more: the policy has left."""
+        await self._settle(())
+
+    async def _settle(self, also: Iterable[str]) -> None:
+        """Bring all partitions up to date, and those of *also*."""
+        async with self._lock:
+            view, state = self._node.view, self._executor.state
+            if self._files is None or view.equipment.no_partition:
+                return
+            sweeps = self._unknown
+            wanted = state.kernel_partitions.wanted(
+                view.placed if sweeps else also, is_blocked=self._is_blocked
+            )
+            names = {e: view.placed[e].container.cgroup for e in wanted if e in view.placed}
+            if not (names or self._above):
+                return
+            by_name = {name: wanted[each] for each, name in names.items()}
+            done = await asyncio.to_thread(self._files.partition, by_name, self._above)
+            self._above, self._unknown = done.above, False
+            self._executor.apply(
+                PartitionsSettled(
+                    wanted={each: wanted[each] for each in names},
+                    outcomes={
+                        each: done.outcomes[name]
+                        for each, name in names.items()
+                        if name in done.outcomes
+                    },
+                    now=self._executor.clock.now(),
+                )
+            )
+
+    def _is_blocked(self, container_id: str, cpus: CPUSet) -> bool:
+        """Whether another container of the pod may run on these CPUs by its cpuset."""
+        placed = self._node.view.placed
+        pod_id = placed[container_id].container.pod.id
+        return any(
+            each != container_id and each in placed and placed[each].container.pod.id == pod_id
+            for each in self._executor.state.occupants(cpus)
+        )

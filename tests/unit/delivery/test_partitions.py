@@ -1,0 +1,300 @@
+"""Kernel partitions on a daemon: made before a start is answered, kept, given up and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.audit.cgroup import folder_of
+from nri_policy.classes import Equipment
+from nri_policy.delivery import executor, machine, partition_records
+from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
+from nri_policy.engine.partitions import Partition
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.units import parse_cpu
+from nri_policy.manifests.resources import Amounts, ResourceChange
+from nri_policy.plugin.sources import Sources
+from nri_policy.settings import ExclusivePartitions
+from nri_policy.simulation.cgroups import SimulatedCgroups
+from nri_policy.simulation.containers import Container
+from nri_policy.simulation.embedded import EmbeddedRuntime
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
+
+ONE_POOL = "package:1 numa:1 core:8 pu:1"
+KEY = "exclusive-partition.resource-policy.nri.io/pod"
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "MAX_START", 20.0)
+    monkeypatch.setattr(machine, "SETTLE", 0.001)
+    monkeypatch.setattr(partition_records, "SETTLE", 0.001)
+    monkeypatch.setattr(partition_records, "PAUSE", 0.001)
+
+
+def to(cpus: int) -> ResourceChange:
+    amounts = Amounts(cpu=parse_cpu(str(cpus)))
+    return ResourceChange(requests=amounts, limits=amounts)
+
+
+def with_sidecar(name: str) -> dict[str, Any]:
+    """Return the manifest of a pod that shares CPUs in one container, and has two in another."""
+    manifest = pod(name)
+    manifest["spec"]["containers"] = [
+        {"name": each, "resources": {"limits": {"cpu": cpu, "memory": "1Mi"}}}
+        for each, cpu in (("side", "500m"), ("main", "2"))
+    ]
+    return manifest
+
+
+def path_of(container: Container) -> str:
+    path = folder_of(container.message.linux.cgroups_path)
+    assert path is not None
+    return path
+
+
+class PartitionCgroups(SimulatedCgroups):
+    """The containers' cgroups on a kernel that may call partitions invalid."""
+
+    refusal = ""  # why no partition becomes valid
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        super().__init__(runtime)
+        self.writes = 0
+
+    def write(self, path: str, name: str, text: str) -> None:
+        """Write a file of a cgroup."""
+        self.writes += 1
+        super().write(path, name, text)
+
+    def read(self, path: str, name: str) -> str | None:
+        """Read one."""
+        text = super().read(path, name)
+        valid = name == PARTITION and text not in {None, "member"}
+        return f"{text} invalid ({self.refusal})" if self.refusal and valid else text
+
+
+class Host:
+    """A daemon on a machine whose kernel has partitions;"""
+
+    kind = PartitionCgroups
+
+    def __init__(self) -> None:
+        self.made: PartitionCgroups | None = None
+
+    def __call__(self, runtime: EmbeddedRuntime) -> PartitionCgroups:
+        """Make the cgroups, once."""
+        self.made = self.made or self.kind(runtime)
+        return self.made
+
+    @property
+    def cgroups(self) -> PartitionCgroups:
+        """The cgroups."""
+        assert self.made is not None
+        return self.made
+
+    def state(self, it: Served, name: str) -> tuple[str | None, str | None]:
+        """Return what a container's cgroup is, and its exclusive CPUs."""
+        path = path_of(it.runtime.container(name))
+        return self.cgroups.read(path, PARTITION), self.cgroups.read(path, EXCLUSIVE)
+
+    def write(self, it: Served, name: str, file: str, text: str) -> None:
+        """Write a file of a container, as another program does."""
+        self.cgroups.write(path_of(it.runtime.container(name)), file, text)
+
+    def is_root(self, it: Served, name: str) -> bool:
+        """Whether a container is a partition of all its CPUs."""
+        return self.state(it, name) == ("root", str(it.runtime.container(name).cpus))
+
+    def is_as_before(self, it: Served) -> bool:
+        """Whether all files have what the kernel makes them with."""
+        paths = map(path_of, it.runtime.containers)
+        everything = {each for path in paths for each in (*ancestors(path), path)}
+        found = {
+            (self.cgroups.read(path, EXCLUSIVE), self.cgroups.read(path, PARTITION))
+            for path in {*everything, "kubepods.slice"}
+        }
+        return found <= {("", "member"), (None, None)}
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+async def test_an_owner_is_a_partition_when_its_start_is_answered(
+    tmp_path: Path, host: Host
+) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("shared"), pod("own", "2"))
+        assert host.is_root(it, "own/main")
+        assert it.daemon.executor.state.kernel_partitions.is_in_force(
+            it.runtime.container("own/main").id
+        )
+        assert host.state(it, "shared/main") == ("member", "")
+
+
+async def test_by_its_annotation_it_is_isolated(tmp_path: Path, host: Host) -> None:
+    async with served(tmp_path, cgroups=host) as it:
+        await it.start(pod("own", "2", annotations={KEY: "isolated"}), pod("other", "1"))
+        cpus = str(it.runtime.container("own/main").cpus)
+        assert host.state(it, "own/main") == ("isolated", cpus)
+        assert host.state(it, "other/main") == ("member", "")
+
+
+class Stuck(PartitionCgroups):
+    """The cpusets of others can be written only when `open` is set."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        super().__init__(runtime)
+        self.open = threading.Event()
+        self.open.set()
+
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        if change is not Change.REWRITE:
+            self.open.wait(20.0)
+        return super().confine(wanted, change)
+
+
+async def test_the_start_of_an_owner_waits_for_no_neighbour(tmp_path: Path, host: Host) -> None:
+    host.kind = Stuck
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        state = it.daemon.executor.state
+        for each in (pod("shared"), pod("first", "1")):
+            await it.start(each)
+            await until(lambda: not state.pending and not state.in_flight)
+        assert state.proven
+        assert isinstance(host.cgroups, Stuck)
+        host.cgroups.open.clear()
+        await it.start(pod("own", "2"))
+        own, shared = it.runtime.container("own/main").cpus, it.runtime.container("shared/main")
+        assert host.is_root(it, "own/main")
+        assert shared.cpus & own, "its cpuset is not written yet"
+        host.cgroups.open.set()
+        await until(lambda: not shared.cpus & own)
+
+
+async def test_cpus_that_a_resize_gives_up_leave_the_partition(tmp_path: Path, host: Host) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("own", "2"))
+        for cpus in (1, 3, 2):
+            await it.runtime.resize(it.runtime.pod("own"), "main", to(cpus))
+            assert len(it.runtime.container("own/main").cpus) == cpus
+            await until(lambda: host.is_root(it, "own/main"))
+
+
+async def test_nobody_starts_on_cpus_that_the_kernel_still_keeps_for_another(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path, ONE_POOL.replace("core:8", "core:4"), cgroups=host) as it:
+        await it.start(pod("own", "2", annotations={KEY: "root"}))
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # nothing is looked at but by a start
+        await it.runtime.resize(it.runtime.pod("own"), "main", to(1))
+        assert len(CPUSet.parse(host.state(it, "own/main")[1] or "")) == 2
+        await it.start(pod("next", "2", annotations={KEY: "root"}))
+        assert host.is_root(it, "next/main")
+        assert host.is_root(it, "own/main")
+
+
+async def test_a_partition_that_became_invalid_is_made_again(tmp_path: Path, host: Host) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(with_sidecar("own"))
+        # another program writes to a sibling, and takes it back
+        host.write(it, "own/side", "cpuset.cpus", "0-15")
+        assert host.state(it, "own/main")[0] == "root invalid"
+        host.write(it, "own/side", "cpuset.cpus", str(it.runtime.container("own/side").cpus))
+        it.daemon._overlaps.touch()
+        await until(lambda: host.is_root(it, "own/main"))
+
+
+async def test_one_that_cannot_be_is_given_up_with_the_kernels_reason(
+    tmp_path: Path, host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        host.cgroups.refusal = "partition config conflicts with housekeeping setup"
+        await it.start(pod("own", "2"))
+        state, own = it.daemon.executor.state, it.runtime.container("own/main")
+        await until(lambda: state.kernel_partitions.has_failed(own.id))
+        await until(lambda: host.is_as_before(it))  # nothing is left of the tries
+        (line,) = [each for each in caplog.records if each.message == "no-partition"]
+        assert line.__dict__["reason"] == host.cgroups.refusal
+        (doubt,) = it.daemon.status.doubts()
+        assert (
+            doubt
+            == f"containers that the kernel does not make a partition: 1 ({host.cgroups.refusal})"
+        )
+        host.cgroups.refusal = ""
+        before = host.cgroups.writes
+        await it.daemon.components.partitions.look()
+        assert host.cgroups.writes == before, "it is not tried again"
+        synchronizations = it.runtime.synchronizations
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=synchronizations)
+        await until(lambda: host.is_root(it, "own/main"))
+
+
+async def test_without_the_setting_all_is_as_before(tmp_path: Path, host: Host) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="isolated") as it:
+        await it.start(pod("own", "2"), pod("other", "1"))
+        assert not host.is_as_before(it)
+        await it.daemon.events.reconfigure(settings=nodes.settings())
+        await until(lambda: host.is_as_before(it))
+        await it.daemon.events.reconfigure(settings=nodes.settings(exclusivePartitions="root"))
+        await until(lambda: host.is_root(it, "own/main") and host.is_root(it, "other/main"))
+
+
+async def test_where_the_kernel_cannot_status_says_why(tmp_path: Path, host: Host) -> None:
+    too_old = Sources(equipment=lambda: Equipment(no_partition="kernel too old"))
+    async with served(tmp_path, cgroups=host, sources=too_old, exclusivePartitions="root") as it:
+        assert await it.start(pod("own", "2")) == []
+        assert host.state(it, "own/main") == ("member", "")
+        (doubt,) = it.daemon.status.doubts()
+        assert doubt == "exclusivePartitions: root has no effect: kernel too old"
+        (error,) = await it.start(pod("asks", "1", annotations={KEY: "root"}))
+        assert "exclusive-partition: 'root' is not possible on this node: kernel too old" in error
+
+
+async def test_with_widen_no_partition_is_left(tmp_path: Path, host: Host) -> None:
+    spec: dict[str, Any] = {"exclusivePartitions": "root", "onExit": "widen"}
+    async with served(tmp_path, cgroups=host, **spec) as it:
+        await it.start(pod("own", "2"))
+        assert not host.is_as_before(it)
+        await it.daemon.leave()
+        assert host.is_as_before(it)
+
+
+async def test_what_a_partition_had_goes_back_with_its_end(tmp_path: Path, host: Host) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("own", "2"))
+        await it.runtime.delete_pod(it.runtime.pod("own"))
+        await until(lambda: host.is_as_before(it))
+
+
+async def test_a_daemon_takes_out_what_an_earlier_one_has_left(tmp_path: Path, host: Host) -> None:
+    async def leave(runtime: EmbeddedRuntime) -> None:
+        (own,) = runtime.containers
+        wanted = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([5]))
+        host(runtime).partition({own.message.linux.cgroups_path: wanted}, ())
+        assert host.cgroups.read("kubepods.slice", EXCLUSIVE) == "5"
+
+    async with served(tmp_path, cgroups=host, before=[pod("own", "2")], meanwhile=leave) as it:
+        await until(lambda: host.is_as_before(it))
+
+
+async def test_a_sharer_of_the_same_pod_leaves_first(tmp_path: Path, host: Host) -> None:
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(with_sidecar("own"))
+        assert host.is_root(it, "own/main")
+        assert not it.runtime.container("own/side").cpus & it.runtime.container("own/main").cpus
