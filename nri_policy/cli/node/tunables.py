@@ -20,7 +20,7 @@ from nri_policy.tuning.protocol import Tunable, TunerError, ask
 @tuner_socket_option
 @form_option
 def command(tuner_socket: Path, form: str) -> None:
-    """Show the kernel tunables that are set, and their original values."""
+    """Show kernel tunables that are set, and their originals."""
     try:
         tunables = ask(tuner_socket).tunables
     except TunerError as error:
