@@ -17,26 +17,26 @@ def rank(list every not None, list wanted not None, dict sums not None, int leve
 
     What they have left is at least *sums*, by resource: what all pods ask for together. The leaders of those that have one count, too. Also return the domain that holds the most of them, -1 without any.
     """
-    cdef Counts own
-    cdef int domain, fitting, closest = -1, count
+    cdef Counts own = every[0]
+    cdef int domain, fitting, closest = -1, count, at, kinds = len(every)
     cdef double share, held, most = -1
     cdef int64_t score
-    cdef Rows rows = (<Counts> every[0]).rows
-    cdef Domains domains = rows.domains
-    cdef list found = []
+    cdef Domains domains = own.rows.domains
+    cdef Vector needed = Vector(own.rows, sums)
+    cdef list found = [], numbers = [int(each) for each in wanted]
     for each in every:
         (<Counts> each).refresh()
-    for domain in domains.of_level(level):
+    for domain in range(domains.offset[level], domains.offset[level + 1]):
         fitting, share, held, score = 0, 0.0, 0.0, 0
-        for each, number in zip(every, wanted):
-            own, count = each, number
+        for at in range(kinds):
+            own, count = <Counts> every[at], <object> numbers[at]
             if own.score:
                 score += own.score[domain]
             if own.pods_l[domain] >= count and (not own.leaders or own.leaders[domain]):
                 fitting += 1
                 share += <double> count / own.pods_l[domain]
             held += min(<double> own.pods_l[domain] / count, 1.0)
-        if fitting == len(every) and _have_left(rows, domains.leaves_below(domain), sums):
+        if fitting == kinds and _have_left(own.rows, domains.leaves_below(domain), needed):
             found.append((-score, -share, domain))
         if held > most:
             most, closest = held, domain
@@ -44,19 +44,21 @@ def rank(list every not None, list wanted not None, dict sums not None, int leve
     return [each[2] for each in found], closest
 
 
-cdef bint _have_left(Rows rows, object leaves, dict sums):
-    """Whether leaves have as much left in all."""
-    cdef int64_t left, needed
-    cdef int leaf, low = leaves.start, high = leaves.stop
-    for name, amount in sums.items():
-        needed, left = amount, 0
-        number = rows.index.get(name)
-        if number is not None:
-            for leaf in range(low, high):
-                if left >= needed:
-                    break
-                left += max(0, rows.free[<int> number][leaf])
-        if left < needed:
+def have_left(Rows rows not None, dict sums not None):
+    """Whether all leaves have at least *sums* left, by resource."""
+    return _have_left(rows, range(rows.domains.leaves), Vector(rows, sums))
+
+
+cdef bint _have_left(Rows rows, object leaves, Vector needed):
+    cdef int64_t left
+    cdef int at, leaf, low = leaves.start, high = leaves.stop
+    for at in range(needed.size):
+        left = 0
+        for leaf in range(low, high):
+            if left >= needed.amount[at]:
+                break
+            left += max(0, rows.free[needed.resource[at]][leaf])
+        if left < needed.amount[at]:
             return False
     return True
 

@@ -26,7 +26,7 @@ from nri_policy.cluster.engine.pod_set_engine import PodSetEngine, is_replaced
 from nri_policy.cluster.engine.pod_set_order import Orders, order_text
 from nri_policy.cluster.engine.replacement import kept_leaves
 from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.shared_domain import shared_domains
+from nri_policy.cluster.engine.shared_domain import needed, shared_domains
 from nri_policy.cluster.engine.spread_assignment import (
     by_node,
 )
@@ -48,6 +48,7 @@ from nri_policy.cluster.objects.request import (
     units,
 )
 from nri_policy.foundation.wording import some
+from nri_policy.native._counts import have_left
 
 MAX_DOMAINS = 3  # in which pod sets that are to be together are tried in other orders
 
@@ -88,7 +89,7 @@ class Engine(PodSetEngine):
                 return found
         trial = self._trial(group, steps, more)
         status, refused = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
-        if refused is None or len(steps) == 1:
+        if refused is None or len(steps) == 1 or not trial._have_left(steps):  # noqa: SLF001 - another engine
             return status
         return self._place_in_another_order(group, steps, refused, failures) or status
 
@@ -184,6 +185,14 @@ class Engine(PodSetEngine):
             if found is not None:
                 return found, path
         return None, refused[0][0] if refused else ()
+
+    def _have_left(self, steps: Sequence[Unit]) -> bool:
+        """Whether trees have as much left in all as units that are placed on them request."""
+        own = [(self.tree_of(unit), unit) for unit in steps if not is_spread(unit.workers)]
+        return all(
+            have_left(tree.rows, needed(unit for other, unit in own if other is tree))
+            for tree, _ in own
+        )
 
     def _shared_level(self, together: Together, trees: Sequence[Tree]) -> int:
         """Return the level of which all pod sets share a domain, by index; raises Unplaceable."""

@@ -6,15 +6,24 @@ Each pod set is counted by itself: a domain that holds each of them may still no
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nri_policy.cluster.engine.domain_search import Room
 from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.objects.document import with_place
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.request import Unit
 from nri_policy.native._counts import rank
 
 MAX_FULLEST = 16  # that are tried before the emptiest ones
+
+
+def needed(units: Iterable[Unit]) -> Amounts:
+    """Return what all pods of units request together, by resource."""
+    sums: Counter[str] = Counter()
+    for pod_set in (each for unit in units for each in unit.pod_sets):
+        for name, amount in with_place(pod_set.template.spec.effective()).items():
+            sums[name] += amount * pod_set.count
+    return dict(sums)
 
 
 def shared_domains(
@@ -29,12 +38,8 @@ def shared_domains(
     pairs = zip(units, rooms, strict=True)
     own = [(unit, room) for unit, room in pairs if room.tree.shape is tree.shape]
     every = [room.counts for _, room in own]
-    sums: Counter[str] = Counter()
-    for pod_set in (each for unit, _ in own for each in unit.pod_sets):
-        for name, amount in with_place(pod_set.template.spec.effective()).items():
-            sums[name] += amount * pod_set.count
     counts = [unit.workers.count for unit, _ in own]
-    found, closest = rank(every, counts, {**sums}, level)
+    found, closest = rank(every, counts, needed(unit for unit, _ in own), level)
 
     def paths() -> Iterator[Path]:
         seen = set[object]()

@@ -75,9 +75,11 @@ def test_at_most_so_many_pods_of_a_group_on_a_host_holds_in_every_order() -> Non
     assert placed(status) == {"driver": {"b1": 1}, "worker": {"a1": 1, "a2": 1}}
 
 
-def test_a_set_that_fits_nowhere_is_tried_no_more_than_twice(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("cpu", "number"), [(3, 2), (4, 1)])
+def test_a_set_that_fits_nowhere_is_tried_twice_and_once_where_too_little_is_left_in_all(
+    cpu: int, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of 12 CPUs, the group asks for 12 or for 15."""
     engine = offline.engine_of(read_snapshot({"nodes": NODES}), read_settings(USING))
     tries = []
     one_pass = Engine._place
@@ -88,9 +90,9 @@ def test_a_set_that_fits_nowhere_is_tried_no_more_than_twice(
 
     monkeypatch.setattr(Engine, "_place", counted)
     sets = (pod_set(1, name=f"s{number}", cpu=1) for number in range(3))
-    status = engine.place(read_group(group(*sets, pod_set(3, RACK, name="large", cpu=4))))
+    status = engine.place(read_group(group(*sets, pod_set(3, RACK, name="large", cpu=cpu))))
     assert status.state == "Unplaceable"
-    assert len(tries) == 2
+    assert len(tries) == number
 
 
 def unit(name: str, cpu: int) -> Unit:
