@@ -208,7 +208,8 @@ class Executor:
         self.lock = asyncio.Lock()
         self.scope_trouble = ""  # the latest refusal of systemd, or empty
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
-        self._changed = asyncio.Event()  # set whenever the plan may be another
+        self._changed = asyncio.Event()  # set when something is due before `_wake_at`
+        self._wake_at = math.inf  # when the loop looks at its plan again
         self._none_pending = asyncio.Event()
         self._none_pending.set()
         self._calling = asyncio.Lock()
@@ -217,7 +218,8 @@ class Executor:
         """Pass an input to the machine, and report its events."""
         for each in self.state.apply(event):
             self._report(each)
-        self._changed.set()
+        if self.state.is_due_before(self._wake_at):
+            self._changed.set()
         if self.state.pending:
             self._none_pending.clear()
         else:
@@ -248,6 +250,7 @@ class Executor:
                     task = group.create_task(self._do(action, link), name=action.value)
                     running[action] = task
                     task.add_done_callback(partial(self._note_end, running, action))
+                self._wake_at = wake
                 await self.clock.set_within(wake - now, self._changed)
 
     def _note_end(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Protocol
 
 from msgspec import Struct
@@ -337,7 +337,7 @@ Input = (
 # ---- what comes of them
 
 
-class Action(Enum):
+class Action(StrEnum):
     """An action of the executor outside of requests."""
 
     WRITE = "write"  # `shrink`, then `grow`

@@ -737,6 +737,16 @@ class DeliveryState(Occupancy):
                 due[action] = math.inf
         return Plan(due={each: max(at, now) for each, at in due.items() if at < math.inf})
 
+    def is_due_before(self, at: float) -> bool:
+        """Whether the plan has anything to do before a time: after each input, so it is cheap."""
+        due = self._schedule.due
+        if min(due[Action.WRITE], due[Action.READ], due[Action.QUOTAS], due[Action.OVERLAPS]) < at:
+            return True
+        for action, ids in self._concerned:
+            if ids and (due[action] < at or (action is Action.INFORM and due[action] == math.inf)):
+                return True  # `Elapsed` says when the first INFORM is due
+        return bool(self.waiting) and (self._send_since == math.inf or self._send_at() < at)
+
     def _send_at(self) -> float:
         """Return when changes that no answer has carried are sent another way (§3.7)."""
         if not self.waiting or self._send_since == math.inf:

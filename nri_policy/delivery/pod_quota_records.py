@@ -6,6 +6,8 @@ A kubelet that resizes a pod writes its quota after the last request that the ru
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -14,7 +16,7 @@ from nri_policy.delivery.schedule import Schedule
 from nri_policy.engine.quota import NO_QUOTA
 
 DOUBT = 10.0  # seconds after an event in which the kubelet may write a pod's quota (§3.10)
-LOOK = 0.5  # seconds between looks in that time
+LOOK = 0.5  # seconds between looks in that time, at least
 RECHECK = 60.0  # seconds between looks at other times
 
 
@@ -35,12 +37,14 @@ class PodQuotaRecords:
         self._schedule = schedule
         self.records: dict[str, PodQuota] = {}
         self.doubtful: dict[str, float] = {}  # until when the kubelet may write their quota
+        self._rest_until = -math.inf  # when the latest look is long enough ago
 
     def pods_changed(self, event: PodsChanged) -> None:
-        """Look at these pods now; at all others in a while, if no pod is named."""
+        """Look at these pods soon; at all others in a while, if no pod is named."""
         for each in event.pod_ids:
             self._put(each, replace(self._record(each), until=event.now + DOUBT))
-        self._schedule.hasten(Action.QUOTAS, event.now + (0.0 if event.pod_ids else RECHECK))
+        soon = max(event.now, self._rest_until)
+        self._schedule.hasten(Action.QUOTAS, soon if event.pod_ids else event.now + RECHECK)
 
     def pod_gone(self, event: PodGone) -> None:
         """Forget a pod."""
@@ -59,7 +63,8 @@ class PodQuotaRecords:
         for each, until in [*self.doubtful.items()]:
             if now >= until:
                 self._put(each, replace(self.records[each], until=None))
-        self._schedule.hasten(Action.QUOTAS, now + (LOOK if self.doubtful else RECHECK))
+        self._rest_until = now + LOOK
+        self._schedule.due[Action.QUOTAS] = self._rest_until if self.doubtful else now + RECHECK
 
     def _record(self, pod_id: str) -> PodQuota:
         return self.records.get(pod_id, NEW)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.delivery import pod_quota_records, pod_quotas
+from nri_policy.delivery.inputs import Action, PodsChanged
 from nri_policy.delivery.pod_quotas import Limited
+from nri_policy.delivery.schedule import Schedule
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -174,3 +177,21 @@ async def test_a_cgroup_that_is_not_the_pods_alone_is_left_alone(tmp_path: Path)
         async with node.turn:
             node.replace_pods({its: replace(sandbox, folder="/shared")})
         assert quotas._due(its) is None
+
+
+def test_looks_at_quotas_come_no_closer_than_their_period(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_quota_records, "LOOK", 0.5)
+    schedule = Schedule()
+    records = pod_quota_records.PodQuotaRecords(schedule)
+    records.pods_changed(PodsChanged(pod_ids=["a"], now=7.0))
+    assert schedule.due[Action.QUOTAS] == 7.0
+    schedule.due[Action.QUOTAS] = math.inf  # the look begins
+    records.pods_changed(PodsChanged(pod_ids=["b"], now=7.1))
+    records.ended(7.2)
+    records.pods_changed(PodsChanged(pod_ids=["c"], now=7.3))
+    assert schedule.due[Action.QUOTAS] == 7.7
+    schedule.due[Action.QUOTAS] = math.inf
+    records.ended(99.0)  # the doubts are over
+    assert schedule.due[Action.QUOTAS] == 99.0 + pod_quota_records.RECHECK
