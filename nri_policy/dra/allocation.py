@@ -1,6 +1,6 @@
 """Allocations: what a ResourceClaim says of our devices; spec dra.md §2.3, §4.
 
-Owns which claims are refused for what they say, each with a text for who made it.
+Owns which contents of claims are refused, with texts for their authors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_PARTS = 32  # results of one claim: what the API allows
 
 
 class AllocationError(Refused):
-    """A claim that cannot be prepared as it is."""
+    """A claim cannot be prepared."""
 
 
 class _Metadata(Part, frozen=True):
@@ -77,7 +77,7 @@ def read_allocation(
 ) -> tuple[ClaimPart, ...]:
     """Return the parts of a claim, by its object, that are allocated of our devices on *node*.
 
-    AllocationError where it is another claim than *uid*, is not allocated, or says what cannot be.
+    AllocationError for a claim of another uid, or without a valid allocation.
     """
     try:
         claim = msgspec.convert(found, _Claim)

@@ -1,9 +1,9 @@
 """CDI: how a container shows which claims it uses; spec dra.md §2.3.
 
 A CDI device for each request of a claim sets a variable in the container's environment. The runtime
-reads them from files, one a claim, that only root writes: a variable is believed only if the claim
-is held, and reserved for the pod. An annotation of each device says what was held: where the store
-is lost, claims that containers use are known by it.
+reads them from files, one per claim, that only root writes: a variable counts only if the claim is
+held, and reserved for the pod. An annotation of each device has the held CPUs: if the store is
+lost, claims in use are restored from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nri_policy.workload.claim import CDI_KIND, DRIVER, ClaimPart, cdi_device, v
 log = logging.getLogger(__name__)
 
 FOLDER = Path("/var/run/cdi")
-# The oldest whose devices have annotations; names that begin with a digit, as uids do, are older.
+# The oldest version with annotations of devices; it allows names that begin with a digit, as uids.
 # containerd 1.7.24 reads files up to 0.7.0; containerd 2 and CRI-O 1.36 read newer ones.
 _VERSION = "0.6.0"
 _HELD = f"{DRIVER}/held"  # the annotation: a JSON list of _Held
@@ -105,7 +105,7 @@ class Files:
             log.warning("cdi-not-written", extra={"error": problem_of(error)})
 
     def restart(self, claims: Mapping[str, Collection[Placed]]) -> None:
-        """Write the files of all *claims*, by uid, and remove those of others."""
+        """Write the files of all *claims*, by uid, and remove all other files."""
         self.rewrite(claims)
         try:
             for path in self._folder.glob(f"{DRIVER}-*"):

@@ -1,10 +1,10 @@
 """Claims: which devices the containers of a pod were allocated by resource claims (DRA).
 
-Owns when the API server is asked, and which request of a claim is which container's. Rule 1: nobody
-waits for it but for a moment, and pods without claims cost nothing: the kubelet says which pods
-have some. Rule 2: the kubelet's own list of a container's claimed devices is not used. It has every
-device of a claim for each container that names the claim, and its CDI ids are those of several
-entries.
+Owns when the API server is queried, and which request of a claim belongs to which container. Rule
+1: containers wait for it only a moment, and pods without claims cost nothing: the kubelet lists the
+pods with claims. Rule 2: the kubelet's own list of a container's claimed devices is not used. It
+has every device of a claim for each container that names the claim, and merges the CDI ids of
+several entries.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLAIMS = Kind(group="resource.k8s.io", version="v1", plural="resourceclaims")
 
 
 class Allocated(Struct, frozen=True, kw_only=True):
-    """What is known of a pod: the claims of its containers, and what these were allocated."""
+    """The claims of a pod's containers, and the devices allocated to them."""
 
     pod: PodClaims
     claims: Mapping[str, AllocatedClaim]  # by name
@@ -46,9 +46,9 @@ class Allocated(Struct, frozen=True, kw_only=True):
     def results(self, container: str) -> Iterator[tuple[str, AllocationResult]]:
         """Yield the devices of a container, each with its claim's name.
 
-        These are the results of the requests that it names, or of all if it names none; a request
-        with alternatives has the results of the chosen one, `request/subrequest`. A device that it
-        only administers is not what it works with, and gives none.
+        The results of the requests that the container names, or of all requests if it names none;
+        a request with alternatives has the results of the chosen one, `request/subrequest`. Devices
+        with admin access do not count: the container does not work with them.
         """
         for use in self.pod.uses.get(container, ()):
             claim = self.claims.get(use.claim)
@@ -60,7 +60,7 @@ class Allocated(Struct, frozen=True, kw_only=True):
 
 
 class ClaimedDevices:
-    """What the pods of one node were allocated."""
+    """The devices allocated to the pods of one node."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ClaimedDevices:
         slices: Slices,
         has_claims: Callable[[Pod], Awaitable[bool]],
     ) -> None:
-        """Take where devices are, and what the kubelet says of a pod, once it does."""
+        """Take the slices with locations, and the kubelet's answer whether a pod has claims."""
         self._client = client
         self._pods = pods
         self._slices = slices
@@ -99,10 +99,10 @@ class ClaimedDevices:
         return [task for task in tasks if task is not None and not task.done()]
 
     def devices(self, pod: Pod, container: str) -> tuple[ClaimedDevice, ...]:
-        """Return the devices of a container of which it is published where they are.
+        """Return the devices of a container with a published location.
 
-        Each once, also if the container has several shares of it. What is not known, or not yet, is
-        left out, and so are our own devices: the container has its CPUs there anyway.
+        Each once, even if the container has several shares of it. Our own devices are left out: the
+        container has CPUs there anyway.
         """
         found = self._found.get(pod.id)
         if found is None:

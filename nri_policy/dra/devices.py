@@ -1,7 +1,7 @@
 """Devices: what the daemon publishes as a DRA driver, one for each NUMA node; spec dra.md §2.1.
 
-Owns names, attributes, and how many CPUs ordinary containers leave to claims (§2.2). Claims are not
-subtracted: the scheduler does that. Changes nothing.
+Owns names, attributes, and how many CPUs ordinary containers leave to claims (§2.2); the scheduler
+subtracts claims. Changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CPUDevice(Struct, frozen=True, kw_only=True):
 
 
 class Published(Struct, frozen=True, kw_only=True):
-    """What claims can have of a device, claims that have some already included."""
+    """The CPUs of a device for claims, existing claims included."""
 
     device: CPUDevice
     cpus: int  # whole CPUs

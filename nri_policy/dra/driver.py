@@ -58,7 +58,7 @@ class Holder(Protocol):
 class Driver:
     """Prepares the claims of one node."""
 
-    def __init__(  # noqa: PLR0913 - keywords: whom it asks
+    def __init__(  # noqa: PLR0913 - keywords: its collaborators
         self,
         node: Node,
         holder: Holder,
@@ -73,8 +73,8 @@ class Driver:
     ) -> None:
         """Take the node's name in the cluster; *ready* is set once its containers are known.
 
-        *observe* hears of each claim: the method, `done` or `refused`, and its seconds; *record*
-        has an event created for one that is refused.
+        *observe* is called for each claim: the method, `done` or `refused`, and the seconds.
+        *record* creates an event for each refused claim.
         """
         self._node = node
         self._holder = holder
@@ -87,7 +87,7 @@ class Driver:
         self._sleep = sleep
 
     async def prepare(self, request: NodePrepareResourcesRequest) -> NodePrepareResourcesResponse:
-        """Hold claims; every claim that is asked for is in the answer."""
+        """Hold claims; the answer has a result for each requested claim."""
         prepared = await asyncio.gather(*map(self._prepare, request.claims))
         answers = zip(request.claims, prepared, strict=True)
         return NodePrepareResourcesResponse(claims={claim.uid: each for claim, each in answers})
@@ -95,18 +95,18 @@ class Driver:
     async def unprepare(
         self, request: NodeUnprepareResourcesRequest
     ) -> NodeUnprepareResourcesResponse:
-        """Give claims back; one that is not held is given back already."""
+        """Release claims; an unknown claim counts as released."""
         answer = NodeUnprepareResourcesResponse()
         for claim in request.claims:
             answer.claims[claim.uid].CopyFrom(await self._unprepare(claim))
         return answer
 
     def restart(self) -> None:
-        """Write what containers are shown of the claims that are held, and of no others."""
+        """Write the CDI files of the held claims, and remove all others."""
         self._files.restart(self._wanted())
 
     def rewrite(self) -> None:
-        """Write what containers are shown of the claims that are held, which may be other CPUs."""
+        """Write the CDI files of the held claims again: their CPUs may have changed."""
         self._files.rewrite(self._wanted())
 
     def _wanted(self) -> dict[str, list[Placed]]:

@@ -2,8 +2,8 @@
 
 Owns which fields of ResourceClaims and of their templates count (resource.k8s.io/v1). As by the
 scheduler's allocator the first devices with room are taken, in the order of the slice, and others
-where a later request finds none. Constraints between devices of others and ours are not evaluated,
-nor are selectors that do more than compare attributes, which is said.
+where a later request finds none. Not evaluated, with a warning: constraints between our devices and
+those of other drivers, and selectors that do more than compare attributes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nri_policy.workload.claim import DRIVER, ClaimPart
 
 DEVICE_CLASS = f"cpu.{DRIVER}"
 MAX_PARTS = 32  # of a claim, by the API
-MAX_TRIES = 10_000  # ways to allocate one claim that are looked at
+MAX_TRIES = 10_000  # combinations tried for one claim
 
 _UNKNOWN = (
     "the devices of resource claims were ignored: {}: which ones a pod gets is known once it is"
@@ -72,7 +72,7 @@ class _Wanted(Part, frozen=True):
     selectors: list[_Selector] = field(default_factory=list)
 
     def takes(self, device: Attributes) -> bool | None:
-        """Return whether all selectors take a device of ours; None: not as far as is known."""
+        """Return whether all selectors accept a device of ours; None: one is not evaluated."""
         found = [selects(each.cel.expression, device) for each in self.selectors]
         return False if False in found else None if None in found else True
 
@@ -84,7 +84,7 @@ class _Request(Part, frozen=True):
 
     @property
     def alternatives(self) -> dict[str, _Wanted]:
-        """What may be allocated, by the names that results have."""
+        """The alternatives of the request, by their names in results."""
         if self.exactly is not None:
             return {self.name: self.exactly}
         return {f"{self.name}/{each.name}": each for each in self.first_available}
@@ -105,7 +105,7 @@ class _Constraint(Part, frozen=True):
         return not self.requests or bool({request, request.partition("/")[0]} & {*self.requests})
 
     def holds(self, values: Sequence[int | str | None]) -> bool:
-        """Return whether devices whose attribute has these values go together."""
+        """Return whether devices with these values of the attribute meet the constraint."""
         different = len({*values})
         return None not in values and different == (len(values) if self.distinct_attribute else 1)
 
@@ -144,10 +144,10 @@ _Key = tuple[str, str, str]  # kind, namespace, name
 def allocator(
     objects: Iterable[Mapping[str, Any]],
 ) -> Callable[[PodManifest, str, NodeView], ClaimedParts]:
-    """Return what allocates the claims of a pod of some name on a node; ManifestError.
+    """Return a function that allocates the claims of a named pod on a node; ManifestError.
 
-    The *objects* are ResourceClaims and ResourceClaimTemplates. What it returns raises Refused
-    where no device has room.
+    The *objects* are ResourceClaims and ResourceClaimTemplates. The function raises Refused if no
+    device has room.
     """
     return partial(_allocate, dict(map(_read, objects)))
 
@@ -175,7 +175,7 @@ def _read(found: Mapping[str, Any]) -> tuple[_Key, _Devices]:
 
 
 def _check_capacities(wanted: _Wanted, where: str) -> None:
-    """Raise ManifestError for a capacity that our devices have not: none of them would match."""
+    """Raise ManifestError for a capacity that our devices lack: none would match."""
     for capacity in wanted.capacity.requests:
         if capacity != CPU:
             hint = did_you_mean(capacity, [CPU])
@@ -275,7 +275,7 @@ def _allocate(
 
 
 def _mistyped_classes(devices: _Devices, claim: str) -> Iterator[str]:
-    """Yield which requests are for devices of a class that is called nearly as ours."""
+    """Yield a text for each request of a class with nearly our name."""
     for request in devices.requests:
         for name, wanted in request.alternatives.items():
             class_ = wanted.device_class_name
@@ -295,7 +295,7 @@ def _left(view: NodeView) -> _Left:
 
 
 def _evaluated(devices: _Devices, left: _Left) -> bool:
-    """Return whether it is known what all selectors and constraints of our devices say."""
+    """Return whether all selectors and constraints on our devices can be evaluated."""
     foreign = devices.foreign
     return not any(
         foreign and any(map(each.concerns, foreign)) for each in devices.constraints

@@ -14,9 +14,9 @@ from msgspec import Raw, Struct, field
 
 from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
 
-# Attributes that say where a device is, most drivers have them under a domain of their own: dranet
-# and its like `dra.net/numaNode`, AMD `numaNode` and `pciAddr`, NVIDIA `numa` and `pcieBusID`.
-# Those under the standard domain come first.
+# Attributes with a device's location. Most drivers use a domain of their own: dranet and its like
+# `dra.net/numaNode`, AMD `numaNode` and `pciAddr`, NVIDIA `numa` and `pcieBusID`. Those under the
+# standard domain come first.
 _STANDARD = "resource.kubernetes.io/"
 _NODE = ("numaNode", "numaNodeID", "numa")
 _ADDRESS = ("pciBusID", "pcieBusID", "pciAddr", "pciAddress")
@@ -26,7 +26,7 @@ _Read = TypeVar("_Read")
 
 
 class ObjectError(Exception):
-    """An object is not what the API says that it is; the text names the field."""
+    """An object does not have the form of the API; the text names the field."""
 
 
 class Part(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -34,7 +34,7 @@ class Part(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class DeviceLocation(Struct, frozen=True, kw_only=True):
-    """Where a device is, as its driver says."""
+    """The location of a device by its driver."""
 
     node: int | None = None  # NUMA node
     address: str = ""  # PCI function, as in 0000:c1:00.0
@@ -48,8 +48,8 @@ class Slice(Struct, frozen=True, kw_only=True):
     driver: str
     pool: str
     generation: int
-    of: int  # slices that this generation of the pool has
-    node: str  # that all its devices are on; empty: there is no one such
+    of: int  # number of slices of this generation of the pool
+    node: str  # name of the node with all its devices; empty: no single one
     devices: Mapping[str, DeviceLocation]
 
 

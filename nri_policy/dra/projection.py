@@ -7,9 +7,9 @@ by published pool. The values are therefore such that for every pool Q the sum o
 pools in Q is at most what may be cut out of Q (placement.md §2, with its need(Q)). Then whatever
 fits the values can be granted at once.
 
-Of all such values these are the ones that are largest in sum, and as level as possible: the
-emptiest pools bear what is booked above them. What was published before is changed as little as
-possible, because each change is a write that every scheduler hears of.
+Of all such values, the largest in sum are taken, and of these the most even ones: the emptiest
+pools bear the bookings above them. Values change as little as possible from the published ones,
+because each change is a write that reaches every scheduler.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from msgspec import Struct
 
 
 class Left(Struct, frozen=True, kw_only=True):
-    """What ordinary grants leave of a pool, those of claims not counted."""
+    """What ordinary grants leave of a pool, before claims."""
 
     parent: int | None  # its index; None: the top
-    free: int  # sharable CPUs that nobody has exclusively, those of its children included
+    free: int  # sharable CPUs without an exclusive grant, its children's included
     shared: int  # milli-CPU of the shared grants booked on it, without its children
     shares: bool  # whether a container with a shared part is booked on it, a request of 0 included
     published: bool  # whether claims name it; of the pools on a path to the top, one at most
@@ -33,8 +33,8 @@ class Left(Struct, frozen=True, kw_only=True):
 def project(pools: Sequence[Left], last: Mapping[int, int]) -> dict[int, int]:
     """Return the value of each published pool, by index, in whole CPUs.
 
-    *pools* have children before their parents. *last* is what was returned before; no value where
-    there was none.
+    *pools* have children before their parents. *last* has the values
+    of the last call, if any.
     """
     room = _room(pools)
     taken = [0] * len(pools)  # of each pool's room
@@ -65,7 +65,7 @@ def project(pools: Sequence[Left], last: Mapping[int, int]) -> dict[int, int]:
 def _room(pools: Sequence[Left]) -> list[int]:
     """Return how many CPUs may be cut out of each pool, if nothing is cut elsewhere.
 
-    At most what its need leaves, and what may be cut out of its children and the rest of it.
+    Its own need bounds them, and so do its children and the CPUs outside of these.
     """
     shared = [pool.shared for pool in pools]  # in the whole subtree from here on, as the next ones
     shares = [pool.shares for pool in pools]

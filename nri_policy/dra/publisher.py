@@ -1,9 +1,9 @@
 """The publisher of the node's ResourceSlice: one task, and the latest state wins; spec dra.md §2.6.
 
-Owns when a slice is written, read back and put back. Rule 1: a value that falls is written at once,
-for the scheduler must not promise what is gone; one that rises waits a little. Rule 2: claims cause
-no write, and an idle node writes nothing. Rule 3: a slice of which the API server has dropped a
-field is taken away again: with its gates off one claim would own a NUMA node.
+Owns when a slice is written, read back and put back. Rule 1: a lower value is written at once,
+because the scheduler must not promise lost CPUs; a higher one waits a little. Rule 2: claims cause
+no write, and an idle node writes nothing. Rule 3: if the API server has dropped a field of a slice,
+the slice is removed again: with its gates off one claim would own a NUMA node.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 MANAGER = "nri-policy"
 INTERVAL = 0.25  # seconds between two writes at least
-SETTLE = 2.0  # seconds that a value has to be higher before that is written, and of a write's cost
+SETTLE = 2.0  # seconds: a higher value must last so long to be written; also the cost of a write
 BURST = 8  # writes that may follow one another faster than one every SETTLE
 CHECK = 600.0  # seconds after which an unchanged slice is applied again
-UNAVAILABLE = 3600.0  # seconds until a cluster that cannot take slices is asked again
+UNAVAILABLE = 3600.0  # seconds between tries in a cluster that takes no slices
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
 
 
@@ -61,7 +61,7 @@ class DroppedFieldsError(Exception):
 class SlicePublisher:
     """Keeps one node's slice."""
 
-    def __init__(  # noqa: PLR0913 - keywords: whom it asks, and time
+    def __init__(  # noqa: PLR0913 - keywords: its collaborators
         self,
         node: Node,
         client: Client,
@@ -88,7 +88,7 @@ class SlicePublisher:
         self._changed = asyncio.Event()
         self._writing = asyncio.Lock()
         self._owner: Object | None = None
-        self._sent: Object | None = None  # what is there; None: not known, or nothing
+        self._sent: Object | None = None  # the slice in the cluster; None: unknown, or none
         self._there = False  # whether there may be a slice of ours
         self._kept = asyncio.Event()  # there is one, and the API server keeps it whole
         self._ours: deque[str] = deque(maxlen=16)  # revisions that we have made
@@ -233,7 +233,7 @@ class SlicePublisher:
         return pause
 
     async def _follow(self) -> None:
-        """Hear of it when our slice goes, or somebody else changes it."""
+        """Watch our slice, for its removal and for changes by others."""
         fields = f"spec.nodeName={self._name},spec.driver={DRIVER}"
         failures = 0
         while True:

@@ -1,4 +1,4 @@
-"""What the kubelet knows of the driver: where it looks for it, and what it has said of it."""
+"""Registration: the socket on which the kubelet finds the driver, and the kubelet's answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from nri_policy.workload.claim import DRIVER
 
 
 class Registration:
-    """What the kubelet has said of us."""
+    """The state of the registration with the kubelet."""
 
     def __init__(self) -> None:
         self.registered = False
-        self.error = ""  # why it has refused us
-        self.heard: Callable[[], None] = lambda: None  # called when the kubelet has said something
+        self.error = ""  # the reason of the last refusal
+        self.heard: Callable[[], None] = lambda: None  # called after each answer
 
 
 def registration_socket(kubelet: Path) -> Path:
-    """Return where the kubelet whose folder is *kubelet* finds the driver."""
+    """Return the socket on which a kubelet with the folder *kubelet* finds the driver."""
     return kubelet / "plugins_registry" / f"{DRIVER}-reg.sock"

@@ -150,7 +150,7 @@ def faults(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the fields that an API server has left out of what was *sent*: their gates are off.
+    """Return the *sent* fields that the API server has dropped: their gates are off.
 
     Without them one claim would own a whole NUMA node.
     """

@@ -45,6 +45,6 @@ def _holds(comparison: str, attributes: Attributes) -> bool | None:
     value = DRIVER if name is None else attributes.get(f"{match['domain']}/{name}")
     number = match["number"]
     other = (match["text"] or match["other"] or "") if number is None else int(number)
-    if type(value) is not type(other):  # a selector that reads what is not there is an error
+    if type(value) is not type(other):  # reading an absent attribute is an error
         return None
     return _OPERATORS[match["operator"]](value, other)

@@ -1,7 +1,7 @@
-"""Slices: the devices that drivers publish of this node, and where these are.
+"""Slices: the devices that drivers publish of this node, and their locations.
 
-Owns following the ResourceSlices of one node, and which slice of a pool counts. While they cannot
-be followed, the last that was known stays: devices do not move.
+Owns following the ResourceSlices of one node, and which slice of a pool counts. While the API
+server cannot be reached, the last known slices count: devices do not move.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 SLICES = Kind(group="resource.k8s.io", version="v1", plural="resourceslices")
 MAX_REFUSALS = 5  # in a row, before they count for good
-UNAVAILABLE = 3600.0  # seconds until a cluster that has no slices for us is asked again
-UNWANTED = 10.0  # seconds until the settings are looked at again
+UNAVAILABLE = 3600.0  # seconds between tries in a cluster without slices for us
+UNWANTED = 10.0  # seconds between checks of the settings
 _DELAY = partial(backoff, least=1.0, most=60.0)
 
 
@@ -43,8 +43,8 @@ class Slices:
         delay: Callable[[int], float] = _DELAY,
     ) -> None:
         """Take the node's name, and the pause after n failures."""
-        self.settled = asyncio.Event()  # it is known what there is, or that we cannot know
-        self.available = False  # whether we may read them, as far as we know
+        self.settled = asyncio.Event()  # slices are listed, or cannot be
+        self.available = False  # whether we may read slices; False: not known either
         self._client = client
         self._node = node
         self._sleep = sleep
@@ -54,10 +54,9 @@ class Slices:
         self._logged = ""  # why they could not be followed
 
     def where(self, driver: str, pool: str, device: str) -> DeviceLocation | None:
-        """Return where a device is, as its driver says; None for a device that is not published.
+        """Return the published location of a device; None if the device is not published.
 
-        The newest generation of a pool counts. While a driver is writing one, older slices say what
-        it does not say yet.
+        The newest generation of a pool counts. While it is incomplete, older slices fill its gaps.
         """
         pools = [s for s in self._slices.values() if (s.driver, s.pool) == (driver, pool)]
         for generation in sorted({each.generation for each in pools}, reverse=True):
@@ -81,9 +80,9 @@ class Slices:
             await self._sleep(pause)
 
     def _fail(self, error: APIError) -> float:
-        """Note why they cannot be followed; return the seconds until that is tried again.
+        """Record the failure of a watch; return the seconds until the next try.
 
-        An API server that starts refuses everybody for a moment, or does not know all kinds yet.
+        A starting API server refuses all clients for a moment, or lacks some kinds.
         """
         self._log(error)
         self._failures += 1

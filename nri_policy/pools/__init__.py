@@ -8,7 +8,7 @@ Others import from these modules:
 | `capacity` | which CPUs the engine may use, and what for |
 | `memory` | what is booked on the memory nodes, and what is left |
 | `memory_map` | what each memory node holds, and which nodes a pool's containers start with |
-| `memory_offer` | what each pool can offer a request, and who must make way |
+| `memory_offer` | what each pool can offer a request, and which bookings make way |
 | `picker` | which CPUs of a set to take |
 | `priority` | which CPUs are fast and which are slow |
 | `supply` | what every pool has left, and how they compare |

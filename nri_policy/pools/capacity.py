@@ -35,7 +35,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """That pods have no CPU to share, where that is so: allowed, but hardly meant."""
+        """A note if pods have no CPU to share: allowed, but hardly meant."""
         if self.sharable:
             return ()
         other = f" but the isolated {self.isolated}" if self.isolated else ""
@@ -57,9 +57,8 @@ def capacity_of(
 ) -> Capacity:
     """Return what *settings* leave of *machine*; CapacityError where they ask the impossible.
 
-    Of the CPUs reserved *earlier*, as many as possible stay so where an amount is to be reserved,
-    and those of a list that went offline since are done without; nobody's exclusive CPUs are
-    reserved while there are others.
+    If an amount is reserved, as many as possible of the CPUs reserved *earlier* stay reserved. CPUs
+    of a list that went offline since are left out. CPUs with an exclusive grant are reserved last.
     """
     available = machine.online
     if settings.available.cpu is not None:
@@ -137,7 +136,7 @@ def _reserve(
             raise CapacityError(
                 f"reservedResources.cpu: {lost} is not in the available CPUs {available}"
             )
-        # what went offline under us is done without, for hotplug cannot be refused
+        # hotplug cannot be refused: CPUs that went offline are left out
         if reserved != lost:
             return reserved - lost
     else:

@@ -5,8 +5,8 @@ committed; an offer of an earlier generation is refused. Knows no container beyo
 
 Invariant (I6): for every set S of nodes, what is booked on zones inside S is no more than S holds.
 Only what is adopted, because a container runs there already, can be more: the bytes that do not fit
-are the `missing` ones of its booking. They count nowhere until there is room for them. The same
-holds for the huge pages of each size.
+are the `missing` ones of its booking. They count on no node until they fit. The same holds for the
+huge pages of each size.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MemorySupply:
 
     @property
     def missing(self) -> int:
-        """The bytes that are booked beyond what there is."""
+        """The bytes that are booked beyond the capacity of the nodes."""
         return sum(self._books.bookings[each].missing for each in self._short)
 
     def snapshot(self) -> Books:
@@ -95,9 +95,9 @@ class MemorySupply:
     def offers(self, request: MemoryRequest, held: CPUSet = EMPTY, *, booked: int = -1) -> Offers:
         """Return what the pools offer *request*; nothing changes.
 
-        *held* is the zone of a container that has one already and should keep its nodes: a resized
-        one, whose booking was released before. That booking was of *booked* bytes: up to as many
-        are offered there whatever is short; -1: not even none.
+        *held* is the present zone of a container in a resize, which should keep its nodes. Its
+        booking of *booked* bytes was released before: up to as many are offered there even if
+        memory is short; -1: no bytes are.
         """
         if not self.map.nodes:  # no amount can be accounted for
             request = replace(request, amount=0)
@@ -112,7 +112,7 @@ class MemorySupply:
         return self.offers(request, held).offer(pool)
 
     def commit(self, offer: Offer) -> None:
-        """Book what was offered, and move who has to move; StaleOfferError if it is too late."""
+        """Book an offer and carry out its moves; StaleOfferError if bookings have changed since."""
         generation = self._books.generation
         if offer.generation != generation:
             raise StaleOfferError(
@@ -162,7 +162,7 @@ class MemorySupply:
         )
 
     def release(self, booking_id: str, *, settle: bool = True) -> None:
-        """Take a booking back; who misses bytes gets none of its before they are to *settle*."""
+        """Release a booking; give its bytes to bookings that miss some only if *settle*."""
         self._lift(booking_id)
         if settle:
             self._settle()
@@ -206,7 +206,7 @@ class MemorySupply:
     def warm(self, booking_id: str) -> CPUSet:
         """End a booking's cold start and return its zone, which has dram now.
 
-        Nobody has to move for it: a wider zone takes no room from anyone.
+        No booking has to move: a wider zone takes no room from others.
         """
         booking = self._lift(booking_id)
         request = replace(booking.request, cold=False)
@@ -216,7 +216,7 @@ class MemorySupply:
         return self._books.bookings[booking_id].zone
 
     def shrink(self) -> tuple[Move, ...]:
-        """Let widened zones shrink back as far as they fit, the oldest first; return who moved.
+        """Let widened zones shrink back as far as they fit, the oldest first; return the moves.
 
         Each container moves at most once. Only to be called where the settings allow it, once
         all bookings of an event are released.
@@ -232,7 +232,7 @@ class MemorySupply:
     def _narrower(self, booking: Booking) -> CPUSet | None:
         """Rebook on the narrowest zone that fits, and return it; None where none is narrower.
 
-        Whose kinds of memory are not there keeps what it has.
+        A zone is kept if the machine lacks the requested kinds.
         """
         if not booking.request.movable or booking.missing or booking.home.refused:
             return None
@@ -276,7 +276,7 @@ class MemorySupply:
         self._count(booking, laid - short)
 
     def _lay_pages(self, zone: CPUSet, pages: Pages) -> Pages:
-        """Lay huge *pages* onto *zone*, as far as they fit; return those that do not."""
+        """Lay huge *pages* onto *zone*, as far as they fit; return the rest."""
         flows = self._books.pages
         short = [
             (size, flows[size].lay(zone, amount) if size in flows else amount)

@@ -3,8 +3,8 @@
 Owns the exact test of what fits (placement.md §7): by Hall's theorem every set S of nodes holds
 what is booked on zones inside S exactly if all bookings together can be laid onto nodes of their
 zones, and a maximum flow finds such a laying. It is kept and only mended: a new booking mostly
-finds free bytes in its zone, else a chain of others gives way inside their own zones. What lies
-where is no promise to anyone; what is missing, and where, does not depend on it.
+finds free bytes in its zone, else a chain of others gives way inside their own zones. A laying
+promises no container a node; the missing bytes, and their nodes, are the same in each laying.
 
 Knows zones and bytes, neither containers nor kinds. Invariant: on each node, what lies there and
 what is free add up to its capacity. The inner tables are replaced, never changed: copies share
@@ -20,8 +20,8 @@ from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
 
-# Who gives way to whom: the first zone gets bytes on its node, the second moves as many off that
-# node onto its own, and so on.
+# The first zone gets bytes on its node, the second moves as many off that node onto its own node,
+# and so on.
 Chain = list[tuple[CPUSet, int]]
 
 

@@ -37,10 +37,10 @@ class Home(Struct, frozen=True, kw_only=True):
     zone: CPUSet
     kinds: Kinds  # those wanted that the machine has
     growth: tuple[CPUSet, ...]  # nodes to grow by, each set used up before the next
-    widest: CPUSet  # all of `growth`, which has all of `zone`
+    widest: CPUSet  # union of `growth`, which includes `zone`
     capacity: int  # bytes of the pool's own nodes of the kinds
     holds: int  # bytes that can be booked on `zone` while nothing is
-    has: Kinds  # those of `zone`
+    has: Kinds  # the kinds of `zone`
     refused: str = ""  # why a strict request cannot start at all
     cold: bool = False  # without the dram that is to be added later
     cold_refused: str = ""  # why a wished cold start has no effect
@@ -53,15 +53,16 @@ class Columns(Struct, frozen=True):
     tightness: array[float]  # criterion 8: minus the nodes in the zone
     # criterion 6: whether the limit fits; None where the request has no limit to grow to
     burst: array[float] | None = None
-    # criterion 10: whether all others' zones stay; None where nobody is disturbed anywhere
+    # criterion 10: whether all others' zones stay; None if no pool would widen another zone
     undisturbed: array[float] | None = None
     none: Sequence[int] = ()  # pools that offer nothing
 
 
 class Homes:
-    """The homes of all pools for requests that want the same, and what they say of the pools.
+    """The homes of all pools for requests that want the same, and the criteria that follow.
 
-    As long as all nodes have so much free, each pool offers up to `least` bytes; -1: not even none.
+    As long as all nodes have so much free, each pool offers up to `least` bytes; -1: some pool
+    offers nothing at all.
     """
 
     def __init__(self, each: Iterable[Home]) -> None:
@@ -131,7 +132,7 @@ class MemoryMap:
         self._present = self.kinds_of(self.nodes)
 
     def has(self, kinds: Iterable[MemoryKind]) -> bool:
-        """Return whether any node is of one of *kinds*."""
+        """Return whether the machine has a node of one of *kinds*."""
         return not self._present.isdisjoint(kinds)
 
     def kinds_of(self, zone: CPUSet) -> Kinds:
@@ -160,14 +161,14 @@ class MemoryMap:
         return CPUSet(node for node, amount in self.hugepages.get(size, {}).items() if amount)
 
     def beside(self, cpus: CPUSet) -> CPUSet:
-        """Return the nodes whose memory is beside any of *cpus*."""
+        """Return the nodes whose memory is beside one of *cpus*."""
         return CPUSet(node for node, near in self._near.items() if not near.isdisjoint(cpus))
 
     def homes(self, kinds: Kinds, *, strict: bool = False, cold: bool = False) -> Homes:
         """Return for each pool, by id, where its containers start that want *kinds*.
 
-        Kinds that the machine does not have are left out; if none is left, it is dram. A *strict*
-        request stays on its kinds: it is refused if none is left, or none has normal memory.
+        Kinds that the machine lacks are left out; dram counts if no kind is left. A *strict*
+        request stays on its kinds: it is refused if no kind is left, or all memory is movable.
         """
         key = (kinds, strict, cold)
         if key not in self._homes:
@@ -188,7 +189,7 @@ class MemoryMap:
         return zone
 
     def widths(self, zone: CPUSet, growth: Iterable[CPUSet]) -> Iterator[CPUSet]:
-        """Yield *zone* and all that it grows to, step by step."""
+        """Yield *zone* and each wider zone that it grows to."""
         yield zone
         while (wider := self.grow(zone, growth)) != zone:
             yield wider
@@ -266,7 +267,7 @@ class MemoryMap:
         return ""
 
     def _nearest(self, to: CPUSet, among: CPUSet) -> CPUSet:
-        """Return those of *among* at the smallest distance to any node of *to*; all if it is empty.
+        """Return the nodes *among* these that are nearest to a node of *to*; all if *to* is empty.
 
         Where the distance table is silent the distance is infinite.
         """

@@ -1,4 +1,4 @@
-"""Memory offers: what each pool can offer a request, and who must make way; placement.md §7.
+"""Memory offers: what each pool can offer a request, and which bookings make way; placement.md §7.
 
 Owns the order in which zones are widened. The requester's own zone is kept as long as others can
 make way for it: bookings of lower QoS first, then smaller, then younger ones, never those that are
@@ -6,9 +6,9 @@ not movable, and never those of a higher QoS than the requester's: a BestEffort 
 push a Guaranteed container about. Each moved booking grows until it is out of the set of nodes that
 is full. Only if that does not help does the requester's zone grow by one step, and all begins anew.
 
-Widening never takes room from anyone: it only loosens Hall's condition. So whether a zone will do
-is known before anyone is moved, by laying all that may be moved as wide as it may go; who is moved
-in the end is worked out for the pool that is chosen only.
+Widening never takes room from other bookings: it only loosens Hall's condition. So a zone can be
+judged before anything moves, by laying every movable booking on its widest zone. The moves
+themselves are computed for the chosen pool only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pages = tuple[tuple[int, int], ...]  # (bytes of a huge page, bytes), by size
 
 
 class Rank(IntEnum):
-    """Who makes way for whom: the QoS classes, the lowest first."""
+    """The QoS classes in the order in which bookings make way, the lowest first."""
 
     BEST_EFFORT = 0
     BURSTABLE = 1
@@ -145,10 +145,10 @@ class Offer(Struct, frozen=True, kw_only=True):
 class Shortage(Struct, frozen=True, kw_only=True):
     """Why a request does not fit."""
 
-    missing: int  # bytes; 0 where it is not a matter of amounts
+    missing: int  # bytes; 0 if amounts are not the reason
     nodes: CPUSet  # where they are missing
     text: str  # for the container's owner
-    pages: bool = False  # whether it is huge pages that are missing
+    pages: bool = False  # whether huge pages are missing
 
 
 class MemoryShortageError(Exception):
@@ -160,7 +160,7 @@ class MemoryShortageError(Exception):
 
 
 class StaleOfferError(Exception):
-    """What was offered is of another generation than the bookings are now."""
+    """The bookings have changed since the offer was made."""
 
 
 class Criteria(NamedTuple):
@@ -169,7 +169,7 @@ class Criteria(NamedTuple):
     kind: int  # criterion 5: whether the zone is exactly of the requested kinds
     burst: int  # criterion 6: whether the limit fits
     tightness: int  # criterion 8: minus the nodes in the zone
-    undisturbed: int  # criterion 10: whether nobody else's zone has to be widened
+    undisturbed: int  # criterion 10: whether all other zones can stay
 
 
 class Offers:
@@ -189,7 +189,7 @@ class Offers:
     ) -> None:
         """Every zone starts with *held*, besides the pool's nodes: what the container has.
 
-        *keeps*: as much was booked on *held* for it, which nobody can take from it.
+        *keeps*: the container had at least this amount on *held*, and keeps it.
         """
         self._map = map_
         self._books = books
@@ -212,7 +212,7 @@ class Offers:
         return self._zone(self._homes[pool])[0]
 
     def columns(self) -> Columns:
-        """Return the criteria of all pools, which mostly have what they start with."""
+        """Return the criteria of all pools; most offer the zone that they start with."""
         homes, request, held, burst = self._homes, self._request, self._held, None
         if (limit := request.limit or request.amount) != request.amount:
             burst = array("d", (capacity >= limit for capacity in homes.capacity))
@@ -239,7 +239,7 @@ class Offers:
         return Columns(kind, tightness, burst, undisturbed, none)
 
     def _others(self) -> list[Home]:
-        """Return the homes that may not be offered as they are, with what is held."""
+        """Return the homes whose zone, with the nodes held, may be too full to be offered."""
         if self._roomy:
             return []
         if self._request.hugepages:
@@ -267,8 +267,8 @@ class Offers:
     def offer(self, pool: int) -> Offer:
         """Return the offer of *pool* with the moves that it takes; MemoryShortageError if none.
 
-        Widening others moves no pages of theirs: unless the request is strict, its zone has all
-        nodes that they are widened to, or it could be killed beside free memory.
+        Widening another booking moves no pages: unless the request is strict, its zone includes
+        the nodes to which others are widened, or it could be killed beside free memory.
         """
         home = self._homes[pool]
         zone, _ = self._zone(home)
@@ -381,7 +381,7 @@ class Offers:
         return self._fits[zone]
 
     def _is_free(self, zone: CPUSet) -> bool:
-        """Return whether *zone* holds the request while nobody makes way."""
+        """Return whether *zone* holds the request without moves."""
         if self._roomy:
             return True
         if zone not in self._free:
@@ -389,7 +389,7 @@ class Offers:
         return self._free[zone]
 
     def _widest_flow(self) -> Flow:
-        """Return the flow with all that may be moved as wide as it may go."""
+        """Return the flow with every movable booking on its widest zone."""
         if self._wide is None:
             self._wide = self._books.flow.copy()
             wide: dict[CPUSet, int] = {}
@@ -405,7 +405,7 @@ class Offers:
         """Return the moves that make room for the request on *zone*, which can be made to fit."""
         queue = _Queue(self._map, self._books.bookings.values(), self._request.rank)
         flow = self._books.flow.copy()
-        waiting = {zone: self._request.amount}  # bytes by zone that are not laid yet
+        waiting = {zone: self._request.amount}  # zone -> bytes still to be laid
         while waiting := {
             zone: missing for zone, amount in waiting.items() if (missing := flow.lay(zone, amount))
         }:
@@ -426,14 +426,13 @@ class Offers:
 
 
 class _Queue:
-    """The bookings that may be moved, in the order in which they are."""
+    """The movable bookings, in the order in which they are moved."""
 
     def __init__(self, map_: MemoryMap, bookings: Iterable[Booking], rank: Rank) -> None:
         self.moved: dict[str, CPUSet] = {}  # id -> the new zone
         self._map = map_
-        # By the zone that they are on now and the widest that they may be on: one look at a group
-        # tells whether any of its bookings helps. The first in the order comes first; bookings of
-        # no bytes never help.
+        # By their present zone and their widest one: all bookings of a group help, or none does.
+        # The first to be moved comes first; bookings of no bytes never help.
         self._groups: dict[tuple[CPUSet, CPUSet], list[Booking]] = {}
         for booking in bookings:
             if booking.request.movable and booking.request.rank <= rank and booking.laid:

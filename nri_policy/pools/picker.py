@@ -39,7 +39,7 @@ def picker_of(machine: Machine, tree: PoolTree | None = None) -> Picker:
 
 
 class Domain(Struct, kw_only=True):
-    """A pool, a set too small for one, or the CPUs of either that are in none of its children."""
+    """A pool, a set too small for one, or their CPUs outside of all children."""
 
     pool: int  # _NONE for what is no pool
     parent: int = _NONE
@@ -52,7 +52,9 @@ class DomainTree(Struct, frozen=True, kw_only=True):
     """The domains of a machine: all CPUs in leaves, each with one domain of every level."""
 
     domains: Sequence[Domain]  # the top last
-    at: Sequence[Sequence[int]]  # by level and domain: which of the level it is or lies in
+    at: Sequence[
+        Sequence[int]
+    ]  # by level and domain: the domain of this level around it, or itself
 
 
 def domain_tree(tree: PoolTree) -> DomainTree:
@@ -93,10 +95,10 @@ def _domains(made: DomainTree, cores: list[CPUSet]) -> Domains:
 
 
 def _place(domains: Sequence[Domain], at: list[list[int]], leaf: int) -> None:
-    """Note in *at* which domain of each level *leaf*, and what is above it, is or lies in.
+    """Enter in *at* the domain of each level around *leaf*, and around the domains above it.
 
-    That is the one on its path that stands for the level, if it lies in that of the level before.
-    Else the widest that does, and has none of the level inside.
+    It is the domain of the level on the path from *leaf* up, within the one of the level before. If
+    there is none, it is the widest domain there without one of the level inside.
     """
     path = [leaf]
     while domains[path[-1]].parent != _NONE:

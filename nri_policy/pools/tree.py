@@ -18,13 +18,12 @@ from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import REQUESTABLE, Machine, MemoryKind, MemoryNode
 from nri_policy.settings import Level
 
-# Which of its levels names a pool that stands for several (§1.5); `root` is named so by its
-# packages.
+# The first of these levels names a pool of several levels (§1.5); packages decide on `root`.
 ROOT = "root"  # the name of the top pool of several sockets
 _NAMING = (Level.SYSTEM, Level.PACKAGE, Level.NUMA, Level.DIE, Level.L3CACHE)
 _LEAST_CORES = 4  # of a part of a NUMA node that is a pool (§1.9)
 _TOO_SMALL = "too small for pools: containers share wider ones"
-_SMALL = {  # by level: what it is called, and what it means that they are so small
+_SMALL = {  # level -> its name, and what so small ones mean
     Level.PACKAGE: (
         "package",
         "a virtual machine whose sockets are not real; pools begin at the NUMA node",
@@ -53,7 +52,7 @@ class PoolTree(Struct, frozen=True, kw_only=True):
     pools: tuple[Pool, ...]
     # the same and sets that are too small for pools, for picking CPUs (§1.9); ids are their own
     domains: tuple[Pool, ...]
-    notes: tuple[str, ...]  # sets that did not fit into the tree, for people
+    notes: tuple[str, ...]  # on sets that did not fit into the tree
 
     @property
     def top(self) -> Pool:
@@ -75,7 +74,7 @@ class PoolTree(Struct, frozen=True, kw_only=True):
         return pool
 
     def domains_of(self, level: Level) -> tuple[CPUSet, ...]:
-        """Return the sets that stand for *level*, those that are no pools included."""
+        """Return the sets of CPUs at *level*, pools or not."""
         return tuple(each.cpus for each in self.domains if level in each.levels)
 
     def within_numa(self, pool: Pool) -> bool:
@@ -85,7 +84,7 @@ class PoolTree(Struct, frozen=True, kw_only=True):
     def one_package_holds(self, pool: Pool) -> int:
         """Return how many milli-CPU a package has at most; 0 if *pool* does not span several.
 
-        Packages that are no pools do not count.
+        Only packages with a pool count.
         """
         if not self._crosses(Level.PACKAGE, pool):
             return 0
@@ -96,7 +95,7 @@ class PoolTree(Struct, frozen=True, kw_only=True):
         return all(level not in above.levels for above in self.path(pool))
 
     def around(self, cpus: CPUSet) -> Pool:
-        """Return the smallest pool that has all of *cpus*, which the top has."""
+        """Return the smallest pool with all of *cpus*; the top has them."""
         return next(pool for pool in self.pools if cpus <= pool.cpus)
 
     def at_level(self, pool: Pool, level: Level) -> Pool:
@@ -233,7 +232,7 @@ def _distance_from(
 def _insert(top: _Set, candidate: _Candidate) -> str | None:
     """Put a candidate below the smallest set that holds it; return a note if it crosses another.
 
-    One that is equal to a set is another level of it (§1.3).
+    If an equal set exists, the candidate becomes another level of it (§1.3).
     """
     level, name, cpus = candidate.level, candidate.name, candidate.cpus
     if not cpus:
