@@ -1,7 +1,7 @@
 """Caches and frequencies: what CPUs share besides their cores.
 
 Owns `cpuN/cache` and `cpuN/cpufreq`. A cache is known by its level, type and CPUs: the kernel's
-cache ids are missing on many machines. CPUs that are offline are left out of all sets.
+cache ids are missing on many machines. No set has offline CPUs.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MOST_INDEXES = 32  # caches of one CPU; there are five at most on any machine k
 def read_caches(tree: Tree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
-    # The kernel enters a cache in both directions (drivers/base/cacheinfo.c), though its index may
-    # be another one at each CPU. So who has it is read from one of its CPUs only, and nothing from
-    # a CPU with as many caches as are known of it: a CPU has one of each level and type.
-    known: dict[tuple[int, str], set[int]] = {}  # CPUs whose cache is known, by level and type
+    # The kernel enters a cache at all of its CPUs (drivers/base/cacheinfo.c), though its index may
+    # differ between them. So the set of CPUs is read at one of them only. A CPU has one cache of
+    # each level and type; once all of its caches are known, nothing is read there.
+    known: dict[tuple[int, str], set[int]] = {}  # level, type -> CPUs with a known cache
     with tree.folder(CPU_FOLDER) as folder:
         for cpu in online:
             with folder.folder(f"cpu{cpu}") as own, own.folder("cache") as caches:
@@ -60,7 +60,7 @@ def _read_kind(cache: Folder, cpu: int) -> tuple[int, str] | None:
 
 
 def _read_cpus(cache: Folder, cpu: int, online: CPUSet) -> CPUSet:
-    """Return who shares a cache of *cpu*; firmware that does not know says "nobody"."""
+    """Return the CPUs that share a cache of *cpu*; some firmware leaves the set empty."""
     cpus = cache.set("shared_cpu_list", "shared_cpu_map")
     return ((cpus & online) if cpus else CPUSet()) | CPUSet((cpu,))
 

@@ -1,8 +1,8 @@
 """Captures: the sysfs and procfs of another machine, packed as `.tar.xz`, unpacked to be read.
 
 Owns the safety of unpacking: nothing is written outside the temporary folder, only folders, files
-and links inside it are made, and neither a bomb nor an endless archive gets far. Files that the
-reader has no use for are unpacked too: what it reads is its own affair.
+and links inside it are made, and neither a bomb nor an endless archive gets far. All files are
+unpacked, even if discovery reads only some of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def open_capture(path: Path) -> Iterator[Path]:
         root = Path(folder)
         try:
             with lzma.open(path) as packed:
-                # streamed, so that a bomb is met while it is small
+                # streamed, so that a bomb is found early
                 stream = cast("IO[bytes]", _Bounded(packed, path))
                 with tarfile.open(fileobj=stream, mode="r|") as archive:
                     _unpack(archive, root, path)

@@ -1,9 +1,8 @@
-"""Packing: a capture of a machine, for a bug report or to be simulated elsewhere.
+"""Writes a capture of a machine, for a bug report or to be simulated elsewhere.
 
-Owns what is in a capture: the files and links that discovery, locality, power and resctrl have seen
-while they read the machine, nothing else, so that they see the same in the capture. What those
-files say that tells one machine from all others of its kind is left out: serial numbers and unique
-ids. `capture` is the reading side.
+Owns what is in a capture: the files and links that discovery, locality, power and resctrl have read,
+and nothing else, so that they read the same from the capture. Serial numbers and unique ids in
+these files, which identify one machine, are left out. `capture` is the reading side.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from nri_policy.hardware.power import read_power
 from nri_policy.hardware.resctrl import read_resctrl
 from nri_policy.hardware.sysfs import Tree
 
-# Lines of cpuinfo (arm, s390) and of NVIDIA's driver that tell one machine from all others.
+# Lines of cpuinfo (arm, s390) and of NVIDIA's driver that identify one machine.
 _PRIVATE = re.compile(rb"(?im)^[^:\n]*\b(serial|uuid|identification)\b[^:\n]*:.*\n?")
 _ID = re.compile(rb"(0x)?([0-9a-f]{4})")
 
@@ -78,7 +77,7 @@ _Content = bytes | str | None  # of a file, the target of a link, None for a fol
 
 
 def _entries(tree: Tree, witness: _Witness) -> dict[str, _Content]:
-    """Return what a capture of all that *witness* has seen in *tree* consists of, by path."""
+    """Return the contents of a capture, by path, of all that *witness* has recorded in *tree*."""
     entries: dict[str, _Content] = {
         path: _relative(path, target) for path, target in witness.links.items()
     }
@@ -101,7 +100,7 @@ def _entries(tree: Tree, witness: _Witness) -> dict[str, _Content]:
 
 
 def _peek(root: Path, path: str) -> _Content:
-    """Return what stands for something that was only seen to exist."""
+    """Return the content for a path that was only seen to exist."""
     try:
         mode = (root / path).lstat().st_mode
         if stat.S_ISLNK(mode):

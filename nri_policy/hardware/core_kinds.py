@@ -93,7 +93,7 @@ def _by_figure(online: CPUSet, figures: Mapping[int, int], gap: float) -> list[C
 
 
 def _of_designs(tree: Tree, kinds: list[CPUSet], caches: Iterable[Cache]) -> list[CPUSet]:
-    """Return *kinds* if no two of them have cores of one design."""
+    """Return *kinds* if the cores of each have a design of their own."""
     if len(kinds) < 2:
         return []
     designs: dict[int, list[Hashable]] = {}

@@ -1,7 +1,7 @@
-"""CPU ids and sets: which CPUs there are, which are online, and what the kernel says of each.
+"""CPU ids and sets: possible, online and isolated CPUs, and the kernel's facts on each.
 
 Owns `sys/devices/system/cpu` except caches and frequencies, with `proc/cpuinfo` where there is no
-such folder. Yields facts for each CPU; how they group is the affair of `packages`.
+such folder. Yields facts for each CPU; `packages` groups them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class CPUSets(Struct, frozen=True, kw_only=True):
 
 
 class CPUPosition(NamedTuple):
-    """Where a CPU is on one level; None where the kernel does not say. May name offline CPUs."""
+    """The unit of a CPU on one level; None if unknown. The set may name offline CPUs."""
 
     id: int | None = None
     cpus: CPUSet | None = None
 
 
-CPU = Mapping[str, CPUPosition]  # by level, as in LEVELS; a level that is missing is unknown
+CPU = Mapping[str, CPUPosition]  # by level of LEVELS; a missing level is unknown
 LEVELS = {
     # level: (id file, set files, those of newer kernels first)
     "drawer": ("drawer_id", ("drawer_siblings",)),

@@ -1,7 +1,7 @@
-"""PCI devices: what they are and which CPUs and NUMA nodes they are near to.
+"""PCI devices: their names, and the CPUs and NUMA nodes near them.
 
 Owns `sys/bus/pci/devices` with the chain of bridges above each, and names from the root's own
-`pci.ids`. Which function is behind a device file or a mount is told in `locality`.
+`pci.ids`. `locality` finds the function behind a device file or a mount.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PCI_IDS_LIMIT = 1 << 23  # bytes; the file has 1.5 MB
 def read_devices(tree: Tree, online: CPUSet, node_cpus: Mapping[int, CPUSet]) -> tuple[Device, ...]:
     """Return the PCI functions, by address.
 
-    *node_cpus* are the CPUs of each NUMA node, or near to it where it has none.
+    *node_cpus* has the CPUs of each NUMA node, or the nearest ones of a node without CPUs.
     """
     with tree.folder(_PCI) as folder:
         addresses = [name for name in folder.names() if ADDRESS.fullmatch(name)]
@@ -57,9 +57,9 @@ def _read_device(
 def place_of(
     tree: Tree, path: str, online: CPUSet, node_cpus: Mapping[int, CPUSet]
 ) -> tuple[CPUSet, CPUSet]:
-    """Return the NUMA nodes and the CPUs that the device at *path* is near to.
+    """Return the NUMA nodes and the CPUs near the device at *path*.
 
-    Where nothing is known it is no node and all *online* CPUs.
+    If nothing is known: no node, and all *online* CPUs.
     """
     with tree.folder(path) as folder:
         node = folder.integer("numa_node")

@@ -1,13 +1,13 @@
-"""Hotplug: tells when the machine has become another than it was.
+"""Hotplug: detects changes of the machine.
 
-Owns when to look again, and that only a machine that stood still while it was read is believed. The
-kernel tells of CPUs, memory blocks, memory nodes and PCI functions that come and go, over netlink.
-It cannot be heard without libudev or from within a user namespace, and does not tell everything
-(memory balloons, huge pages), so a few files that cost little are read now and then, too. What the
-machine is like then, discovery says as ever.
+Owns when the machine is read again, and accepts only a machine that did not change while it was
+read. The kernel reports CPUs, memory blocks, memory nodes and PCI functions that come and go, over
+netlink. Without libudev, or within a user namespace, no report arrives, and some changes have none
+(memory balloons, huge pages). So a few cheap files are read periodically, too. Discovery reads the
+machine itself.
 
-Network interfaces are not watched, and disks only for their limits of I/O: what is behind one is
-looked up each time it is asked for, down to the PCI function, and that is watched.
+Network interfaces are not watched, and disks only for their limits of I/O: the hardware behind one
+is looked up at each use, down to the PCI function, and PCI functions are watched.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
 
 log = logging.getLogger(__name__)
 
-QUIET = 0.5  # seconds without news that end a change: a memory module comes as hundreds of blocks
-MOST_QUIETS = 20  # a change is looked at by then, however long it goes on
-PERIOD = 30.0  # seconds between looks at the files while the kernel is heard
-PERIOD_UNHEARD = 5.0  # and while it is not
-AGAIN = 2.0  # seconds until what could not be read is read again
+QUIET = 0.5  # seconds without reports end a change: a memory module comes as hundreds of blocks
+MOST_QUIETS = 20  # the machine is read after so many, even while the change goes on
+PERIOD = 30.0  # seconds between reads of the files while the kernel's reports arrive
+PERIOD_UNHEARD = 5.0  # and while they do not
+AGAIN = 2.0  # seconds between tries to read the machine
 
 _SUBSYSTEMS = ("cpu", "memory", "node", "pci", "dax")
 _ACTIONS = ("add", "remove", "online", "offline")
@@ -156,7 +156,7 @@ class Hotplug:
                     await changed(before, machine)
 
     async def _whole(self, glance: Glance) -> Machine:
-        """Return the machine; TopologyError where it cannot be read or is none of one moment."""
+        """Return the machine; TopologyError if it cannot be read, or changed meanwhile."""
         machine = await asyncio.to_thread(self._read)
         if await asyncio.to_thread(_glance, self._root) != glance:
             raise TopologyError(self._root, "it changed while it was read")

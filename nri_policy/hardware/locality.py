@@ -2,8 +2,8 @@
 
 Owns the way from a device number, an interface's name or a path on the host to the hardware behind
 it, through partitions, device-mapper, software RAID, NVMe multi-path, bonds, VLANs and IOMMU
-groups. Everything is read below one root folder. Whatever leads to no hardware, or to hardware that
-is near to all CPUs alike, has no locality.
+groups. Everything is read below one root folder. Without hardware behind it, or with hardware that
+is equally near to all CPUs, a name has no locality.
 
 A mount's device is taken from the host's mount table, never from the mounted path itself: that may
 be a network file system whose server is gone, and asking it would hang the caller.
@@ -47,9 +47,9 @@ class Locality(Struct, frozen=True, kw_only=True):
 
 
 class Locator:
-    """Finds localities below *root*; remembers those of hardware until it is told to `renew`.
+    """Finds localities below *root*; keeps those of hardware until `renew`.
 
-    What a virtual device lies upon is looked up every time: its number may be another's tomorrow.
+    The hardware below a virtual device is looked up every time: its number can be reused.
     """
 
     def __init__(self, root: Path, machine: Machine) -> None:
@@ -98,9 +98,9 @@ class Locator:
             return next(filter(None, places), None)
 
     def mounts(self, paths: Mapping[str, str]) -> dict[str, Locality]:
-        """Return the localities of paths on the host by the device that each is mounted from.
+        """Return the localities of *paths* on the host, by the device mounted there.
 
-        Each is given with the folder that its mount point has to be in, or be; else it has none.
+        Each path has a folder: only mount points in it, or the folder itself, count.
         """
         found = {}
         with Tree(self._root, Notes()) as tree:
@@ -113,10 +113,10 @@ class Locator:
         return found
 
     def survey(self, tree: Tree) -> None:
-        """Look in *tree*, of the same root, at all that any container may ever be near to.
+        """Read in *tree*, of the same root, all hardware that can be a container's locality.
 
-        Those are the device files and network interfaces with hardware behind them. What has none,
-        such as the interfaces of pods, is not looked at there.
+        It is behind device files and network interfaces. Interfaces without hardware, as those of
+        pods, are not read.
         """
         with Tree(self._root, Notes()) as plain:
             for above in ("sys/dev/block", "sys/dev/char", "sys/class/net"):
@@ -230,10 +230,10 @@ def _mount_table(tree: Tree) -> MountTable:
 
 
 def _find_backing(tree: Tree, table: MountTable, path: str, folder: str) -> tuple[str, str]:
-    """Return kind and number of the device that *path* is on, by a mount point in *folder*.
+    """Return kind and number of the device below *path*, by a mount point in *folder*.
 
-    There is no number where it is on none. Major number 0 is the kernel's for file systems without
-    a device of their own: overlay, tmpfs, network file systems.
+    The number is empty without a device. File systems without a device of their own have the major
+    number 0: overlay, tmpfs, network file systems.
     """
     if len(path) > _LONGEST_PATH:
         return "", ""

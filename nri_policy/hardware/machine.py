@@ -27,11 +27,11 @@ class MemoryKind(StrEnum):
 
 
 class MemoryUse(Struct, frozen=True, kw_only=True):
-    """What is done with memory of one kind."""
+    """The use of memory of one kind."""
 
-    asked_as: MemoryKind | None  # the kind by which containers ask for it; None: nobody gets it
+    asked_as: MemoryKind | None  # the kind in requests; None: containers never get it
     usual: bool = False  # containers get it without asking
-    settable: bool = True  # the settings may say so of a node
+    settable: bool = True  # the settings may give a node this kind
 
 
 MEMORY_USES = {
@@ -41,7 +41,7 @@ MEMORY_USES = {
     MemoryKind.CXL: MemoryUse(asked_as=MemoryKind.PMEM, settable=False),
     MemoryKind.DEVICE: MemoryUse(asked_as=None),
 }
-# the kinds that containers ask for, each with those that they get for it
+# kind in requests -> kinds of memory that meet it
 REQUESTABLE = {
     kind: tuple(other for other, use in MEMORY_USES.items() if use.asked_as is kind)
     for kind, use in MEMORY_USES.items()
@@ -50,7 +50,7 @@ REQUESTABLE = {
 
 
 class CoreKind(StrEnum):
-    """What a core of a hybrid machine is; all cores are STANDARD where there is one kind.
+    """The kind of a core in a hybrid machine; all cores of other machines are STANDARD.
 
     Of three kinds or more, the fastest are PERFORMANCE, the slowest EFFICIENCY, others STANDARD.
     """
@@ -131,12 +131,12 @@ class MemoryNode(Struct, frozen=True, kw_only=True):
     memory: int  # bytes, MemTotal
     hugepages: tuple[tuple[int, int], ...]  # (page size in bytes, pages), sizes ascending
     kind: MemoryKind
-    kind_reason: str  # why `kind` is what it is, for people
+    kind_reason: str  # the source of `kind`, in words
     normal: bool  # has memory that the kernel itself may use (not movable-only)
     nearest: CPUSet  # ids of the CPU-bearing nodes nearest to it; itself where it has CPUs
     tier: int | None  # the kernel's memory tier: lower is faster
     access: AccessClass | None
-    side_cache: int  # bytes of memory-side cache in front of it; 0 if none is known
+    side_cache: int  # bytes of its memory-side cache; 0 if none is known
 
 
 class Frequency(Struct, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class Distances(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True):
-    """A PCI function and what it is near to."""
+    """A PCI function, and the CPUs and NUMA nodes near it."""
 
     address: str
     class_: str  # six hexadecimal digits
@@ -204,7 +204,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
     @property
     def near_cpus(self) -> dict[int, CPUSet]:
-        """The CPUs of each node, or those nearest to one that has none, by id."""
+        """The CPUs of each node, by id; the nearest CPUs for a node without any."""
         own = {node.id: node.cpus for node in self.nodes}
         return {
             node.id: node.cpus or CPUSet.union(own[near] for near in node.nearest)

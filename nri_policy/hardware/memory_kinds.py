@@ -105,7 +105,7 @@ def _by_driver(evidence: Evidence, nodes: Iterable[NUMANode]) -> Verdicts:
 
 
 def _node_of_region(evidence: Evidence, region: Folder) -> int | None:
-    """Return the node that a memory region was made part of: as it says, else by its address."""
+    """Return the node of a memory region: by its own file, else by its address."""
     node = region.integer("target_node")
     if node is not None:
         return node
@@ -184,7 +184,7 @@ def _by_hmat(_: Evidence, nodes: Iterable[NUMANode], dram: Iterable[NUMANode]) -
 
 
 def _by_tier(_: Evidence, nodes: Iterable[NUMANode], dram: Iterable[NUMANode]) -> Verdicts:
-    # The same tier says nothing: it is what the kernel gives to memory that it knows nothing of.
+    # The tier of dram proves nothing: the kernel also puts unknown memory there.
     tiers = [node.tier for node in dram if node.tier is not None]
     if not tiers:
         return {}
@@ -238,9 +238,9 @@ def _by_size(evidence: Evidence, nodes: Iterable[NUMANode], dram: Iterable[NUMAN
 
 
 def _is_near(evidence: Evidence, node: NUMANode, packages: Mapping[int, set[int]]) -> bool:
-    """Return whether *node* is nearer to its nearest CPUs than any other package is to them.
+    """Return whether *node* is nearer to its nearest CPUs than each other package is.
 
-    *packages* are the ids of the packages that each node's CPUs are in.
+    *packages* has the ids of the packages of each node's CPUs.
     """
     column = {id_: index for index, id_ in enumerate(evidence.distances.nodes)}
     for home in evidence.nearest[node.id]:

@@ -1,7 +1,7 @@
-"""Notes: what was missing or odd about the hardware's description, for people.
+"""Notes: what is missing or odd in the description of the hardware, as texts.
 
-Says each thing once, with all the CPUs that it is true of, however often it is met; holds a bounded
-number of things, so that no input makes it large.
+Each text appears once, with all CPUs that it applies to. The number of texts is bounded, so that no
+input makes them large.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Notes:
         self._dropped = 0
 
     def add(self, text: str, cpu: int | None = None) -> None:
-        """Note *text*, true of *cpu* where one is given."""
+        """Add *text*, on *cpu* if given."""
         cpus = self._cpus.get(text)
         if cpus is None:
             if len(self._cpus) == _MOST:
@@ -38,7 +38,7 @@ class Notes:
             cpus.append(cpu)
 
     def texts(self) -> tuple[str, ...]:
-        """Return the notes in the order in which they were first met."""
+        """Return the texts, the first added first."""
         texts = [
             f"{text} (CPUs {CPUSet(cpus)})" if cpus else text for text, cpus in self._cpus.items()
         ]

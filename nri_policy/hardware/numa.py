@@ -1,7 +1,7 @@
-"""NUMA nodes: their CPUs, memory, distances and what HMAT tells of them.
+"""NUMA nodes: their CPUs, memory, distances, and speeds by HMAT.
 
-Owns `sys/devices/system/node`, and the one node made up where a kernel has none. What the memory is
-made of is decided in `memory_kinds`, from the facts gathered here.
+Owns `sys/devices/system/node`, and the one node made up where a kernel has none. `memory_kinds`
+decides on the kind of memory, from the facts of this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TIERS = "sys/devices/virtual/memory_tiering"
 
 
 class NUMANode(Struct, frozen=True, kw_only=True):
-    """What the kernel says of one NUMA node."""
+    """The kernel's facts on one NUMA node."""
 
     id: int
     cpus: CPUSet  # online
@@ -162,9 +162,9 @@ def _nodes_of_offline_cpus(tree: Tree, offline: CPUSet) -> set[int]:
 
 
 def free_memory(root: Path, nodes: Iterable[int]) -> dict[int, int]:
-    """Return the bytes that nobody uses now on each of *nodes*, where the kernel tells.
+    """Return the free bytes on each of *nodes*, if the kernel shows them.
 
-    It is no part of a Machine, which stays the same while memory comes and goes.
+    They are no part of a Machine, which stays equal while programs allocate and free memory.
     """
     free = {}
     with Tree(root, Notes()) as tree:

@@ -98,7 +98,7 @@ class _Splitter:
                 self._notes.add(f"CPUs of one {level} lie in different larger units", cpu)
             left -= members
             found.append((id_, members))
-        if level == "core":  # their ids repeat, and nothing is keyed by them
+        if level == "core":  # ids of cores repeat, and nothing is keyed by them
             return [(members.lowest if id_ is None else id_, members) for id_, members in found]
         return self._name(found, level)
 
@@ -110,7 +110,7 @@ class _Splitter:
         return place
 
     def _by_id(self, within: CPUSet, level: str) -> dict[int, CPUSet]:
-        """Return, for each CPU that has no set, the CPUs without one that have the same id."""
+        """Return, for each CPU without a set, the CPUs without a set that have its id."""
         by_id: dict[Hashable, list[int]] = {}
         for cpu in within:
             id_, said = self._place(cpu, level)

@@ -1,7 +1,7 @@
-"""Devices that need not exist, as a kernel shows them to those who ask where they are.
+"""Synthetic devices: files that show devices and their places as a kernel would.
 
 Owns the least of sysfs and of the mount table that `devices` and `locality` read: PCI functions on
-NUMA nodes, the device file of each, and disks with what is mounted from them.
+NUMA nodes, the device file of each, and disks with their mounts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The layout of a synthetic machine: which CPUs and memory are in which of its units.
+"""The layout of a synthetic machine: the CPUs and the memory of its units.
 
 Owns numbering and nesting: from a Spec, which counts, to cores and NUMA nodes with ids. Knows
 nothing of files.
@@ -21,7 +21,7 @@ class Core(Struct, frozen=True, kw_only=True):
 
     units: dict[str, int]  # level -> number of the unit in the whole machine
     number: int
-    cpus: CPUSet  # offline ones included, as everywhere in this module
+    cpus: CPUSet  # with offline CPUs, as in all sets of this module
     efficiency: bool
 
 
@@ -32,7 +32,7 @@ class NodeLayout(Struct, frozen=True, kw_only=True):
     kind: str  # "dram", or one of MEMORY_ONLY
     cpus: CPUSet
     packages: frozenset[int]  # of its CPUs
-    near: CPUSet  # ids of the nodes with CPUs that it is near to
+    near: CPUSet  # ids of the nearest nodes with CPUs
     memory: int  # bytes
     hugepages: dict[int, int] = {}  # pages, by the bytes of one
 

@@ -44,23 +44,23 @@ class TopologyError(Exception):
 
 
 class Witness(Protocol):
-    """Is told of all that is seen in a Tree, by the paths that were asked for."""
+    """An observer of a Tree: records each path that is read."""
 
     def link(self, path: str, target: str) -> None:
-        """Hear of a link that was followed; *path* has no other link in it."""
+        """Record a followed link; *path* has no other link in it."""
 
     def name(self, path: str) -> None:
-        """Hear of something that exists."""
+        """Record a path that exists."""
 
     def file(self, path: str, data: bytes) -> None:
-        """Hear of a file that was read."""
+        """Record a file that was read."""
 
     def failed(self, path: str) -> None:
-        """Hear of something that could not be opened or read, or is not there."""
+        """Record a path that is absent, or could not be opened or read."""
 
 
 class Tree:
-    """A root folder that is read from, and the notes taken on the way."""
+    """A root folder to read from, and the notes on its contents."""
 
     __slots__ = ("_fd", "_sets", "notes", "root", "witness")
 
