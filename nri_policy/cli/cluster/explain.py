@@ -33,7 +33,7 @@ from nri_policy.cluster.engine.explanation import Explanation, PodSetExplanation
 from nri_policy.cluster.engine.standing import Standing
 from nri_policy.cluster.groups.moves import movable_pods
 from nri_policy.cluster.more_hosts import more_hosts
-from nri_policy.cluster.numa.answers import explain_group, verdict
+from nri_policy.cluster.numa.answers import explain_group, notes_of_devices, verdict
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -82,10 +82,11 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         explanation = service.ask("explain", question, Explanation)
         _print(name or "", explanation, form)
     else:
-        engine, snapshot = source.load()
+        engine, snapshot = source.load(devices=True)
         with document_errors():
-            group = the_group(engine, name, asked, snapshot.classes)
+            group = the_group(engine, name, asked, snapshot.classes, snapshot.devices)
             explanation = explain_group(engine, group, snapshot.pods)
+            explanation.notes.extend(notes_of_devices(engine, group, snapshot.devices))
         if explanation.status.state == "Unplaceable" and not explanation.malformed:
             movable, _ = movable_pods(engine, snapshot)
             changes = [*explanation.changes, *more_hosts(engine, group, snapshot)]

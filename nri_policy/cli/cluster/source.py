@@ -22,6 +22,7 @@ from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import find_group, only_group
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.group import PlacementGroup
@@ -31,6 +32,7 @@ from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.objects.workload import (
+    add_claims,
     add_priority_classes,
     each_object,
     is_left_out,
@@ -85,20 +87,27 @@ class ClusterSource(Struct, frozen=True):
         given = (self.files, self.synthetic, self.settings, self.kubeconfig, self.levels)
         return any(given)
 
-    def load(self, *, budgets: bool = False) -> tuple[AlignedEngine, ClusterSnapshot]:
+    def load(
+        self, *, budgets: bool = False, devices: bool = False
+    ) -> tuple[AlignedEngine, ClusterSnapshot]:
         """Return an engine that knows the cluster, see `read`."""
-        snapshot, settings = self.read(budgets=budgets)
+        snapshot, settings = self.read(budgets=budgets, devices=devices)
         with document_errors(), collection_paused():
             return engine_of(snapshot, settings), snapshot
 
     def read(
-        self, *, nodes: bool = True, groups: bool = True, budgets: bool = False
+        self,
+        *,
+        nodes: bool = True,
+        groups: bool = True,
+        budgets: bool = False,
+        devices: bool = False,
     ) -> tuple[ClusterSnapshot, ClusterSettings]:
         """Return the cluster and its settings; raises Failure or UsageError.
 
-        Where *groups* do not matter, a live one may forbid to read them; it is asked for
-        PodDisruptionBudgets only where they matter. Files without a node are an error where
-        *nodes* matter.
+        Where *groups* do not matter, a live one may forbid to read them. It is asked for
+        PodDisruptionBudgets, and for claims and their *devices*, only where they matter. Files
+        without a node are an error where *nodes* matter.
         """
         if self.synthetic is not None and self.files:
             raise click.UsageError("only one of --cluster and --synthetic")
@@ -108,7 +117,7 @@ class ClusterSource(Struct, frozen=True):
                 made = synthetic.make(self.synthetic)
                 given = Files(cluster=made.cluster, settings=made.settings)
             elif not self.files:
-                given = self._ask(groups=groups, budgets=budgets)
+                given = self._ask(groups=groups, budgets=budgets, devices=devices)
             for path in self.files:
                 given.add(text_of(path), name_of(path))
             try:
@@ -153,7 +162,7 @@ class ClusterSource(Struct, frozen=True):
         first = replace(first, levels=self.levels, below_host=below)
         return replace(settings, topologies=[first, *others])
 
-    def _ask(self, *, groups: bool, budgets: bool) -> Files:
+    def _ask(self, *, groups: bool, budgets: bool, devices: bool) -> Files:
         """Return what the live cluster has now."""
         kubeconfig = self.kubeconfig or usual_kubeconfig()
         try:
@@ -165,7 +174,8 @@ class ClusterSource(Struct, frozen=True):
                     f"no cluster is named, and {lacking}: give --cluster, --synthetic or"
                     " --kubeconfig"
                 )
-            return asyncio.run(_list(Client(connect), groups=groups, budgets=budgets))
+            client = Client(connect)
+            return asyncio.run(_list(client, groups=groups, budgets=budgets, devices=devices))
         except KubeconfigError as error:
             raise Failure(str(error), Exit.USAGE) from error
         except APIError as error:
@@ -214,9 +224,9 @@ def usual_kubeconfig() -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-async def _list(client: Client, *, groups: bool, budgets: bool) -> Files:
+async def _list(client: Client, *, groups: bool, budgets: bool, devices: bool) -> Files:
     try:
-        return await list_cluster(client, groups=groups, budgets=budgets)
+        return await list_cluster(client, groups=groups, budgets=budgets, devices=devices)
     finally:
         await client.close()
 
@@ -396,16 +406,21 @@ def documents_of(paths: Iterable[Path]) -> list[Object]:
         return [each for path in paths for each in read_documents(text_of(path), name_of(path))]
 
 
-def groups_of(paths: Iterable[Path], classes: PriorityClasses) -> list[PlacementGroup]:
+def groups_of(
+    paths: Iterable[Path], classes: PriorityClasses, devices: ClaimedDevices | None = None
+) -> list[PlacementGroup]:
     """Return the groups in files; raises Failure, which names the file.
 
-    Adds PriorityClasses in the files to *classes*, which give priorities.
+    Adds PriorityClasses in the files to *classes*, which give priorities, and resource claims to
+    *devices*.
     """
     files = [(name_of(path), documents_of([path])) for path in paths]
     groups = list[PlacementGroup]()
     for name, documents in files:
         with document_errors(name):
             add_priority_classes(documents, classes)
+            if devices is not None:
+                add_claims(documents, devices)
     for name, documents in files:
         with document_errors(name):
             groups += read_groups(documents, classes)
@@ -429,24 +444,33 @@ def require_one(name: str | None, asked: tuple[Path, ...]) -> None:
 
 
 def the_group(
-    engine: Engine, name: str | None, asked: tuple[Path, ...], classes: PriorityClasses
+    engine: Engine,
+    name: str | None,
+    asked: tuple[Path, ...],
+    classes: PriorityClasses,
+    devices: ClaimedDevices | None = None,
 ) -> PlacementGroup:
     """Return the group of that name: one in the files, if any, else one that *engine* knows.
 
     Without a name, it is the only one in the files. Raises Failure and DocumentError.
     """
     if asked or name is None:
-        return group_of(asked, name, classes)
+        return group_of(asked, name, classes, devices)
     try:
         return find_group(engine.groups, name)
     except DocumentError as error:
         raise DocumentError("", f"{error} (pods in a file: -f FILE)") from None
 
 
-def group_of(asked: tuple[Path, ...], name: str | None, classes: PriorityClasses) -> PlacementGroup:
+def group_of(
+    asked: tuple[Path, ...],
+    name: str | None,
+    classes: PriorityClasses,
+    devices: ClaimedDevices | None = None,
+) -> PlacementGroup:
     """Return the group of that name in files, or the only one; raises Failure and DocumentError."""
     where = ", ".join(map(name_of, asked))
-    return only_group(groups_of(asked, classes), name, where)
+    return only_group(groups_of(asked, classes, devices), name, where)
 
 
 def _require(found: Sequence[object], paths: Iterable[Path], documents: list[Object]) -> None:

@@ -202,6 +202,8 @@ def _pod_set(pod_set: PodSet) -> Object:
         template["resources"] = _resources(spec)
     if spec.affinity is not None:
         template["affinity"] = {"nodeAffinity": msgspec.to_builtins(spec.affinity)}
+    if pod_set.template.claims:
+        template["resourceClaims"] = msgspec.to_builtins(pod_set.template.claims)
     made: Object = {
         "name": pod_set.name,
         "count": pod_set.count,

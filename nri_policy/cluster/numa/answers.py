@@ -16,6 +16,7 @@ from nri_policy.cluster.engine.message import by_reason, left_out_text
 from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.pod import Pod
@@ -73,6 +74,16 @@ def explain_group(
     notes += _left_out(engine, group, live=live)
     malformed = is_malformed(engine, group)
     return replace(found, refused=refusals.pods, notes=notes, malformed=malformed)
+
+
+def notes_of_devices(
+    engine: Engine, group: PlacementGroup, devices: ClaimedDevices
+) -> Iterator[str]:
+    """Yield what devices the pods of a group claim, and which nodes have them."""
+    for each in group.pod_sets:
+        name = f"{group.namespace}/{group.name}, pod set {each.name}"
+        for text in devices.describe(group.namespace, each.template.claims, engine.nodes):
+            yield f"{name}, {text}"
 
 
 def notes_of_zones(

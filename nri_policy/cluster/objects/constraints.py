@@ -105,12 +105,30 @@ class Port(Struct, rename="camel", gc=False):
     host_port: int | None = None
 
 
+class PodClaim(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """A resource claim that a pod names, or has made for it of a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+    @property
+    def is_template(self) -> bool:
+        """Whether each pod has one of its own."""
+        return not self.resource_claim_name
+
+    @property
+    def object_name(self) -> str:
+        """The name of the claim, or of its template."""
+        return self.resource_claim_name or self.resource_claim_template_name or ""
+
+
 class ConstrainedSpec(Struct, rename="camel", gc=False):
     """What else of a pod's spec constrains where it runs, in documents."""
 
     volumes: list[_Volume] | None = None
     topology_spread_constraints: list[_SpreadConstraint] | None = None
-    resource_claims: list[Any] | None = None
+    resource_claims: list[PodClaim] | None = None
     host_network: bool | None = None  # its containers' ports are the host's
 
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from nri_policy.cluster.objects import budget, group, kueue, priority, settings
+from nri_policy.cluster.objects.claimed_devices import PLURALS
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
@@ -32,6 +33,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
     budget.KIND: "budgets",
     kueue.KIND: "workloads",
     priority.PRIORITY_CLASS: "classes",
+    **PLURALS,
 }
 _MANY = ("Node", "Pod", "NodeResourceTopology")  # kinds of which a cluster has many objects
 _KEYS = {*_PLACES.values(), "failures", "stale"}

@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.constraints import (
     ConstrainedSpec,
     OwnConstraints,
     PodAffinities,
+    PodClaim,
     Port,
     constraints_of,
 )
@@ -100,6 +101,7 @@ class Pod(Struct, frozen=True, gc=False):
     created: str = ""  # as the API server writes times: in the order of their texts
     constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
     own: OwnConstraints = NONE
+    claims: tuple[PodClaim, ...] = ()
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
     unschedulable: str = ""  # why kube-scheduler finds no node, nor one where it preempts others
 
@@ -117,6 +119,7 @@ class Template(Struct, frozen=True, gc=False):
     annotations: dict[str, str] = {}
     constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
     own: OwnConstraints = NONE
+    claims: tuple[PodClaim, ...] = ()
 
 
 class _Resources(Struct, gc=False):
@@ -219,6 +222,7 @@ def read_pod(value: object, path: str) -> Pod:
         created=intern(meta.creation_timestamp or ""),
         constraints=constraints,
         own=own,
+        claims=_claims(spec),
         pod_group=pod_group or "",
         unschedulable=_unschedulable(document.status),
     )
@@ -242,6 +246,7 @@ def template_of(pod: Pod) -> Template:
         annotations=pod.annotations,
         constraints=pod.constraints,
         own=pod.own,
+        claims=pod.claims,
     )
 
 
@@ -256,7 +261,17 @@ def read_template(value: object, path: str) -> Template:
         annotations=_texts(meta.annotations),
         constraints=constraints,
         own=own,
+        claims=_claims(spec),
     )
+
+
+def _claims(spec: _Spec) -> tuple[PodClaim, ...]:
+    return _shared_claims(tuple(spec.resource_claims or ()))
+
+
+@lru_cache(maxsize=MAX_SHARED)
+def _shared_claims(claims: tuple[PodClaim, ...]) -> tuple[PodClaim, ...]:
+    return claims
 
 
 def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[tuple[str, ...], OwnConstraints]:

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
+from nri_policy.cluster.objects.claimed_devices import PLURALS, ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError, convert, join, plain
 from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.kueue import KueueWorkload, read_workload
@@ -34,6 +35,7 @@ class ClusterSnapshot(Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     workloads: tuple[KueueWorkload, ...] = ()
     classes: PriorityClasses = field(default_factory=PriorityClasses)
+    devices: ClaimedDevices = field(default_factory=ClaimedDevices)
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
     stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
 
@@ -47,6 +49,10 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     budgets: list[Any] | None = None
     workloads: list[Any] | None = None
     classes: list[Any] | None = None
+    resourceclaims: list[Any] | None = None
+    resourceclaimtemplates: list[Any] | None = None
+    deviceclasses: list[Any] | None = None
+    resourceslices: list[Any] | None = None
     failures: dict[str, int] | None = None
     stale: list[str] | None = None
 
@@ -63,6 +69,10 @@ def read_snapshot(value: object) -> ClusterSnapshot:
     classes = PriorityClasses()
     for number, each in enumerate(given.classes or ()):
         classes.add(each, join("classes", number))
+    devices = ClaimedDevices()
+    for kind, plural in PLURALS.items():
+        for number, each in enumerate(getattr(given, plural) or ()):
+            devices.add(kind, each, join(plural, number))
     return ClusterSnapshot(
         nodes=_read(given.nodes, "nodes", read_node, attrgetter("name")),
         pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
@@ -79,6 +89,7 @@ def read_snapshot(value: object) -> ClusterSnapshot:
             lambda each: f"{each.namespace}/{each.name}",
         ),
         classes=classes,
+        devices=devices,
         failures=given.failures or {},
         stale=frozenset(given.stale or ()),
     )

@@ -38,6 +38,7 @@ from nri_policy.cluster.objects.annotations import (
     request_of,
 )
 from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.claimed_devices import CLAIM, TEMPLATE, ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
 from nri_policy.cluster.objects.job_sets import MAIN, read_job_set, read_leader_workers
@@ -89,7 +90,7 @@ class _Template(Struct):
 _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is not None}
 _SETS = ("JobSet", "LeaderWorkerSet", TRAIN_JOB)
 _POD_GROUP = "PodGroup"
-CLAIMS = ("ResourceClaim", "ResourceClaimTemplate")
+CLAIMS = (CLAIM, TEMPLATE)
 _NO_GROUPS = (_POD_GROUP, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
 _KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", _POD_GROUP, placement.KIND)
 
@@ -99,6 +100,13 @@ def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) 
     for value, place in each_object(documents):
         if value.get("kind") == PRIORITY_CLASS:
             classes.add(value, place)
+
+
+def add_claims(documents: Iterable[object], devices: ClaimedDevices) -> None:
+    """Let *devices* know the claims in *documents*; raises DocumentError."""
+    for value, place in each_object(documents):
+        if value.get("kind") in CLAIMS:
+            devices.add(value["kind"], value, place)
 
 
 def read_groups(

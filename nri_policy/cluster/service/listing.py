@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from http.client import FORBIDDEN, NOT_FOUND
 
+from nri_policy.cluster.objects.claimed_devices import PLURALS
 from nri_policy.cluster.objects.files import Files
 from nri_policy.cluster.service.kueue import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
@@ -15,6 +16,9 @@ SETTINGS = Kind(group="config.nri", version="v1alpha1", plural="clusterplacement
 SETTINGS_NAME = "default"
 BUDGETS = Kind(group="policy", version="v1", plural="poddisruptionbudgets")
 CLASSES = Kind(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
+DEVICES = [
+    Kind(group="resource.k8s.io", version="v1", plural=plural) for plural in PLURALS.values()
+]
 _TOPOLOGIES = [
     Kind(group="kueue.x-k8s.io", version=version, plural="topologies")
     for version in ("v1beta2", "v1beta1")
@@ -22,11 +26,14 @@ _TOPOLOGIES = [
 _OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [WORKLOADS])]
 
 
-async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = False) -> Files:
+async def list_cluster(
+    client: Client, *, groups: bool = True, budgets: bool = False, devices: bool = False
+) -> Files:
     """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
 
     Where *groups* do not matter, what is about them may be forbidden. PriorityClasses may always
-    be, and are asked for where groups matter, as PodDisruptionBudgets are where *budgets* do.
+    be, and are asked for where groups matter, as PodDisruptionBudgets are where *budgets* do. So
+    may what tells of *devices*, and is asked for where these matter.
     """
     given = Files()
     for key, kinds in (
@@ -36,14 +43,16 @@ async def list_cluster(client: Client, *, groups: bool = True, budgets: bool = F
         *_OF_GROUPS,
         *([("classes", [CLASSES])] if groups else []),
         *([("budgets", [BUDGETS])] if budgets else []),
+        *([(kind.plural, [kind]) for kind in DEVICES] if devices else []),
     ):
         for kind in kinds:
             try:
                 given.cluster[key] = (await client.list(kind)).items
                 break
             except APIError as error:
+                of_groups = (key, kinds) in _OF_GROUPS
                 passed_over = [NOT_FOUND] * (kind not in (NODES, PODS))
-                if kind is CLASSES or ((key, kinds) in _OF_GROUPS and not groups):
+                if kind in (CLASSES, *DEVICES) or (of_groups and not groups):
                     passed_over.append(FORBIDDEN)
                 if error.code not in passed_over:
                     raise

@@ -279,8 +279,10 @@ def test_a_specification_with_commas_is_told_of_spaces(tmp_path: Path) -> None:
 
 def test_the_claims_beside_a_pod_are_no_groups(tmp_path: Path) -> None:
     asked = job("j", 1)
-    asked["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu"}]
-    file = write(tmp_path / "job.yaml", named("ResourceClaimTemplate", {}), asked)
+    claims = [{"name": "gpu", "resourceClaimTemplateName": "gpu"}]
+    asked["spec"]["template"]["spec"]["resourceClaims"] = claims
+    template = {"metadata": {"name": "gpu"}, "spec": {"spec": {}}}
+    file = write(tmp_path / "job.yaml", named("ResourceClaimTemplate", template), asked)
     for command in ("place", "explain", "fit"):
         code, text = run(command, "-f", file, "--synthetic", SPEC)
         assert (code, "can judge resource claims" in text) == (0, True), text

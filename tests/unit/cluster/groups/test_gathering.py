@@ -281,6 +281,21 @@ def test_the_object_that_is_stored_has_all_that_zones_are_asked_for() -> None:
     assert stored.template.spec == one.spec
 
 
+def test_the_object_that_is_stored_names_the_claims_of_its_pods() -> None:
+    claims = [
+        {"name": "gpu", "resourceClaimTemplateName": "two"},
+        {"name": "nic", "resourceClaimName": "own"},
+    ]
+    labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
+    one = pod("p", labels, resourceClaims=claims)
+    group = gather(("default", "g"), [Member(one, membership(one, Made()))], [])
+    written = CreateGroup(group, ()).object()
+    stored_spec = written["spec"]["podSets"][0]["template"]["spec"]
+    assert [*stored_spec["resourceClaims"]] == claims
+    (stored,) = read_group(written).pod_sets
+    assert stored.template.claims == one.claims
+
+
 def together(*annotations: Object) -> Any:
     """The group of pods with these annotations, each a pod set."""
     members = []
