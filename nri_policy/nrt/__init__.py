@@ -10,6 +10,7 @@ Others import from these modules:
 | `cluster_object` | the object in the cluster, written by server-side apply |
 | `topology_file` | the object as a JSON file, for readers on the node |
 | `fingerprint` | the fingerprint of the pods on a node, for schedulers |
+| `numaplacement` | the NUMA nodes of containers, as they are listed in the object |
 | `publisher` | one task for each copy, which writes it after changes |
 | `reading` | the node's state at one moment, and the NodeResourceTopology object made from it |
 | `topology` | the node's NodeResourceTopology object and its copies |

@@ -1,30 +1,22 @@
 """Which NUMA node each container is on, in the form of numaplacement v001; spec nrt.md §1.6.
 
-Owns that encoding, and the choice of containers in it. A reader knows the containers from the API
-server and only needs their nodes. Containers are sorted by a hash of their names; the metadata
-names the node with most containers, and each other node lists the positions of its containers. A
-reader that knows another set of containers rejects the whole encoding (numaplacement's
-`Decoder.Result`). So nothing is encoded if one container is not on a single NUMA node.
-
-Schedulers count the containers of Guaranteed pods with any CPU amount, because their memory is
-exclusive too (scheduler-plugins' `IsExclusive`).
+Owns that encoding. A reader knows the containers from the API server and only needs their nodes.
+Containers are sorted by a hash of their names; the metadata names the node with most containers,
+and each other node lists the positions of its containers. A reader that knows another number of
+containers rejects the whole encoding (numaplacement's `Decoder.Result`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.node import NodeView
 from nri_policy.nrt.fingerprint import xxh64
-from nri_policy.nrt.pending_pods import PodName
-from nri_policy.nrt.zones import zone_cpus
 
 METADATA = "topology.node.k8s.io/numaplacement-metadata"  # an attribute of the object
 VECTOR = "topology.node.k8s.io/numaplacement-vector"  # one of each zone but the busiest
@@ -34,6 +26,7 @@ ContainerName = tuple[str, str, str]  # namespace, pod, container
 # LEB89: printable characters that JSON needs no escape for; the first 64 end a number.
 _ALPHABET = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"&<>\\')
 _LAST, _MORE = _ALPHABET[:64], _ALPHABET[64:]
+_METADATA = re.compile(r"npv0v001::ve=leb89::cc=(\d{1,9})::nn=\d{1,9}::bn=(\d{1,9})", re.ASCII)
 
 
 class Encoded(Struct, frozen=True, kw_only=True):
@@ -41,31 +34,6 @@ class Encoded(Struct, frozen=True, kw_only=True):
 
     metadata: str
     vectors: Mapping[int, str]
-
-
-def numa_nodes(view: NodeView, pods: Collection[PodName]) -> dict[ContainerName, int] | None:
-    """Return the NUMA node of each container of *pods*, the pods that schedulers count.
-
-    None if a container has CPUs or memory of several nodes, or if a pod is not Guaranteed: of such
-    a pod schedulers count the containers with devices, and this module does not know the devices.
-    """
-    tree, found = view.layout.tree, dict[ContainerName, int]()
-    zones = [
-        (number, cpus, CPUSet.union(tree.around(cpus).memory.values()))
-        for number, cpus in enumerate(zone_cpus(view.layout.machine))
-        if cpus
-    ]
-    for placed in view.placed.values():
-        container, mems = placed.container, placed.grant.mems
-        pod = container.pod
-        if (pod.namespace, pod.name) not in pods:
-            continue
-        cpus = view.cpus(placed)
-        node = next((n for n, own, near in zones if cpus <= own and mems <= near), None)
-        if node is None or not cpus or pod.qos is not QoS.GUARANTEED:
-            return None
-        found[pod.namespace, pod.name, container.name] = node
-    return found
 
 
 def encode(containers: Mapping[ContainerName, int], nodes: int) -> Encoded:
@@ -82,7 +50,25 @@ def encode(containers: Mapping[ContainerName, int], nodes: int) -> Encoded:
     )
 
 
-@lru_cache(4096)
+def decode(
+    metadata: str, vectors: Mapping[int, str], containers: Iterable[ContainerName]
+) -> dict[ContainerName, int] | None:
+    """Return the NUMA node of each of *containers*; None if other ones are encoded."""
+    found = _METADATA.fullmatch(metadata)
+    order = sorted(containers, key=lambda each: _hash(*each))
+    if found is None or int(found[1]) != len(order):
+        return None
+    nodes = dict.fromkeys(order, int(found[2]))
+    try:
+        for node, vector in vectors.items():
+            for offset in accumulate(_numbers(vector)):
+                nodes[order[offset]] = node
+    except (ValueError, IndexError):
+        return None
+    return nodes
+
+
+@lru_cache(1 << 16)  # a reader knows many nodes
 def _hash(namespace: str, pod: str, container: str) -> int:
     return xxh64(f"{namespace}\0{pod}\0{container}".encode())
 
@@ -106,3 +92,17 @@ def leb89(number: int) -> str:
         text = _MORE[digit] + text
         if not rest:
             return text
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Yield the numbers in *text*; raises ValueError."""
+    rest: int | None = None
+    for letter in text:
+        if letter in _MORE:
+            rest = (rest or 0) * len(_MORE) + _MORE.index(letter)
+        else:
+            last = _LAST.index(letter)
+            yield last if rest is None else len(_LAST) * (1 + rest) + last
+            rest = None
+    if rest is not None:
+        raise ValueError(text)

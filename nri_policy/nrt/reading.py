@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from nri_policy.engine.layout import Layout
 from nri_policy.node import Node
+from nri_policy.nrt.container_nodes import numa_nodes
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
-from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode, numa_nodes
+from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode
 from nri_policy.nrt.pending_pods import PodName, with_pending_pods
 from nri_policy.nrt.zones import Devices, ZoneAmounts, measure, named_values, zones
 from nri_policy.report import NamedValue, ObjectName, ResourceTopology, plain

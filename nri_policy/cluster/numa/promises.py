@@ -43,6 +43,7 @@ from nri_policy.cluster.objects.reported_pods import (
     lists_pods,
     own_resources,
     reported,
+    zones_by_pod,
 )
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import NodeZones
@@ -95,6 +96,7 @@ class LiveZones:
         self._reported: dict[str, NumaNode] = {}
         self._bound: dict[str, dict[Key, BoundPod]] = {}  # by node
         self._node_of: dict[Key, str] = {}
+        self._zones_of: dict[str, dict[Key, tuple[int, ...]]] = {}  # by node, once it was asked
         self._next = 0.0  # no promise expires before
         for name in view.nodes:
             self._read(name)
@@ -127,6 +129,7 @@ class LiveZones:
         zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
         bound = BoundPod(own_resources(pod.spec), pod.spec, zone)
         self._bound.setdefault(pod.node, {})[key] = bound
+        self._zones_of.pop(pod.node, None)
         promise = self.promises.get(key)
         if promise is not None and promise.node != pod.node:
             self._end(promise, "bound elsewhere")
@@ -143,6 +146,7 @@ class LiveZones:
         node = self._node_of.pop(key, None)
         if node is not None:
             del self._bound[node][key]
+            self._zones_of.pop(node, None)
         if not keep_promise and key in self.promises:
             self._end(self.promises[key], "deleted")
         if node is not None:
@@ -337,6 +341,7 @@ class LiveZones:
         Those of a zone count first, then the others, the largest first: otherwise a small one might
         be taken off the only zone that has room for a large one.
         """
+        self._zones_of.pop(name, None)
         node = self._reported.get(name)
         if node is None:
             self.fits.remove(name)
@@ -384,13 +389,31 @@ class LiveZones:
         return takes
 
     def held(self, name: str, pod: Pod, request: NumaRequest | None = None) -> tuple[Held, ...]:
-        """Return what a pod has that a node's report counts; *request*: what it asks, if known."""
-        zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
+        """Return what a pod has that a node's report counts; *request*: what it asks, if known.
+
+        The zones are those that the report names, else the one that the pod was sent to.
+        """
+        amounts = [*self._amounts(name, request or self.fits.request(pod))]
+        zones: Sequence[int | None] = self._zones_in(name).get((pod.namespace, pod.name), ())
+        if len(zones) > len(amounts) and len({*zones}) == 1:  # the pod in all
+            zones = zones[:1]
+        if len(zones) != len(amounts):
+            zones = [zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))] * len(amounts)
         return tuple(
             Held(zone, tuple((own | ({CPU: shared} if shared else {})).items()))
-            for own, shared in self._amounts(name, request or self.fits.request(pod))
+            for zone, (own, shared) in zip(zones, amounts, strict=True)
             if own or shared
         )
+
+    def _zones_in(self, name: str) -> Mapping[Key, Sequence[int]]:
+        """Return the zones of the containers of pods that a node's report counts, by pod."""
+        found = self._zones_of.get(name)
+        if found is None:
+            report, bound = self.view.zones.get(name), self._bound.get(name, {})
+            counted = {key: pod for key, pod in bound.items() if key not in self.promises}
+            found = {} if report is None else zones_by_pod(report, counted)
+            self._zones_of[name] = found
+        return found
 
     def _amounts(self, name: str, request: NumaRequest) -> Iterator[tuple[Amounts, int]]:
         """Yield what a pod has on a node, in all or by container: its own, and shared CPU."""

@@ -15,7 +15,9 @@ from functools import lru_cache
 
 from msgspec import Struct
 
+from nri_policy.cluster.objects.document import CPU
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.numa_node import zone_id
 from nri_policy.cluster.objects.numa_request import GUARANTEED, is_shared, qos_class
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.zone import NodeZones
@@ -27,6 +29,7 @@ from nri_policy.nrt.fingerprint import (
     fingerprint,
     pod_hash,
 )
+from nri_policy.nrt.numaplacement import METADATA, decode
 
 
 class BoundPod(Struct, frozen=True, gc=False):
@@ -91,3 +94,34 @@ def reported(
         if fingerprint(counted.difference(waiting[arrived:])) == printed:
             return waiting[:arrived]
     return []
+
+
+def zones_by_pod(report: NodeZones, bound: Mapping[Key, BoundPod]) -> dict[Key, tuple[int, ...]]:
+    """Return the NUMA nodes of the containers of *bound* pods, in their order, by `numaplacement`.
+
+    These are the pods that the report counts. Sidecars come first. Nothing if it does not say.
+    """
+    metadata = dict(report.attributes).get(METADATA)
+    if metadata is None:
+        return {}
+    pods = {
+        key: [
+            (*key, container.name)
+            for container in (
+                *(one for one in each.spec.init_containers if one.sidecar),
+                *each.spec.containers,
+            )
+        ]
+        for key, each in bound.items()
+        if CPU in each.own
+    }
+    vectors = {
+        number: zone.containers
+        for zone in report.zones
+        if zone.containers and (number := zone_id(zone.name)) is not None
+    }
+    every = (container for containers in pods.values() for container in containers)
+    found = decode(metadata, vectors, every)
+    if found is None:
+        return {}
+    return {key: tuple(found[each] for each in containers) for key, containers in pods.items()}

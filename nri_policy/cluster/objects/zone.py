@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.objects.document import CPU, Amounts, DocumentError, Wire, convert, join
 from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.foundation.units import BILLIONTHS, parse_exact
+from nri_policy.nrt.numaplacement import VECTOR
 
 POLICY = "topologyManager"  # what the attributes of the kubelet's policy begin with
 MEMORY_SET = "memory set"  # attribute of the zones of pools: ids of NUMA nodes
@@ -32,6 +33,7 @@ class Zone(Struct, frozen=True):
     total: Amounts = {}
     free: Amounts = {}
     nodes: frozenset[int] = frozenset()  # NUMA nodes whose memory it has, where it says
+    containers: str = ""  # the vector of `numaplacement`: which containers it has
 
     @property
     def available(self) -> Amounts:
@@ -75,7 +77,7 @@ class NodeZones(Struct, frozen=True):
 
     def without_usage(self) -> NodeZones:
         """Return them with nothing in use; what attributes say of pods is not there, either."""
-        zones = tuple(replace(each, free=each.total) for each in self.zones)
+        zones = tuple(replace(each, free=each.total, containers="") for each in self.zones)
         attributes = tuple(
             (name, value if name.startswith(POLICY) else "") for name, value in self.attributes
         )
@@ -131,6 +133,7 @@ def read_zones(value: object, path: str) -> NodeZones:
                 total=_exact({one.name: one.allocatable for one in resources}, place),
                 free=_exact({one.name: one.available for one in resources}, place),
                 nodes=_nodes(each.attributes or ()),
+                containers=_first(each.attributes or (), VECTOR),
             )
         )
     return NodeZones(
@@ -151,11 +154,14 @@ def _exact(values: Mapping[str, Wire], zone: str) -> Amounts:
     return amounts
 
 
+def _first(attributes: Iterable[_Attribute], name: str) -> str:
+    return next((each.value for each in attributes if each.name == name), "")
+
+
 def _nodes(attributes: Iterable[_Attribute]) -> frozenset[int]:
     """Return the ids that an attribute `memory set` lists, none where it is no list of ids."""
-    text = next((each.value for each in attributes if each.name == MEMORY_SET), "")
     ids = set[int]()
-    for part in filter(None, text.split(",")):
+    for part in filter(None, _first(attributes, MEMORY_SET).split(",")):
         found = _RANGE.fullmatch(part)
         if found is None:
             return frozenset()

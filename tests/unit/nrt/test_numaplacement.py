@@ -12,8 +12,9 @@ from hypothesis import strategies as some
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.node import NodeView, view_of
+from nri_policy.nrt.container_nodes import numa_nodes
 from nri_policy.nrt.fingerprint import xxh64
-from nri_policy.nrt.numaplacement import ContainerName, encode, leb89, numa_nodes
+from nri_policy.nrt.numaplacement import ContainerName, decode, encode, leb89
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 
@@ -87,6 +88,29 @@ def test_a_reader_finds_each_container_on_its_node(containers: dict[ContainerNam
             found[offset] = node
     order = sorted(containers, key=lambda name: xxh64("\0".join(name).encode()))
     assert [containers[name] for name in order] == found
+    assert decode(encoded.metadata, encoded.vectors, containers) == containers
+    more = [*containers, ("of", "others", "")]
+    assert decode(encoded.metadata, encoded.vectors, more) is None
+
+
+@pytest.mark.parametrize(
+    ("metadata", "vector"),
+    [
+        ("", "!"),
+        ("npv0v002::ve=leb89::cc=2::nn=2::bn=0", "!"),
+        ("npv0v001::ve=plain::cc=2::nn=2::bn=0", "!"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=x", "!"),
+        ("npv0v001::ve=leb89::cc=1::nn=2::bn=0", "!"),
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", "$"),  # a third one
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", "f"),  # a number without an end
+        ("npv0v001::ve=leb89::cc=2::nn=2::bn=0", "é"),
+    ],
+)
+def test_what_is_no_encoding_of_these_containers_is_not_believed(
+    metadata: str, vector: str
+) -> None:
+    containers = {("n", "p", "c"): 1, ("n", "q", "c"): 0}
+    assert decode(metadata, {1: vector}, containers) is None
 
 
 def offsets(vector: str) -> list[int]:

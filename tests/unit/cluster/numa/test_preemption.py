@@ -23,6 +23,7 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.nrt.numaplacement import METADATA, VECTOR, encode
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set
 
@@ -70,6 +71,15 @@ class Nodes:
         given = {name: ({f"u-{one}" for one in each}, 0) for name, each in proposed.items()}
         return Preemption(self.zones, self.pods).choose(read_pod(asked, ""), given)
 
+    def say_zones(self, name: str, **of: int) -> None:
+        """Have a full node report in which zone the container of each of these pods is."""
+        encoded = encode({("default", pod, "c"): zone for pod, zone in of.items()}, 2)
+        report = zone_report(name, 0, 0, cpus=4, memory="32Gi")
+        report["attributes"].append({"name": METADATA, "value": encoded.metadata})
+        for zone, vector in encoded.vectors.items():
+            report["zones"][zone]["attributes"] = [{"name": VECTOR, "value": vector}]
+        self.cluster.set_zones(read_zones(report, ""))
+
 
 def names(victims: Victims) -> list[str]:
     return sorted(each.name for each in victims.pods)
@@ -108,6 +118,56 @@ def test_where_zones_are_unknown_the_fullest_is_believed() -> None:
     leaving = {"n": found["n"].pods}
     trial = nodes.zones.fork(["n"], leaving)
     assert not trial.verdict("n", trial.fits.request(read_pod(document("x", 4), "")))
+
+
+def test_zones_are_known_that_the_node_reports_of_its_containers() -> None:
+    nodes = Nodes()
+    nodes.add("n", [document(name, 2, "n") for name in ("p0", "p1", "p2", "p3")])
+    asked = document("x", 4, priority=1)
+    for zones in ((0, 0, 1, 1), (0, 1, 0, 1), (1, 0, 0, 1)):
+        of = {f"p{at}": zone for at, zone in enumerate(zones)}
+        nodes.say_zones("n", **of)
+        one, other = sorted(of, key=lambda name: (of[name] != of["p0"], name))[:2]
+        assert names(nodes.choose(asked, n=[one, other])["n"]) == sorted([one, other])
+        apart = next(name for name in of if of[name] != of["p0"])
+        victims = names(nodes.choose(asked, n=["p0", apart])["n"])
+        assert len(victims) == 2
+        assert len({of[name] for name in victims}) == 1
+
+
+def test_what_a_node_reports_of_other_containers_is_not_believed() -> None:
+    nodes = Nodes()
+    nodes.add("n", FOUR)
+    asked = document("x", 4, priority=1)
+    moved = {"a1": 1, "b1": 1, "a2": 0, "b2": 0}
+    nodes.say_zones("n", **moved)
+    assert names(nodes.choose(asked, n=["a1", "b1"])["n"]) == ["a1", "b1"], "before annotations"
+    nodes.say_zones("n", **moved, other=0)
+    assert names(nodes.choose(asked, n=["a1", "b1"])["n"]) in (["a1", "a2"], ["b1", "b2"])
+    nodes.say_zones("n", **moved)
+    for each in (nodes.zones, nodes.pods):
+        each.remove_pod("default", "b2")
+    assert names(nodes.choose(asked, n=["a1"])["n"]) != ["a1"], "one of them has gone since"
+
+
+def test_containers_of_a_pod_are_in_zones_of_their_own() -> None:
+    nodes = Nodes()
+    wide = document("w", 2, "n")
+    one = wide["spec"]["containers"][0]
+    wide["spec"]["initContainers"] = [one | {"name": "s", "restartPolicy": "Always"}]
+    wide["spec"]["initContainers"].append(one | {"name": "before"})
+    nodes.add("n", [wide, document("p", 2, "n"), document("q", 2, "n")])
+    encoded = {("default", "w", "s"): 0, ("default", "w", "c"): 1}
+    encoded |= {("default", "p", "c"): 1, ("default", "q", "c"): 0}
+    report = zone_report("n", 0, 0, cpus=4, memory="32Gi")
+    found = encode(encoded, 2)
+    report["attributes"].append({"name": METADATA, "value": found.metadata})
+    report["zones"][1]["attributes"] = [{"name": VECTOR, "value": found.vectors[1]}]
+    nodes.cluster.set_zones(read_zones(report, ""))
+    held = nodes.zones.held("n", read_pod(wide, ""))
+    assert [each.zone for each in held] == [0, 1]
+    victims = names(nodes.choose(document("x", 4, priority=1), n=["p", "q"])["n"])
+    assert victims in (["p", "w"], ["q", "w"])
 
 
 def test_budgets_come_first_then_priority_then_age() -> None:
