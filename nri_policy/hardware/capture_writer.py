@@ -1,8 +1,8 @@
 """Writes a capture of a machine, for a bug report or to be simulated elsewhere.
 
-Owns what is in a capture: the files and links that discovery, locality, power and resctrl have read,
-and nothing else, so that they read the same from the capture. Serial numbers and unique ids in
-these files, which identify one machine, are left out. `capture` is the reading side.
+Owns what is in a capture: the files and links that discovery, locality, power and resctrl have
+read, and nothing else, so that they read the same from the capture. Serial numbers and unique ids
+in these files, which identify one machine, are left out. `capture` is the reading side.
 """
 
 from __future__ import annotations
