@@ -19,6 +19,7 @@ from tests.support import manifests as rules
 PROJECT = Path(__file__).resolve().parents[2]
 CONFIGS = PROJECT / "configs"
 UNIT = PROJECT / "systemd" / "nri-policy.service"
+TUNER_UNIT = PROJECT / "systemd" / "nri-policy-tuner.service"
 
 
 @pytest.fixture
@@ -180,9 +181,12 @@ def systemd_analyze() -> str:
     return program
 
 
-def test_systemd_understands_every_line_of_the_unit(systemd_analyze: str, tmp_path: Path) -> None:
-    unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace("/usr/bin/nri-policy", "/bin/true"))
+@pytest.mark.parametrize("shipped", [UNIT, TUNER_UNIT], ids=lambda path: path.name)
+def test_systemd_understands_every_line_of_a_unit(
+    systemd_analyze: str, tmp_path: Path, shipped: Path
+) -> None:
+    unit = tmp_path / shipped.name
+    unit.write_text(shipped.read_text().replace("/usr/bin/nri-policy", "/bin/true"))
     done = subprocess.run(
         [systemd_analyze, "verify", "--man=no", str(unit)],
         capture_output=True,
@@ -202,6 +206,17 @@ def test_what_containers_are_shown_outlives_the_daemon() -> None:
     assert {"RuntimeDirectory=nri-policy", "RuntimeDirectoryPreserve=yes"} <= {*lines}
 
 
-def test_the_unit_stays_as_tight_as_it_is(systemd_analyze: str) -> None:
-    command = [systemd_analyze, "security", "--offline=true", "--threshold=20", str(UNIT)]
+def test_the_tuners_unit_can_write_few_files_of_the_kernel_and_no_other_process_its_journal() -> (
+    None
+):
+    lines = {*TUNER_UNIT.read_text().splitlines()}
+    writable = "ReadWritePaths=/proc/irq /sys/devices/system/cpu"
+    assert {"CapabilityBoundingSet=", "ReadOnlyPaths=/proc /sys", writable} <= lines
+    assert "StateDirectory=nri-policy-tuner" in lines
+    assert "ProtectKernelTunables=yes" in UNIT.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("unit", "most"), [(UNIT, 20), (TUNER_UNIT, 11)])
+def test_a_unit_stays_as_tight_as_it_is(systemd_analyze: str, unit: Path, most: int) -> None:
+    command = [systemd_analyze, "security", "--offline=true", f"--threshold={most}", str(unit)]
     subprocess.run(command, check=True, capture_output=True)

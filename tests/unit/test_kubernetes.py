@@ -270,6 +270,26 @@ def test_the_chart_has_what_a_dra_driver_needs_where_it_is_asked_to(tmp_path: Pa
     assert documents(rendered(dra={"enabled": True})) == documents(given)
 
 
+def test_the_chart_has_a_tuner_where_it_is_asked_to(tmp_path: Path) -> None:
+    given = with_components(tmp_path, "kubernetes", "kustomize/tuner")
+    assert documents(rendered(tuner={"enabled": True})) == documents(given)
+
+
+def test_the_tuner_has_no_capability_and_can_write_few_files_of_the_node(tmp_path: Path) -> None:
+    given = documents(with_components(tmp_path, "kubernetes", "kustomize/tuner"))
+    pod = given["DaemonSet nri-policy"]["spec"]["template"]["spec"]
+    daemon, tuner = sorted(pod["containers"], key=lambda each: each["args"][0])
+    assert tuner["securityContext"] == daemon["securityContext"]
+    assert tuner["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    mounts = {each["name"]: each for each in tuner["volumeMounts"]}
+    writable = {name for name, mount in mounts.items() if not mount.get("readOnly")}
+    assert writable == {"interrupts", "cpus", "tuner-state", "control"}
+    # the daemon cannot write the journal of original values
+    assert "tuner-state" not in {each["name"] for each in daemon["volumeMounts"]}
+    base = documents(built("kubernetes"))["DaemonSet nri-policy"]["spec"]["template"]["spec"]
+    assert daemon == base["containers"][0], "the daemon has no new right"
+
+
 def rules(objects: dict[str, Any]) -> list[Any]:
     return [rule["resources"] for rule in objects["ClusterRole nri-policy"]["rules"]]
 

@@ -146,7 +146,8 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
         node.told()
 
         node.install(NEW)
-        assert node.told() == ["--system daemon-reload", "try-restart nri-policy.service"]
+        restarts = ["try-restart nri-policy-tuner.service", "try-restart nri-policy.service"]
+        assert node.told() == ["--system daemon-reload", *restarts]
         assert node.run("cat", CONFIG) == SETTINGS
         assert node.version() == OLD, "it goes on until it is told to end"
         assert daemon.terminate() == 0
@@ -156,7 +157,8 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
 
         assert daemon.terminate() == 0
         node.run("dpkg", "--remove", "nri-policy")
-        assert node.told() == ["stop nri-policy.service", "--system daemon-reload"]
+        stops = ["stop nri-policy.service", "stop nri-policy-tuner.service"]
+        assert node.told() == [*stops, "--system daemon-reload"]
         assert node.left() == [CONFIG, "/var/lib/nri-policy/store/state.db"]
         node.run("dpkg", "--purge", "nri-policy")
         assert not node.left()
