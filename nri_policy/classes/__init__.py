@@ -9,6 +9,7 @@ from __future__ import annotations
 from nri_policy.classes.container_classes import (
     BlockIOClass,
     Classes,
+    CPUUse,
     Origin,
     RDTGroup,
     Scheduling,
@@ -17,14 +18,17 @@ from nri_policy.classes.equipment import Equipment
 from nri_policy.classes.io_limits import join_changes, limits_to_write, parse_limits
 from nri_policy.classes.scheduler import IOPriority, Scheduler
 from nri_policy.classes.selection import (
+    check_cpu_class,
     select_blockio,
     select_classes,
+    select_cpu,
     select_rdt,
     select_scheduling,
 )
 
 __all__ = [
     "BlockIOClass",
+    "CPUUse",
     "Classes",
     "Equipment",
     "IOPriority",
@@ -32,11 +36,13 @@ __all__ = [
     "RDTGroup",
     "Scheduler",
     "Scheduling",
+    "check_cpu_class",
     "join_changes",
     "limits_to_write",
     "parse_limits",
     "select_blockio",
     "select_classes",
+    "select_cpu",
     "select_rdt",
     "select_scheduling",
 ]

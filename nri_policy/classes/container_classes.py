@@ -16,6 +16,7 @@ class Origin(StrEnum):
     ANNOTATION = "annotation"
     NAMESPACE = "namespace"
     QOS = "QoS"
+    DEFAULT = "default"  # of the settings
 
 
 class Scheduling(Struct, frozen=True, kw_only=True):
@@ -50,12 +51,22 @@ class RDTGroup(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
+class CPUUse(Struct, frozen=True, kw_only=True):
+    """The class that a container's exclusive CPUs are in."""
+
+    name: str
+    origin: Origin
+    lacking: tuple[str, ...] = ()  # why it is not the one that was asked for
+    notes: tuple[str, ...] = ()
+
+
 class Classes(Struct, frozen=True, kw_only=True):
     """The classes that a container is in."""
 
     scheduling: Scheduling | None = None
     blockio: BlockIOClass | None = None
     rdt: RDTGroup | None = None
+    cpu: CPUUse | None = None  # by the latest settings
 
     @property
     def limits(self) -> Mapping[str, str]:
@@ -73,5 +84,6 @@ class Classes(Struct, frozen=True, kw_only=True):
         return tuple(text for each in self._each for text in each.notes)
 
     @property
-    def _each(self) -> list[Scheduling | BlockIOClass | RDTGroup]:
-        return [each for each in (self.scheduling, self.blockio, self.rdt) if each is not None]
+    def _each(self) -> list[Scheduling | BlockIOClass | RDTGroup | CPUUse]:
+        every = (self.scheduling, self.blockio, self.rdt, self.cpu)
+        return [each for each in every if each is not None]

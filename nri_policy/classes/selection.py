@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from nri_policy.classes.container_classes import (
     BlockIOClass,
     Classes,
+    CPUUse,
     Origin,
     RDTGroup,
     Scheduling,
@@ -22,9 +23,9 @@ from nri_policy.classes.scheduler import io_priority_of, kernel_refusal, schedul
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import did_you_mean
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.settings import REALTIME, Preserve, SchedulingClass, Settings, Unsupported
+from nri_policy.settings import REALTIME, CPUClass, Preserve, SchedulingClass, Settings, Unsupported
 from nri_policy.workload.annotation_values import ROOT_GROUP
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.annotations import AnnotationError, Scope
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
@@ -36,6 +37,7 @@ def select_classes(
 
     Raises AnnotationError if it is annotated with a class that is impossible here.
     """
+    check_cpu_class(settings, container, request)
     classes = Classes(
         scheduling=select_scheduling(settings, equipment, container, request),
         blockio=select_blockio(settings, equipment, container, request),
@@ -66,6 +68,53 @@ def select_blockio(
     limits, lacking = compute_limits(entries, equipment)
     missing = tuple(f"block I/O class {name}: {each}" for each in lacking)
     return BlockIOClass(name=name, origin=origin, limits=limits, lacking=missing)
+
+
+def check_cpu_class(settings: Settings, container: Container, request: Request) -> None:
+    """Raise AnnotationError if a container is annotated with a CPU class that it cannot have."""
+    asked = request.steering.cpu_class
+    if asked is None or not settings.pin_cpu:
+        return
+    if not request.exclusive:
+        if asked.scope is Scope.CONTAINER:
+            why = request.steering.because or "it asks for no whole CPU"
+            text = f"possible for it: only exclusive CPUs have a class, and it has none ({why})"
+            raise AnnotationError(asked.key, asked.name, text)
+        return  # it is for other containers of the pod
+    known = [each.name for each in settings.cpu_classes]
+    if asked.name not in known:
+        allowed = f"one of cpuClasses ({', '.join(known) or 'there are none'})"
+        raise AnnotationError(asked.key, asked.name, f"{allowed}{did_you_mean(asked.name, known)}")
+    if why := _find_other_namespaces(_cpu_class(settings, asked.name), container.pod.namespace):
+        raise AnnotationError(asked.key, asked.name, f"possible here: {why}")
+
+
+def select_cpu(settings: Settings, namespace: str, request: Request) -> CPUUse | None:
+    """Return the class of a container's exclusive CPUs; None: that of shared CPUs."""
+    if not settings.cpu_classes or not settings.pin_cpu:
+        return None
+    asked, lacking = request.steering.cpu_class, ""
+    if asked is not None:
+        given = _cpu_class(settings, asked.name)
+        lacking = "the settings do not define it"
+        if given is not None and not (lacking := _find_other_namespaces(given, namespace)):
+            return CPUUse(name=asked.name, origin=Origin.ANNOTATION)
+        lacking = f"CPU class {asked.name}: {lacking}"
+    default = settings.exclusive_cpu_class or settings.shared_cpu_class
+    assert default is not None, "it is required with classes"
+    return CPUUse(name=default, origin=Origin.DEFAULT, lacking=(lacking,) * bool(lacking))
+
+
+def _cpu_class(settings: Settings, name: str) -> CPUClass | None:
+    return next((each for each in settings.cpu_classes if each.name == name), None)
+
+
+def _find_other_namespaces(given: SchedulingClass | CPUClass | None, namespace: str) -> str:
+    """Return why a class is not for a namespace; empty if it is."""
+    allowed = None if given is None else given.allowed_namespaces
+    if allowed is None or _any(allowed, namespace):
+        return ""
+    return f"it is for other namespaces ({', '.join(glob.pattern for glob in allowed) or 'none'})"
 
 
 def select_rdt(
@@ -156,10 +205,8 @@ def _find_refusal(
     given: SchedulingClass, equipment: Equipment, namespace: str, *, pinned: bool
 ) -> str:
     """Return why a container cannot be in a class; empty if it can."""
-    allowed = given.allowed_namespaces
-    if allowed is not None and not _any(allowed, namespace):
-        globs = ", ".join(glob.pattern for glob in allowed) or "none"
-        return f"it is for other namespaces ({globs})"
+    if why := _find_other_namespaces(given, namespace):
+        return why
     scheduler = scheduler_of(given)
     if scheduler is None or equipment.no_scheduler:
         return ""

@@ -14,12 +14,12 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor
-from nri_policy.classes import Classes
 from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.daemon.hypotheses import Hypotheses
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status, own_usage
+from nri_policy.daemon.tuner_link import TunerLink
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
@@ -84,6 +84,7 @@ class Control:
         auditor: Auditor,
         cpu_seconds: Callable[[Iterable[str]], Mapping[str, float]],
         recent_use: Callable[[Iterable[str]], Mapping[str, RecentUseReport]],
+        tuner_link: TunerLink,
         reloads: Reloads,
         topology: Topology,
         past: History,
@@ -96,6 +97,7 @@ class Control:
         self._auditor = auditor
         self._cpu_seconds = cpu_seconds
         self._recent_use = recent_use
+        self._tuner_link = tuner_link
         self._reloads = reloads
         self._topology = topology
         self._past = past
@@ -241,7 +243,7 @@ class Control:
                     replace(
                         self._find_explanation(each, placed.get(each), refusals.get(each)),
                         annotations=_remarks(each, known.get(each), had),
-                        classes=self._class_items(placed.get(each), view.classes),
+                        classes=self._class_items(placed.get(each), view),
                     ),
                     placed.get(each),
                     view,
@@ -253,13 +255,14 @@ class Control:
         return _document(shown[0] if isinstance(found, str) else shown)
 
     def _class_items(
-        self, placed: Placed | None, classes: Mapping[str, Classes]
+        self, placed: Placed | None, view: NodeView
     ) -> tuple[ClassItemReport, ...] | None:
         """Return the values of a container's classes, and those found in the kernel."""
         if placed is None:
             return None
-        container_id = placed.container.id
-        return class_items(classes.get(container_id), self._auditor.in_kernel(container_id))
+        found = self._auditor.in_kernel(placed.container.id)
+        tunables = self._tuner_link.of_origin(placed.container.full_name)
+        return class_items(view.classes_of(placed), found, *tunables)
 
     def _find_explanation(
         self, name: str, placed: Placed | None, refusal: Refusal | None

@@ -36,6 +36,7 @@ from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
+from nri_policy.daemon.tuner_link import Ask, TunerLink, no_tuner
 from nri_policy.delivery.executor import Executor, Observers
 from nri_policy.delivery.overlaps import Cpusets, Overlaps
 from nri_policy.dra.cdi import FOLDER, Files
@@ -116,6 +117,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
     cdi_dir: Path = FOLDER  # the runtime's folder for CDI devices
     rivals: Rivals | None = None  # other daemons of the runtime; None: not checked
+    ask_tuner: Ask = no_tuner  # sets tunables of the kernel
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
@@ -157,6 +159,7 @@ class Daemon:
             self.readiness.observe,
             self.claim_driver.observe,
             self.pod_explanations.observe,
+            self.tuner_link.observe,
             self._note_deadlines,
         )
 
@@ -254,6 +257,9 @@ class Daemon:
             observe=self.metrics.count_claim,
             count=self.metrics.count_slice_write,
             record=host.record,
+        )
+        self.tuner_link = TunerLink(
+            self.node, host.root, host.ask_tuner, synchronized=self.synchronized, clock=Clock()
         )
         self.pod_explanations = PodExplanations(
             host.client,
@@ -383,6 +389,7 @@ class Daemon:
         yield from self.readiness.problems()
         yield from self.claim_driver.problems()
         yield from self.pod_explanations.problems()
+        yield from self.tuner_link.problems()
         if self._rivals:
             yield from self._rivals.problems()
         yield from self._overlaps.problems()
@@ -438,6 +445,7 @@ class Daemon:
             auditor=self.auditor,
             cpu_seconds=self._cgroups.cpu_seconds,
             recent_use=self.cpu_use.recent,
+            tuner_link=self.tuner_link,
             reloads=self.reloads,
             topology=self.topology,
             past=History(self._store.path),
@@ -453,6 +461,7 @@ class Daemon:
         """Do for the containers what the settings want when the daemon is stopped for good."""
         if self.node.view.layout.settings.on_exit is OnExit.WIDEN:
             await self.readiness.leave()
+            await asyncio.to_thread(self.tuner_link.release)
             await self.executor.widen()
             await self.components.partitions.leave()
             await self.components.quotas.widen()

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.daemon.rivals import Rivals
+from nri_policy.daemon.tuner_link import check_hardware
 from nri_policy.dra.claims import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.foundation.clock import Clock
@@ -51,6 +52,7 @@ from nri_policy.settings import Address, ReloadResult, Settings, SettingsError
 from nri_policy.settings_sources.cluster_settings import ClusterSettings
 from nri_policy.settings_sources.kubernetes import Kubernetes
 from nri_policy.settings_sources.settings_file import SettingsFile, watch
+from nri_policy.tuning.protocol import ask
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class Options(Struct, frozen=True, kw_only=True):
     containers_dir: Path  # what containers are shown of their resources
     kubelet_dir: Path
     control_socket: Path
+    tuner_socket: Path
     kubeconfig: Path | None
     node_name: str
     config_namespace: str  # of the cluster's TopologyAwarePolicy objects; empty: not followed
@@ -139,6 +142,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "readiness": daemon.readiness.run,
             "claim driver": daemon.claim_driver.run,
             "pod explanations": daemon.pod_explanations.run,
+            "tuner": daemon.tuner_link.run,
             "rivals": rivals.watch,
         }
         if events is not None:
@@ -214,6 +218,8 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
 ) -> AsyncIterator[Daemon]:
     """Make the daemon, with all that it asks about the host, on the hardware as it is now."""
     machine = discover(options.host_root, memory_kinds=settings.memory_kinds)
+    for note in check_hardware(settings, options.host_root, machine):
+        log.warning("settings", extra={"note": note})
     containers_on_host = is_shared(options.containers_dir, options.host_root)
     notes = [*_missing_mounts(options, containers_on_host=containers_on_host)]
     for note in notes:
@@ -248,6 +254,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             unused=device_counts.count_free,
             kubelet_dir=options.kubelet_dir,
             manages_cpus=assignments.manages_cpus,
+            ask_tuner=partial(ask, options.tuner_socket),
             sources=Sources(
                 locator=Locator(options.host_root, machine),
                 assignments=assignments,

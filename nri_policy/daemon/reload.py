@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
+from nri_policy.daemon.tuner_link import check_hardware
 from nri_policy.engine.event import Reconfigured
 from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.discovery import discover
@@ -86,11 +87,14 @@ class Reloads:
 
     async def _put_in_force(self, settings: Settings) -> None:
         """Change the settings, on the machine as it is then: it may change while it is read."""
+        machine = self._node.view.layout.machine
+        for note in await asyncio.to_thread(check_hardware, settings, self._root, machine):
+            log.warning("settings", extra={"note": note})
         while True:
             known = self._node.view.layout.machine
-            machine = await self._as_seen_by(settings)
+            seen = await self._as_seen_by(settings)
             if await self._events.reconfigure(
-                settings=settings, machine=machine, instead_of=None if machine is None else known
+                settings=settings, machine=seen, instead_of=None if seen is None else known
             ):
                 return
 

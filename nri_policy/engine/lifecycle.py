@@ -67,7 +67,7 @@ def create(state: State, event: Created) -> Decision:
         cause = f"{container.full_name} shows that its pod has resources as a whole"
         corrected = correct(state, mistaken(state, container), cause)
     classes, asks = None, request.steering
-    asks_class = asks.scheduling_class or asks.blockio_class or asks.rdt_class
+    asks_class = asks.scheduling_class or asks.blockio_class or asks.rdt_class or asks.cpu_class
     if asks_class or state.layout.gives_classes:
         classes = classes_of(state, container, request, event)
     decision = place_container(

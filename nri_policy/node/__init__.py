@@ -10,6 +10,7 @@ from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
 from nri_policy.node.alignment import describe_misfit, is_remote
 from nri_policy.node.company import Companion, Company, list_company
+from nri_policy.node.cpu_classes import assign_cpus
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import ContainerOutcome, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
@@ -51,6 +52,7 @@ __all__ = [
     "Statistics",
     "WhatIf",
     "WhatIfResult",
+    "assign_cpus",
     "describe_misfit",
     "is_remote",
     "list_company",

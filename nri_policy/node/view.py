@@ -11,8 +11,9 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nri_policy.classes import Classes, Equipment
+from nri_policy.classes import Classes, Equipment, select_cpu
 from nri_policy.engine.classification import updatable_limits
 from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
@@ -157,11 +158,20 @@ class NodeView(Struct, frozen=True, kw_only=True):
             pool=pools[grant.pool].name,
             home=None if grant.home is None else pools[grant.home].name,
             cpus=self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
-            classes=self.classes.get(placed.container.id),
+            classes=self.classes_of(placed),
             unthrottled=self.quotas.get(placed.container.id) == NO_QUOTA,
             room=self.rooms[placed.container.pod.id].grant.exclusive if grant.tenant else None,
             decided_only=self.decided_only(placed),
         )
+
+    def classes_of(self, placed: Placed) -> Classes | None:
+        """Return a container's classes, with that of its exclusive CPUs; None: it is in none."""
+        classes = self.classes.get(placed.container.id)
+        if not placed.grant.own:
+            return classes
+        namespace = placed.container.pod.namespace
+        cpu = select_cpu(self.layout.settings, namespace, placed.request)
+        return classes if cpu is None else replace(classes or Classes(), cpu=cpu)
 
     def decided_only(self, placed: Placed) -> tuple[str, ...]:
         """Return what is decided for a container but not set, by the settings: cpus, mems."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from nri_policy.classes import BlockIOClass, Classes, RDTGroup, Scheduling, parse_limits
+from nri_policy.classes import BlockIOClass, Classes, CPUUse, RDTGroup, Scheduling, parse_limits
+from nri_policy.tuning.protocol import Tunable
 
 
 class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -15,21 +17,23 @@ class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduling: str | None = None
     blockio: str | None = None
     rdt: str | None = None
+    cpu: str | None = None
 
     def __str__(self) -> str:
-        return ", ".join(name for name in (self.scheduling, self.blockio, self.rdt) if name)
+        names = (self.scheduling, self.blockio, self.rdt, self.cpu)
+        return ", ".join(name for name in names if name)
 
 
 class ClassItemReport(Struct, frozen=True, kw_only=True):
     """One thing that a class gives a container."""
 
-    kind: str  # scheduling, blockio, rdt
+    kind: str  # scheduling, blockio, rdt, cpu
     name: str  # of the class
-    origin: str  # annotation, namespace, QoS
+    origin: str  # annotation, namespace, QoS, default
     item: str  # scheduler, io_priority, a file of the cgroup
     wanted: str
     found: str | None  # in the kernel; None: not looked at
-    state: str  # ok, pending, not applied, unsupported, note
+    state: str  # ok, pending, not applied, contested, unsupported, note; may say why
 
 
 def classes_report(classes: Classes | None) -> ClassesReport | None:
@@ -41,16 +45,41 @@ def classes_report(classes: Classes | None) -> ClassesReport | None:
         scheduling=None if scheduling is None else scheduling.name,
         blockio=None if blockio is None else blockio.name,
         rdt=None if rdt is None else rdt.name,
+        cpu=None if classes.cpu is None else classes.cpu.name,
     )
 
 
 def class_items(
-    classes: Classes | None, found: Mapping[str, str]
+    classes: Classes | None,
+    found: Mapping[str, str],
+    tunables: Iterable[Tunable] = (),
+    unmet: Iterable[str] = (),
 ) -> tuple[ClassItemReport, ...] | None:
-    """Return what a container's classes give it, and what was *found* of that by item."""
+    """Return what a container's classes give it, and what was *found* of that by item.
+
+    *tunables* are those of its CPU class, *unmet* what its CPUs do not have of it.
+    """
     if classes is None:
         return None
-    return tuple(_items(classes, found))
+    items = [*_items(classes, found)]
+    if (cpu := classes.cpu) is not None:
+        items += _cpu_items(cpu, tunables)
+        items += _texts("cpu", replace(cpu, lacking=(*cpu.lacking, *unmet)))
+    return tuple(items)
+
+
+def _cpu_items(cpu: CPUUse, tunables: Iterable[Tunable]) -> Iterator[ClassItemReport]:
+    """Yield the tunables of a container's CPUs."""
+    for each in tunables:
+        yield ClassItemReport(
+            kind="cpu",
+            name=cpu.name,
+            origin=cpu.origin.value,
+            item=str(each.item),
+            wanted=each.wished or "",
+            found=each.found,
+            state=f"{each.state.value}: {each.why}" if each.why else each.state.value,
+        )
 
 
 def _items(classes: Classes, found: Mapping[str, str]) -> Iterator[ClassItemReport]:
@@ -100,7 +129,9 @@ def _item(  # noqa: PLR0913 - the fields
     )
 
 
-def _texts(kind: str, of: Scheduling | BlockIOClass | RDTGroup) -> Iterator[ClassItemReport]:
+def _texts(
+    kind: str, of: Scheduling | BlockIOClass | RDTGroup | CPUUse
+) -> Iterator[ClassItemReport]:
     for text in (*of.lacking, *of.notes):
         yield ClassItemReport(
             kind=kind,

@@ -1,4 +1,4 @@
-"""CPU classes: frequency, governor and idle states of CPUs, by name. They have no effect yet."""
+"""CPU classes: frequency, governor and idle states of CPUs, by name."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ def _exceeds(low: str | int | None, high: str | int | None) -> bool:
 
 class CPUClass(Section, frozen=True, kw_only=True):
     """A class of CPUs."""
+
+    LATER = frozenset(
+        {"pctMaxFreq", "pctMinFreq", "pctPriority", "publishExtendedResource", "sstClosID"}
+    )
 
     name: Annotated[str, values.class_name]
     min_freq: Frequency = field(name="minFreq", default=None)

@@ -180,10 +180,6 @@ class Settings(Section, frozen=True, kw_only=True):
     LATER = frozenset(
         {
             "controllableInterrupts",
-            "cpuClasses",
-            "defaultExclusiveCPUClass",
-            "reservedPoolCPUClass",
-            "sharedPoolCPUClass",
         }
     )
 

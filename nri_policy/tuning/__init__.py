@@ -5,11 +5,11 @@ Others import from these modules:
 | module | what it has |
 |---|---|
 | `cpu_classes` | what CPU classes set on a machine |
+| `decision` | the rules of writing and restoring |
 | `items` | what can be set: a closed list of kinds, attributes and values |
 | `protocol` | what callers ask the tuner, and its client |
 | `rdt` | the schemata of RDT classes on a machine |
 | `server` | the tuner's process |
 
-`decision` has the rules of writing and restoring, `journal` the original values, and `files` the
-kernel's files.
+`journal` has the original values, and `files` the kernel's files.
 """

@@ -201,7 +201,7 @@ def _resolve(given: Frequency, symbols: Mapping[str, int], low: int, high: int) 
 def preference_of(number: int, policy: FrequencyPolicy) -> str:
     """Return what to write for an energy-performance preference: the nearest that there is."""
     exact = {value: word for word, value in EPP_WORDS.items() if word in policy.preferences}
-    if policy.numeric and number not in (0, 255):  # of these two, no driver changes the meaning
+    if policy.numeric and number not in exact:  # the driver reads these numbers back as words
         return str(number)
     return exact[min(exact, key=lambda value: (abs(value - number), value))] if exact else ""
 

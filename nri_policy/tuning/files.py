@@ -16,6 +16,13 @@ from nri_policy.tuning.decision import Lack
 from nri_policy.tuning.items import Item, Kind
 
 _IRQS = "proc/irq"
+_CPUS = "sys/devices/system/cpu"
+_CPUFREQ = {
+    "min_freq": "scaling_min_freq",
+    "max_freq": "scaling_max_freq",
+    "governor": "scaling_governor",
+    "epp": "energy_performance_preference",
+}
 _MAX_TEXT = 4096
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
 # What a write of a managed interrupt's affinity gives: by the kernel's version, by the rights of
@@ -64,6 +71,10 @@ class KernelFiles:
         assert path is not None, "an item was read before it is written"
         if item.kind is Kind.IRQ and item.id == "default":
             value = _mask(CPUSet.parse(value))
+        self.store(path, value)
+
+    def store(self, path: Path, value: str) -> None:
+        """Write a file of the kernel; OSError."""
         file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
         try:
             os.write(file, value.encode())
@@ -71,11 +82,22 @@ class KernelFiles:
             os.close(file)
 
     def _path(self, item: Item) -> Path | None:
-        if item.kind is not Kind.IRQ:
-            return None
-        if item.id == "default":
-            return self._root / _IRQS / "default_smp_affinity"
-        return self._root / _IRQS / item.id / "smp_affinity_list"
+        match item.kind:
+            case Kind.IRQ if item.id == "default":
+                path = f"{_IRQS}/default_smp_affinity"
+            case Kind.IRQ:
+                path = f"{_IRQS}/{item.id}/smp_affinity_list"
+            case Kind.CPU if item.attribute == "resume_latency":
+                path = f"{_CPUS}/cpu{item.id}/power/pm_qos_resume_latency_us"
+            case Kind.CPU:
+                path = f"{_CPUS}/cpu{item.id}/cpuidle/{item.attribute}/disable"
+            case Kind.CPUFREQ:
+                path = f"{_CPUS}/cpufreq/policy{item.id}/{_CPUFREQ[item.attribute]}"
+            case Kind.UNCORE:
+                path = f"{_CPUS}/intel_uncore_frequency/{item.id}/{item.attribute}_khz"
+            case _:
+                return None
+        return self._root / path
 
 
 def _mask(cpus: CPUSet) -> str:

@@ -72,7 +72,9 @@ class Tuner:
             return
         self._looked_at = self._now()
         self._steps = {}
-        for item in sorted(self._desired.keys() | self._journal.entries):
+        # with one governor the kernel takes energy preferences that it refuses with another
+        items = sorted(self._desired.keys() | self._journal.entries)
+        for item in sorted(items, key=lambda item: item.attribute != "governor"):
             self._steps[item] = self._decide(item)
         ready = self._record(self._with_action(Action.WRITE))
         for item in [*ready, *self._with_action(Action.RESTORE)]:

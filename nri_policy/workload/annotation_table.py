@@ -71,6 +71,7 @@ class Preferences(Struct, frozen=True, kw_only=True):
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
     rdt_class: Asked | None = None
+    cpu_class: Asked | None = None
     requirements: Requirements | None = None
     unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
     notices: tuple[str, ...] = ()  # about deprecated and unsupported annotations
@@ -329,6 +330,16 @@ ANNOTATIONS = (
         ),
     ),
     Annotation(
+        name="cpu-class",
+        steers="cpu_class",
+        read=read_class,
+        value="name of a class",
+        help=(
+            "the class of the setting `cpuClasses` with the frequencies and idle states of the"
+            " container's exclusive CPUs: [classes](classes.md)"
+        ),
+    ),
+    Annotation(
         name="rdtclass",
         steers="rdt_class",
         read=read_rdt_class,
@@ -342,7 +353,6 @@ ANNOTATIONS = (
 BY_NAME = {each.name: each for each in ANNOTATIONS}
 # Annotations without effect yet, with the check of their values; it raises AnnotationError.
 LATER: Mapping[str, Callable[[Found], object]] = {
-    "cpu-class": read_class,
     "irq-affinity": check_irq_affinity,
 }
 AFFINITIES = frozenset({"affinity", "anti-affinity"})  # `affinity` reads them

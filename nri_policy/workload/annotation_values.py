@@ -57,6 +57,7 @@ class Asked(Struct, frozen=True):
 
     key: str  # of the annotation, in full
     name: str
+    scope: Scope = Scope.POD
 
 
 class HintFilter(Struct, frozen=True):
@@ -147,7 +148,7 @@ def read_hint_kinds(found: Found) -> frozenset[HintKind]:
 def read_class(found: Found) -> Asked:
     """Read the name of a class; whether the class exists is not known here."""
     try:
-        return Asked(found.key, class_name(found.value))
+        return Asked(found.key, class_name(found.value), found.scope)
     except ValueError:
         allowed = "the name of a class: 1 to 64 of letters, digits, '.', '_' and '-'"
         raise AnnotationError(found.key, found.value, allowed) from None

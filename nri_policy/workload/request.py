@@ -118,6 +118,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     scheduling_class: Asked | None = None
     blockio_class: Asked | None = None
     rdt_class: Asked | None = None
+    cpu_class: Asked | None = None
     unsupported: tuple[str, ...] = ()  # keys of its annotations without effect yet
     source: Source = Source.ESTIMATE  # of the amounts
     room: bool = False  # whether its pod should have its CPUs as a whole
@@ -207,6 +208,7 @@ def request_of(
             scheduling_class=preferences.scheduling_class,
             blockio_class=preferences.blockio_class,
             rdt_class=preferences.rdt_class,
+            cpu_class=preferences.cpu_class,
             unsupported=preferences.unsupported,
             source=amounts.source,
             room=sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings),

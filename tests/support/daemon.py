@@ -10,6 +10,7 @@ from typing import Any
 
 from nri_policy.daemon.daemon import ContainerCgroups, Daemon, Environment
 from nri_policy.daemon.dra import no_cpu_manager
+from nri_policy.daemon.tuner_link import Ask, no_tuner
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import ClusterEvent
@@ -63,6 +64,7 @@ async def served(
     record: Callable[[ClusterEvent], None] = lambda _: None,
     client: Client | None = None,
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager,
+    ask_tuner: Ask = no_tuner,
     **spec: Any,
 ) -> AsyncIterator[Served]:
     """Yield a daemon that is synchronized with its runtime, one of *name* and *version*.
@@ -100,6 +102,7 @@ async def served(
             node_name="node-a",
             kubelet_dir=folder,
             manages_cpus=manages_cpus,
+            ask_tuner=ask_tuner,
             cdi_dir=folder / "cdi",
         )
         daemon = Daemon(hardware, nodes.settings(**spec), host)

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from nri_policy.tuning.files import KernelFiles
+
 CPU = "sys/devices/system/cpu"
 WORDS = {"performance": 0, "balance_performance": 128, "balance_power": 192, "power": 255}
 _UNCORE_STEP, _UNCORE_MOST = 100_000, 127
@@ -213,6 +215,18 @@ class FakeCPUs:
         if state != "open":
             raise _refuse(errno.EPERM if state == "locked" else errno.ENXIO)
         self._put(path, ratio * _UNCORE_STEP)
+
+
+class FakeFiles(KernelFiles):
+    """The tuner's files, on these CPUs."""
+
+    def __init__(self, cpus: FakeCPUs) -> None:
+        super().__init__(cpus.root)
+        self._cpus = cpus
+
+    def store(self, path: Path, value: str) -> None:
+        """Write as the kernel does; OSError."""
+        self._cpus.write(str(path.relative_to(self._cpus.root / CPU)), value.encode())
 
 
 def two_kinds(root: Path) -> FakeCPUs:

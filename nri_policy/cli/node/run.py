@@ -21,6 +21,7 @@ from nri_policy.cli.node.host_options import (
     state_dir_option,
 )
 from nri_policy.cli.node.peer_options import GoCommand, peer_options
+from nri_policy.cli.node.tuner_options import tuner_socket_option
 from nri_policy.daemon.daemon import IDENTITY
 from nri_policy.daemon.paths import (
     CONTAINERS_DIR,
@@ -92,6 +93,7 @@ def _endpoint(context: click.Context, option: click.Parameter, text: str) -> Add
     envvar=SOCKET_VARIABLE,
     help="Socket where the daemon answers the other commands.",
 )
+@tuner_socket_option
 @kubelet_dir_option
 @kubeconfig_option
 @node_name_option
@@ -144,6 +146,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     state_dir: Path,
     containers_dir: Path,
     control_socket: Path,
+    tuner_socket: Path,
     kubelet_dir: Path,
     kubeconfig: Path | None,
     node_name: str,
@@ -181,6 +184,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         state_dir=state_dir.absolute(),
         containers_dir=containers_dir.absolute(),
         control_socket=control_socket,
+        tuner_socket=tuner_socket,
         kubelet_dir=kubelet_dir.absolute(),
         kubeconfig=kubeconfig,
         node_name=node_name,

@@ -18,6 +18,7 @@ from nri_policy.cli import main
 from nri_policy.hardware.disks import Disk
 from nri_policy.plugin.sources import Sources
 from nri_policy.simulation.cgroups import SimulatedCgroups
+from tests.support import nodes
 from tests.support.daemon import pod, served
 
 YAML = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
@@ -107,7 +108,8 @@ def test_explain_tells_of_each_class_what_it_gives_and_who_put_it_there(tmp_path
 def test_the_page_about_classes_shows_what_is_printed(tmp_path: Path) -> None:
     """Of the settings on that page, once the kernel was asked what it has."""
     page = (Path(__file__).parents[3] / "docs/classes.md").read_text()
-    (spec,) = (yaml.safe_load(text)["spec"] for text in YAML.findall(page))
+    spec, cpu_classes = (yaml.safe_load(text)["spec"] for text in YAML.findall(page))
+    assert nodes.settings(**cpu_classes).cpu_classes
     sample = page.partition("\nClasses\n")[2].partition("```")[0]
     disk = Disk(number="259:0", name="nvme0n1", paths=("/dev/nvme0n1",))
     sources = Sources(equipment=lambda: Equipment(disks=(disk,)))

@@ -40,6 +40,7 @@ def options(folder: Path) -> Options:
         state_dir=folder / "state",
         containers_dir=folder / "containers",
         control_socket=folder / "control.sock",
+        tuner_socket=folder / "tuner.sock",
         kubelet_dir=folder / "kubelet",
         kubeconfig=None,
         node_name="a",

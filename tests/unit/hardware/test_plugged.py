@@ -274,6 +274,7 @@ async def test_a_daemon_watches_the_root_that_it_is_given(
         state_dir=tmp_path / "state",
         containers_dir=tmp_path / "containers",
         control_socket=tmp_path / "control.sock",
+        tuner_socket=tmp_path / "tuner.sock",
         kubelet_dir=tmp_path / "kubelet",
         kubeconfig=None,
         node_name="node",

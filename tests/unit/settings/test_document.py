@@ -19,6 +19,7 @@ from nri_policy.settings import (
     Audit,
     Available,
     BlockIOSettings,
+    CPUClass,
     CPUQuantity,
     DeviceLimits,
     EffectiveSetting,
@@ -140,7 +141,7 @@ def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     assert shown["reservedResources.cpu"].value == "750m"
     assert not shown["reservedResources.cpu"].is_default, "it has no default"
     assert shown["availableResources.memory"].value is None
-    assert "sharedPoolCPUClass" not in shown, "it has no effect"
+    assert "controllableInterrupts" not in shown, "it has no effect"
 
 
 def test_every_field_is_read() -> None:
@@ -181,6 +182,10 @@ spec:
     - {name: due, policy: deadline, flags: [reset-on-fork], runtime: 1ms, deadline: 5000000}
   namespaceSchedulingClasses: {ci: calm}
   podQoSSchedulingClasses: {BestEffort: calm}
+  cpuClasses: [{name: slow, maxFreq: base}]
+  sharedPoolCPUClass: slow
+  reservedPoolCPUClass: slow
+  defaultExclusiveCPUClass: slow
   control:
     blockio:
       enable: true
@@ -265,6 +270,10 @@ status: {nodes: {}}
         ),
         class_of_namespace={"ci": "calm"},
         class_of_qos={"besteffort": "calm"},
+        cpu_classes=(CPUClass(name="slow", max_freq="base"),),
+        shared_cpu_class="slow",
+        reserved_cpu_class="slow",
+        exclusive_cpu_class="slow",
         control=ControlSettings(
             rdt=RDT(enable=True, qos_is_default=True),
             blockio=BlockIOSettings(
@@ -501,14 +510,15 @@ def test_a_flood_of_unknown_fields_is_cut_short() -> None:
 
 def test_fields_of_later_versions_are_accepted_with_a_notice() -> None:
     spec: dict[str, Any] = RESERVED | {
-        "cpuClasses": [{"name": "a", "minFreq": "2.5GHz"}],
+        "cpuClasses": [{"name": "a", "minFreq": "2.5GHz", "sstClosID": 1}],
         "sharedPoolCPUClass": "a",
+        "controllableInterrupts": ["*"],
         "control": None,
         "log": {"klog": {}},
     }
     assert from_spec(spec, "here").notices == (
-        "cpuClasses: not supported yet, it has no effect",
-        "sharedPoolCPUClass: not supported yet, it has no effect",
+        "controllableInterrupts: not supported yet, it has no effect",
+        "cpuClasses[0].sstClosID: not supported yet, it has no effect",
         "log.klog: not supported yet, it has no effect",
     )
 

@@ -139,7 +139,7 @@ def test_a_minimum_is_not_above_the_maximum_that_a_contest_leaves(power: Power) 
     [
         (0, "performance", "performance"),
         (20, "20", "performance"),
-        (128, "128", "balance_performance"),
+        (128, "balance_performance", "balance_performance"),
         (160, "160", "balance_performance"),
         (161, "161", "balance_power"),
         (255, "power", "power"),

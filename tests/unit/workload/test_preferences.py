@@ -258,11 +258,11 @@ def test_a_deprecated_annotation_must_be_a_map(text: str) -> None:
 
 def test_annotations_of_later_versions_give_a_notice() -> None:
     annotations = {
-        f"cpu-class.{DOMAIN}/pod": "turbo",
+        f"irq-affinity.{DOMAIN}/pod": "{claim: [24]}",
         f"rdtclass.{DOMAIN}/container.other": "gold",
         f"{DOMAIN}/affinity": "c0: [c1]",
     }
-    key = f"cpu-class.{DOMAIN}/pod"
+    key = f"irq-affinity.{DOMAIN}/pod"
     assert preferences(annotations, "c0") == Preferences(
         unsupported=(key,),
         notices=(f"annotation {key}: not supported yet, it has no effect",),

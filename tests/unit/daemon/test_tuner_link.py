@@ -1,0 +1,278 @@
+"""CPU classes end to end: a daemon, a tuner, and CPUs that are as strict as the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from nri_policy.daemon.tuner_link import check_hardware
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import from_spec
+from nri_policy.tuning.decision import State
+from nri_policy.tuning.items import Desired
+from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.protocol import Reply, TunerError
+from nri_policy.tuning.tuner import Tuner
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
+from tests.support.fake_cpus import HYBRID, FakeCPUs, FakeFiles, two_kinds
+from tests.support.patience import HANGS
+
+KEY = "cpu-class.resource-policy.nri.io"
+SPEC: dict[str, Any] = {
+    "reservedResources": {"cpu": "cpuset:0"},
+    "sharedPoolCPUClass": "calm",
+    "cpuClasses": [
+        {"name": "calm", "maxFreq": "base"},
+        {
+            "name": "fast",
+            "minFreq": "turbo",
+            "freqGovernor": "performance",
+            "disabledCstates": ["C6", "C8"],
+            "allowedNamespaces": ["default"],
+        },
+        {"name": "eager", "energyPerformancePreference": 64},
+    ],
+}
+FAST = {f"{KEY}/pod": "fast"}
+GOVERNOR = "cpufreq/policy1/scaling_governor"
+
+
+class Host:
+    """A hybrid host with a tuner."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cpus: FakeCPUs = two_kinds(folder)
+        self.tuner = self.make_tuner()
+        self.away = False
+
+    def make_tuner(self) -> Tuner:
+        folder = self.folder / "tuner"
+        folder.mkdir(exist_ok=True)
+        journal = Journal(folder, "boot")
+        return Tuner(FakeFiles(self.cpus), journal, now=lambda: 0.0, wall=lambda: 0.0)
+
+    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+        if self.away:
+            raise TunerError("tuner.sock: no such file")
+        if desired is not None:
+            self.tuner.set(desired, repair=repair)
+        return Reply(tunables=self.tuner.list_tunables(), writes=self.tuner.list_writes())
+
+    @asynccontextmanager
+    async def serving(self, **spec: Any) -> AsyncIterator[Served]:
+        async with served(self.folder, HYBRID, ask_tuner=self.ask, **(SPEC | spec)) as up:
+            yield up
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), HANGS))
+
+
+def test_the_cpus_of_a_container_have_its_class_until_it_ends(host: Host) -> None:
+    before = host.cpus.texts()
+
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert host.cpus.read("cpufreq/policy1/scaling_max_freq") == "2400000", "shared"
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            (cpu,) = up.daemon.node.view.exclusive
+            link.inform()
+            assert cpu == 1
+            assert host.cpus.read("cpufreq/policy1/scaling_min_freq") == "3600000"
+            assert host.cpus.read("cpufreq/policy1/scaling_max_freq") == "3600000", "its original"
+            assert host.cpus.read(GOVERNOR) == "performance"
+            assert host.cpus.read("cpu1/power/pm_qos_resume_latency_us") == "2"
+            assert host.cpus.read("cpu2/power/pm_qos_resume_latency_us") == "0"
+            await up.runtime.stop_pod(up.runtime.container("web/main").pod)
+            link.inform()
+            assert host.cpus.read("cpufreq/policy1/scaling_min_freq") == "800000"
+            assert host.cpus.read(GOVERNOR) == "powersave"
+            link.release()
+            assert host.cpus.texts() == before
+
+    run(test)
+
+
+def test_a_restarted_daemon_and_tuner_know_the_originals(host: Host) -> None:
+    before = host.cpus.texts()
+
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            up.daemon.tuner_link.inform()
+        changed = host.cpus.texts()
+        assert changed != before
+        host.tuner = host.make_tuner()
+        assert host.cpus.texts() == changed, "nothing changes before a daemon asks for it"
+        host.tuner.set({}, repair=False)
+        assert host.cpus.texts() == before
+
+    run(test)
+
+
+def test_preferences_are_set_after_the_governor_that_permits_them(host: Host) -> None:
+    async def test() -> None:
+        classes = [
+            *SPEC["cpuClasses"],
+            {"name": "saving", "freqGovernor": "powersave", "energyPerformancePreference": 200},
+        ]
+        async with host.serving(listening=False, cpuClasses=classes) as up:
+            link = up.daemon.tuner_link
+            host.cpus.write(GOVERNOR, b"performance")
+            asked = {f"{KEY}/pod": "saving"}
+            assert not await up.start(pod("web", "1", annotations=asked))
+            link.inform()
+            assert {each.state for each in link.tunables.values()} == {State.OK}
+            epp = "cpufreq/policy1/energy_performance_preference"
+            assert (host.cpus.read(GOVERNOR), host.cpus.read(epp)) == ("powersave", "200")
+
+    run(test)
+
+
+def test_a_write_that_the_kernel_refuses_is_pending_and_fails_no_container(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            host.cpus.write(GOVERNOR, b"performance")
+            asked = {f"{KEY}/pod": "eager"}
+            assert not await up.start(pod("web", "1", annotations=asked))
+            up.daemon.tuner_link.inform()
+            (tunable,) = (
+                each
+                for each in up.daemon.tuner_link.tunables.values()
+                if each.state is State.PENDING
+            )
+            assert "EBUSY" in tunable.why
+            assert tunable.origin == ("default/web/main",)
+            assert [*up.daemon.tuner_link.problems()] == [
+                "tunables that are pending: 1 (see nri-policy tunables)"
+            ]
+
+    run(test)
+
+
+def test_without_a_tuner_containers_run_and_status_says_so(host: Host) -> None:
+    async def test() -> None:
+        host.away = True
+        async with host.serving(listening=False) as up:
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            up.daemon.tuner_link.inform()
+            assert [*up.daemon.tuner_link.problems()] == [
+                "CPU classes are not in force: tuner.sock: no such file"
+            ]
+
+    run(test)
+
+
+def test_without_classes_the_tuner_is_told_that_nothing_must_be_set(tmp_path: Path) -> None:
+    asked: list[Desired | None] = []
+
+    def ask(desired: Desired | None = None, *, repair: bool = False) -> Reply:
+        del repair
+        asked.append(desired)
+        raise TunerError("no tuner")
+
+    async def test() -> None:
+        async with served(tmp_path, HYBRID, ask_tuner=ask, listening=False) as up:
+            up.daemon.tuner_link.inform()
+            assert asked == [{}], "it restores what a class of earlier settings has set"
+            assert not [*up.daemon.tuner_link.problems()], "no one needs a tuner"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cpu", "error"),
+    [
+        (
+            {f"{KEY}/pod": "fats"},
+            "1",
+            "'fats' is not one of cpuClasses (calm, fast, eager); did you mean 'fast'?",
+        ),
+        ({f"{KEY}/container.main": "fast"}, "500m", "only exclusive CPUs have a class"),
+        ({f"{KEY}/pod": "fast"}, "500m", ""),
+        ({f"{KEY}/pod": "fats"}, "500m", ""),
+    ],
+)
+def test_a_class_that_a_container_cannot_have_is_refused(
+    host: Host, annotations: dict[str, str], cpu: str, error: str
+) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            errors = await up.start(pod("web", cpu, annotations=annotations))
+            assert bool(errors) is bool(error)
+            assert all(error in each for each in errors)
+
+    run(test)
+
+
+def test_a_class_is_refused_to_other_namespaces(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            (error,) = await up.start(pod("web", "1", namespace="ci", annotations=FAST))
+            assert "it is for other namespaces (default)" in error
+
+    run(test)
+
+
+def test_explain_and_containers_show_the_class(host: Host) -> None:
+    def shown(up: Served, *command: str) -> str:
+        done = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(
+            main, [*command, "--control-socket", str(up.socket)]
+        )
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    async def test() -> None:
+        async with host.serving() as up:
+            assert not await up.start(pod("web", "1", annotations=FAST), pod("plain", "1"))
+            up.daemon.tuner_link.inform()
+            text = await asyncio.to_thread(shown, up, "explain", "web/main", "-o", "json")
+            items = {each["item"]: each for each in json.loads(text)["classes"]}
+            assert {item: each["state"] for item, each in items.items()} == {
+                "cpu/1/resume_latency": "ok",
+                "cpufreq/1/governor": "ok",
+                "cpufreq/1/min_freq": "ok",
+            }
+            governor = items["cpufreq/1/governor"]
+            assert (governor["kind"], governor["name"], governor["origin"]) == (
+                "cpu",
+                "fast",
+                "annotation",
+            )
+            text = await asyncio.to_thread(shown, up, "containers", "-o", "json")
+            classes = {name: each["classes"] for name, each in json.loads(text).items()}
+            assert classes == {
+                "default/web/main": {"cpu": "fast"},
+                "default/plain/main": {"cpu": "calm"},
+            }
+
+    run(test)
+
+
+def test_settings_that_the_machine_cannot_have_are_refused(tmp_path: Path) -> None:
+    Host(tmp_path)
+    machine = nodes.machine(HYBRID)
+    wrong = [{"name": "calm", "freqGovernor": "ondemand"}]
+    settings = from_spec({**SPEC, "cpuClasses": wrong}, "here")
+    with pytest.raises(CapacityError, match=r"^cpuClasses\[0\]\.freqGovernor: 'ondemand'"):
+        check_hardware(settings, tmp_path, machine)
+    optional = from_spec({**SPEC, "cpuClasses": [wrong[0] | {"optional": True}]}, "here")
+    (notice,) = check_hardware(optional, tmp_path, machine)
+    assert "'ondemand'" in notice
