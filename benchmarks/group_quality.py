@@ -1,6 +1,6 @@
 """How good placements of groups are, held against trying everything on small clusters.
 
-Prints the table of docs/cluster.md: what is refused that fits, how many racks and hosts are
+Prints the table of docs/cluster-figures.md: what is refused that fits, how many racks and hosts are
 touched, what replacement breaks, which plans are missed.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -51,21 +52,55 @@ def refusals(cases: int) -> str:
     return f"{refused} of {feasible}"
 
 
-def racks_touched(cases: int) -> str:
+def leaders_refused(cases: int) -> str:
+    """A leader and its workers in one rack, beside a set; a resource of one rack stands for it."""
+    rng, feasible, refused = random.Random(8), 0, 0
+    for _ in range(cases):
+        paths, free, cluster = small(rng)
+        cpu, gpu = rng.randint(1, 3), rng.randint(0, 4)
+        led = [Pods(1, (2, 0, 1)), Pods(rng.randint(1, 4), (cpu, gpu, 1))]
+        beside = some_pods(rng)
+        sets = [*led, replace(beside, pod=(*beside.pod, 0))]
+        if any(
+            fit_together(
+                paths,
+                [(*own, 9 * (rack == each)) for (each, _), own in zip(paths, free, strict=True)],
+                sets,
+            )
+            for rack, _ in paths
+        ):
+            feasible += 1
+            request = {"required": RACK, "leaderGroup": "led"}
+            leader = pod_set(1, request, name="leader", cpu=2)
+            workers = pod_set(led[1].count, request, name="workers", cpu=cpu, gpu=gpu)
+            asked = group(leader, workers, written(0, beside))
+            refused += offline.place(cluster, asked, USING)["state"] != "Placed"
+    return f"{refused} of {feasible}"
+
+
+def some_sets(rng: random.Random, more: int) -> list[Pods]:
+    """Return a driver or router, and *more* sets of larger pods."""
+    larger = [Pods(rng.randint(2, 4), (rng.randint(1, 3), rng.randint(1, 4))) for _ in range(more)]
+    return [Pods(1, (2, 0)), *larger]
+
+
+def racks_touched(cases: int, more: int) -> str:
     rng, touched, fewest = random.Random(4), 0, 0
     for _ in range(cases):
         paths, free, cluster = small(rng)
-        sets = [Pods(1, (2, 0)), Pods(rng.randint(2, 4), (rng.randint(1, 3), rng.randint(1, 4)))]
+        sets = some_sets(rng, more)
         least = fewest_racks(paths, free, sets)
         if least is None:
             continue
         asked = group(*(written(number, each) for number, each in enumerate(sets)))
         asked["spec"]["together"] = {"preferred": RACK}
         status = offline.place(cluster, asked, USING)
+        if status["state"] != "Placed":
+            continue
         rack_of = {host: rack for rack, host in paths}
         hosts = [one["values"][-1] for each in status["assignments"] for one in each["domains"]]
         touched, fewest = touched + len({rack_of[each] for each in hosts}), fewest + least
-    return f"{touched} / {fewest} = {touched / fewest:.3f}"
+    return f"{touched:,} / {fewest:,} = {touched / fewest:.3f}"
 
 
 def fewest_racks(paths: list[Path], free: Free, sets: list[Pods]) -> int | None:
@@ -175,7 +210,12 @@ def hosts_touched(cases: int) -> str:
 def main() -> None:
     rows: list[tuple[str, Any]] = [
         ("groups of 2 or 3 pod sets refused though an arrangement exists", refusals(1500)),
-        ("racks touched by a driver and its workers / the fewest possible", racks_touched(800)),
+        ("a leader and its workers beside a pod set refused likewise", leaders_refused(1000)),
+        ("racks touched by a driver and its workers / the fewest possible", racks_touched(800, 1)),
+        (
+            "racks touched by router, prefill and decode / the fewest possible",
+            racks_touched(800, 2),
+        ),
         ("two pod sets refused by an empty cluster whose nodes align pods", aligned()),
         ("replacements that break one of three layers of slices", broken_layers(400)),
         ("no plan though one to three moves are enough", missed_plans(60)),

@@ -44,6 +44,7 @@ from nri_policy.cluster.objects.request import (
     exclusive_of,
     implied,
     is_spread,
+    preferring,
     together_of,
     units,
 )
@@ -131,9 +132,10 @@ class Engine(PodSetEngine):
     ) -> GroupStatus | None:
         """Return the status of a group whose pod sets go into one domain (cluster.md §3).
 
-        All domains are tried in the order of pod sets, then the fullest in other orders. What is
-        replaced goes where the rest is, if that is required. Return None if none holds all that is
-        only preferred. Raises Unplaceable.
+        All domains are tried in the order of pod sets, then the fullest in other orders. If none of
+        a preferred level holds all, the pod sets go near each other. What is replaced goes where
+        the rest is, if that is required. Return None for a refusal of what is only preferred.
+        Raises Unplaceable.
         """
         level = self._shared_level(together, [self.tree_of(unit) for unit in steps])
         rest = self._rest_of(group, steps, level) if is_replaced(group, more) else ()
@@ -143,20 +145,34 @@ class Engine(PodSetEngine):
         trial = self._trial(group, steps, more)
         rooms = [trial._room_for(group, unit, {}) for unit in steps]  # noqa: SLF001 - another engine
         closest: Path = ()
+        order = steps
         for at in [level] if together.required else range(level, -1, -1):
             domains, most = shared_domains(steps, rooms, at)
-            found, first = self._place_in_one(trial, group, steps, failures, more, domains)
+            found, first = self._place_in_one(trial, group, order, failures, more, domains)
             if found is not None:
                 return found
             closest = first or most
+            if at == level and together.preferred and not is_replaced(group, more):
+                trial, order = trial._near(level), self._nearest_first(group, steps, level)  # noqa: SLF001 - another engine
         if together.preferred:
-            return None
+            status, refused = trial._place(group, order, failures, more, False)  # noqa: SLF001 - another engine
+            return status if refused is None and status.assignments else None
         trial = trial._inside(closest)  # noqa: SLF001 - another engine
         status, unit = trial._place(group, steps, failures, more, explain)  # noqa: SLF001 - another engine
         if explain:
             why = not_together(together.level, closest, steps, unit, status.message)
             status = replace(status, message=why)
         return status
+
+    def _nearest_first(
+        self, group: PlacementGroup, steps: Sequence[Unit], level: int
+    ) -> Sequence[Unit]:
+        """Return units that go into few domains of *level*, as none holds all: strictest first.
+
+        A unit that names no level itself prefers one domain.
+        """
+        name = self.tree_of(steps[0]).shape.levels[level]
+        return self._strictest_first(group, [preferring(unit, name) for unit in steps])
 
     def _place_in_one(  # noqa: PLR0913, PLR0917 - as `place`
         self,
@@ -291,7 +307,7 @@ class Engine(PodSetEngine):
                 if replacing:
                     new, whole = engine._replace(group.status, unit, tree, implied(unit), more)
                 else:
-                    new = whole = engine._assign_apart(group, unit, tree, placed, failures)  # noqa: SLF001 - another engine
+                    new = whole = engine._assign_near(group, unit, tree, placed, failures, taken)  # noqa: SLF001 - another engine
                 assignments |= whole
                 if unit is not steps[-1]:
                     self.take(new, unit)

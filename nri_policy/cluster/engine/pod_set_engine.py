@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import MappingProxyType
@@ -69,6 +70,8 @@ from nri_policy.cluster.objects.request import (
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 
+MAX_NEAR = 16  # domains that are tried so that a pod set is near others
+
 
 class PodSetEngine(ClusterState):
     """The state of a cluster, and where one pod set would go in it."""
@@ -76,6 +79,7 @@ class PodSetEngine(ClusterState):
     out: frozenset[Key] = frozenset()  # groups that have left this fork
     _limits: Limits = MappingProxyType({})  # see `with_limits`
     _within: Path = ()  # see `_inside`
+    _near_level = -1  # see `_near`
     _freed: Mapping[Key, Sequence[Usage]] = MappingProxyType({})  # what groups leave, if they do
 
     def kind_of(self, pod_set: PodSet) -> Amounts:
@@ -96,6 +100,16 @@ class PodSetEngine(ClusterState):
         """
         made = copy(self)
         made._within = path  # noqa: SLF001 - another engine
+        return made
+
+    def _near(self, level: int) -> Self:
+        """Return one of the same state that places pod sets into domains that others are in.
+
+        These are domains of *level*; a pod set that fits into none of them goes anywhere. It takes
+        in nothing.
+        """
+        made = copy(self)
+        made._near_level = level  # noqa: SLF001 - another engine
         return made
 
     def _beside(
@@ -123,6 +137,34 @@ class PodSetEngine(ClusterState):
         within = domain_within(tree, self._within)
         alone = wanted.most is not None or wanted.apart >= 0
         return Room(tree, wanted, counts, within, fresh=bool(limits) or alone)
+
+    def _assign_near(  # noqa: PLR0913, PLR0917 - as `_assign_apart`, and what is taken
+        self,
+        group: PlacementGroup,
+        unit: Unit,
+        tree: Tree,
+        placed: Counter[str],
+        failures: Mapping[str, int],
+        taken: Mapping[str, Assignment],
+    ) -> dict[str, Assignment]:
+        """Return the assignments of a unit, near those that are *taken* if it is to be."""
+        for path in self._domains_of(taken, tree):
+            with suppress(Unplaceable):
+                inside = self._inside(path)
+                return inside._assign_apart(group, unit, tree, placed, failures)  # noqa: SLF001 - another engine
+        return self._assign_apart(group, unit, tree, placed, failures)
+
+    def _domains_of(self, taken: Mapping[str, Assignment], tree: Tree) -> list[Path]:
+        """Return some domains of the level to be near in, those with the most pods first."""
+        if self._near_level < 0:
+            return []
+        pods: Counter[Path] = Counter()
+        for each in taken.values():
+            for one in each.domains:
+                leaf = tree.shape.find(each.levels, one.values)
+                if leaf is not None:
+                    pods[tree.shape.paths[leaf][: self._near_level + 1]] += one.count
+        return [path for path, _ in pods.most_common(MAX_NEAR)]
 
     def _assign_apart(
         self,

@@ -95,6 +95,16 @@ def asks(request: PlacementRequest | None) -> bool:
     )
 
 
+def preferring(unit: Unit, level: str) -> Unit:
+    """Return *unit*, with its pods in one domain of *level* if they can be and name no other."""
+    request = unit.workers.request or PlacementRequest()
+    if request.required or request.preferred or request.slices or is_spread(unit.workers):
+        return unit
+    request = msgspec.structs.replace(request, preferred=level, unconstrained=False)
+    workers = msgspec.structs.replace(unit.workers, request=request)
+    return msgspec.structs.replace(unit, workers=workers)
+
+
 def named_levels(request: PlacementRequest | None) -> list[str]:
     """Return the levels that a request names."""
     if request is None:

@@ -60,6 +60,17 @@ def test_all_pod_sets_are_in_the_fullest_domain_that_holds_them() -> None:
     }
 
 
+def test_sets_that_no_rack_holds_are_in_few_if_they_prefer_one() -> None:
+    """The workers need two racks, and the driver has room beside them."""
+    nodes = hosts(a1=4, b1=6, b2=4, c1=4, c2=4, d1=2)
+    anywhere = {"unconstrained": True}
+    driver = pod_set(1, anywhere, name="driver", cpu=2)
+    given = group(driver, pod_set(4, anywhere, name="workers", cpu=4))
+    assert racks(place(given, nodes)) == {"driver": {"d"}, "workers": {"a", "b", "c"}}
+    status = place(together(given, preferred=RACK), nodes)
+    assert racks(status) == {"driver": {"b"}, "workers": {"b", "c"}}
+
+
 def test_any_pod_says_it_in_an_annotation() -> None:
     prefill, decode = sets()
     decode["template"]["metadata"] = {"annotations": {REQUIRED: RACK}}
