@@ -145,6 +145,10 @@ def constraints_of(
 
     Also return what such pods demand of each other.
     """
+    claims = any(each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ())
+    others = spec.topology_spread_constraints or spec.resource_claims
+    if not (affinity or ports or claims or others):
+        return (), NONE  # mostly
     near, apart = (
         (each and each.required) or []
         for each in (affinity and affinity.pod_affinity, affinity and affinity.pod_anti_affinity)
@@ -156,9 +160,7 @@ def constraints_of(
         if each.when_unsatisfiable != "ScheduleAnyway"
     ]
     found = {
-        "a persistent volume": any(
-            each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ()
-        ),
+        "a persistent volume": claims,
         "pod affinity": bool(near) or not all(own_kind),
         _OWN_KIND: any(
             own and each.topology_key == HOSTNAME for own, each in zip(own_kind, apart, strict=True)
