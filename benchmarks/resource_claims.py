@@ -20,7 +20,7 @@ from benchmarks.decisions import TYPICAL
 from benchmarks.requests import CREATE, Stopwatch, pod_of, runtime_of
 from benchmarks.table import Section, Timing, number
 from nri_policy.daemon.daemon import Daemon, Environment
-from nri_policy.dra.cdi import Files
+from nri_policy.dra.cdi import CDIFiles
 from nri_policy.dra.driver import Driver
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.kube.client import Client
@@ -81,7 +81,7 @@ async def measure(held: int) -> dict[str, Timing]:
             daemon.components.claims,
             cast(Client, Allocated(len(machine.nodes))),
             name=NODE,
-            files=Files(memory / "cdi"),
+            files=CDIFiles(memory / "cdi"),
             ready=daemon.synchronized,
         )
         milli = busy_node.share(cpus, running)

@@ -39,7 +39,7 @@ from nri_policy.daemon.status import Status
 from nri_policy.daemon.tuner_link import Ask, TunerLink, no_tuner
 from nri_policy.delivery.executor import Executor, Observers
 from nri_policy.delivery.overlaps import Cpusets, Overlaps
-from nri_policy.dra.cdi import FOLDER, Files
+from nri_policy.dra.cdi import FOLDER, CDIFiles
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
@@ -189,7 +189,7 @@ class Daemon:
             sources=replace(
                 host.sources,
                 held=lambda: self._store.held.grants,
-                recorded=lambda: Files(host.cdi_dir).stored(self.node.view.layout),
+                recorded=lambda: CDIFiles(host.cdi_dir).stored(self.node.view.layout),
                 cgroups=self._cgroups,
             ),
             pods_changed=self._topology_changed,

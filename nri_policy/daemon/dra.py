@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from nri_policy.dra.cdi import FOLDER, Files
+from nri_policy.dra.cdi import FOLDER, CDIFiles
 from nri_policy.dra.driver import Driver
 from nri_policy.dra.publisher import SlicePublisher
 from nri_policy.dra.registration import Registration
@@ -89,7 +89,7 @@ class ClaimDriver:
             claims,
             client,
             name=name,
-            files=Files(cdi),
+            files=CDIFiles(cdi),
             ready=synchronized,
             observe=observe,
             record=self._refused,

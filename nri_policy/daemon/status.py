@@ -24,20 +24,20 @@ log = logging.getLogger(__name__)
 FAILED = 3  # pods in a row without a container that was created
 
 
-class Usage(Struct, frozen=True):
+class ProcessUsage(Struct, frozen=True):
     """What a process uses of its node."""
 
     cpu_seconds: float  # since its start
     memory_bytes: int  # that are in memory now
 
 
-def own_usage() -> Usage:
+def own_usage() -> ProcessUsage:
     """Return what this process uses."""
     import psutil  # noqa: PLC0415 - only who is asked for its status needs it
 
     process = psutil.Process()
     times = process.cpu_times()
-    return Usage(round(times.user + times.system, 2), process.memory_info().rss)
+    return ProcessUsage(round(times.user + times.system, 2), process.memory_info().rss)
 
 
 class Status:

@@ -77,7 +77,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
     udev: bool = True  # whether udev's database is there
 
 
-class Folder(Struct, frozen=True, kw_only=True):
+class FolderFacts(Struct, frozen=True, kw_only=True):
     """Owner and permissions of a folder; the mode is None if the folder is missing."""
 
     path: Path
@@ -119,7 +119,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     settings_file: bool = True  # whether it is there
     kernel: Kernel | None = None
     equipment: Equipment | None = None  # what classes rest on
-    state: Folder | None = None
+    state: FolderFacts | None = None
     daemon: StatusReport | str | None = None  # a text: why it does not answer
     cluster: Access | None = None
     unknown: tuple[str, ...] = ()  # what could not be read, and why
@@ -262,12 +262,12 @@ def _kernel(host: Host) -> Kernel:
     )
 
 
-def _folder(path: Path) -> Folder:
+def _folder(path: Path) -> FolderFacts:
     try:
         status = path.lstat()
     except FileNotFoundError:
-        return Folder(path=path, mode=None)
-    return Folder(path=path, mode=status.st_mode, owner=status.st_uid)
+        return FolderFacts(path=path, mode=None)
+    return FolderFacts(path=path, mode=status.st_mode, owner=status.st_uid)
 
 
 def _daemon(control_socket: Path) -> StatusReport | str:

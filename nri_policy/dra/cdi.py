@@ -56,7 +56,7 @@ def _name(part: ClaimPart) -> str:
     return cdi_device(part).partition("=")[2]
 
 
-class Files:
+class CDIFiles:
     """The CDI files of claims below one folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -17,7 +17,7 @@ from http.client import NOT_FOUND
 from typing import Protocol
 
 from nri_policy.dra.allocation import AllocationError, read_allocation
-from nri_policy.dra.cdi import Files
+from nri_policy.dra.cdi import CDIFiles
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.wording import problem_of
@@ -65,7 +65,7 @@ class Driver:
         client: Client,
         *,
         name: str,
-        files: Files,
+        files: CDIFiles,
         ready: asyncio.Event,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
         record: Callable[[ClusterEvent], None] = lambda _: None,

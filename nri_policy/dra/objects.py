@@ -41,7 +41,7 @@ class DeviceLocation(Struct, frozen=True, kw_only=True):
     root: str = ""  # PCIe root complex, as in pci0000:c0
 
 
-class Slice(Struct, frozen=True, kw_only=True):
+class ResourceSlice(Struct, frozen=True, kw_only=True):
     """A ResourceSlice: some devices of a pool."""
 
     name: str
@@ -194,10 +194,10 @@ def read_name(text: Raw) -> str:
     return _decode(text, _Named).metadata.name
 
 
-def read_slice(text: Raw) -> Slice:
+def read_slice(text: Raw) -> ResourceSlice:
     """Return a ResourceSlice; raises ObjectError."""
     read = _decode(text, _Slice)
-    return Slice(
+    return ResourceSlice(
         name=read.metadata.name,
         driver=read.spec.driver,
         pool=read.spec.pool.name,

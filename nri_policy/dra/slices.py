@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from msgspec import Raw
 
-from nri_policy.dra.objects import DeviceLocation, ObjectError, Slice, read_name, read_slice
+from nri_policy.dra.objects import DeviceLocation, ObjectError, ResourceSlice, read_name, read_slice
 from nri_policy.foundation.backoff import backoff
 from nri_policy.kube.client import Client, Kind, Page
 from nri_policy.kube.errors import APIError
@@ -49,7 +49,7 @@ class Slices:
         self._node = node
         self._sleep = sleep
         self._delay = delay
-        self._slices: dict[str, Slice] = {}  # by name
+        self._slices: dict[str, ResourceSlice] = {}  # by name
         self._failures = 0  # in a row
         self._logged = ""  # why they could not be followed
 
@@ -95,7 +95,7 @@ class Slices:
         return max(error.wait, self._delay(self._failures))
 
     async def _follow(self) -> None:
-        listed: dict[str, Slice] = {}
+        listed: dict[str, ResourceSlice] = {}
         fields = f"spec.nodeName={self._node}"
         events = list_and_watch(self._client, SLICES, fields=fields, sleep=self._sleep)
         async with aclosing(events):
@@ -113,7 +113,7 @@ class Slices:
                     case (_, item):
                         self._take(self._slices, item)
 
-    def _take(self, slices: dict[str, Slice], item: Raw) -> None:
+    def _take(self, slices: dict[str, ResourceSlice], item: Raw) -> None:
         try:
             read = read_slice(item)
         except ObjectError as error:

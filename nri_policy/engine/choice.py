@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.comparison import Comparison, Found
+from nri_policy.engine.comparison import BestPool, Comparison
 from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
@@ -28,7 +28,7 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 
-class Findings(Struct, frozen=True, kw_only=True):
+class ChoiceFacts(Struct, frozen=True, kw_only=True):
     """The facts behind a choice, for its explanation."""
 
     table: Table | None = None  # None if pools were not compared
@@ -53,9 +53,9 @@ class _Case(Struct, frozen=True, kw_only=True):
     pulls: Pulls | None
     notes: tuple[str, ...]
 
-    def findings(self, found: Found, *notes: str) -> Findings:
+    def findings(self, found: BestPool, *notes: str) -> ChoiceFacts:
         """Return what a choice was made from."""
-        return Findings(table=found.table, pulls=self.pulls, notes=(*self.notes, *notes))
+        return ChoiceFacts(table=found.table, pulls=self.pulls, notes=(*self.notes, *notes))
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     grant: Grant
     kind: DecisionKind
     offer: Offer | None = None  # of memory; None if it books none
-    findings: Findings = Findings()
+    findings: ChoiceFacts = ChoiceFacts()
     room: bool = False  # whether preemptible containers must make room
 
 
@@ -76,7 +76,7 @@ def choose(state: State, container: Container, request: Request, held: Held | No
     """
     layout = state.layout
     if request.sort is Sort.PRESERVE:
-        choice = _at_top(state, container, request, DecisionKind.PRESERVED, Findings())
+        choice = _at_top(state, container, request, DecisionKind.PRESERVED, ChoiceFacts())
         had = parse_cpus(container.resources.cpus)
         if held is not None and held.grant.sort is Sort.PRESERVE:
             had = held.grant.preserved
@@ -89,7 +89,7 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         return _in_a_pool(state, container, request, held, notes)
     left = max(0, 1000 * len(layout.capacity.reserved) - state.reserved_milli)
     if request.shared <= left:
-        choice = _at_top(state, container, request, DecisionKind.RESERVED, Findings(notes=notes))
+        choice = _at_top(state, container, request, DecisionKind.RESERVED, ChoiceFacts(notes=notes))
         why = find_failing(state, request, choice.grant)
         if why is None:
             return choice
@@ -105,7 +105,7 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         # the node's own pods are never refused for want of CPUs: they share the reserved ones more
         # tightly
         notes = (*notes, "no other CPUs are left: it shares the reserved ones")
-        return _at_top(state, container, request, DecisionKind.RESERVED, Findings(notes=notes))
+        return _at_top(state, container, request, DecisionKind.RESERVED, ChoiceFacts(notes=notes))
 
 
 def _note_other_plugins(container: Container) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def _at_top(
     container: Container,
     request: Request,
     kind: DecisionKind,
-    findings: Findings,
+    findings: ChoiceFacts,
 ) -> Choice:
     """Return the choice of the top pool, without exclusive CPUs."""
     top = state.layout.tree.top.id
@@ -181,7 +181,7 @@ def _in_a_pool(
     raise _refuse(case, found)  # 5
 
 
-def _search_near(case: _Case, held: Held) -> Found:
+def _search_near(case: _Case, held: Held) -> BestPool:
     """Return the pool that is held, or a better one below it for a container that only shares."""
     offers = None
     if case.memory is not None:
@@ -195,7 +195,7 @@ def _search_near(case: _Case, held: Held) -> Found:
     return replace(found, pool=home if stays else None)
 
 
-def _stay_above(case: _Case, found: Found, best: int) -> int:
+def _stay_above(case: _Case, found: BestPool, best: int) -> int:
     """Return the nearest pool above the one that is held, if it is as good as *best*; else *best*.
 
     Criteria 12 and later never move a container (§4), nor a room (§3.3.4).
@@ -208,18 +208,18 @@ def _stay_above(case: _Case, found: Found, best: int) -> int:
     return best if found.table.outranks(best, above) else above
 
 
-def _has_memory(case: _Case, found: Found) -> bool:
+def _has_memory(case: _Case, found: BestPool) -> bool:
     """Whether the top pool has the memory that is requested."""
     return found.offers is None or found.offers.zone(case.state.layout.tree.top.id) is not None
 
 
-def _refuse(case: _Case, found: Found) -> PlacementError:
+def _refuse(case: _Case, found: BestPool) -> PlacementError:
     """Return the error that no compared pool has room."""
     refusal = shortage(case.state.layout, case.request, found.table, found.offers)
     return explain(case.state, case.container, case.findings(found), refusal)
 
 
-def _choice(case: _Case, found: Found, pool: int) -> Choice:
+def _choice(case: _Case, found: BestPool, pool: int) -> Choice:
     """Return the choice of *pool*, with its CPUs and memory picked."""
     state, request, held, offers = case.state, case.request, case.held, found.offers
     cut = NOTHING_CUT
@@ -240,7 +240,7 @@ def _choice(case: _Case, found: Found, pool: int) -> Choice:
         grant=grant,
         kind=DecisionKind.RESIZED if at_home else kind,
         offer=offer,
-        findings=Findings(
+        findings=ChoiceFacts(
             table=found.table,
             pulls=case.pulls,
             notes=(*case.notes, *shortcomings(state, request, grant, offer, found.table)),
@@ -258,7 +258,7 @@ def find_failing(state: State, request: Request, grant: Grant) -> str | None:
 
 
 def explain(
-    state: State, container: Container, findings: Findings, refusal: PlacementError
+    state: State, container: Container, findings: ChoiceFacts, refusal: PlacementError
 ) -> PlacementError:
     """Return *refusal* with its explanation."""
     refusal.explanation = Explanation(

@@ -23,7 +23,7 @@ from nri_policy.workload.peers import Pulls
 from nri_policy.workload.request import Isolation, Request
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class BestPool(Struct, frozen=True, kw_only=True):
     """The best pool for a request."""
 
     table: Table
@@ -58,7 +58,7 @@ class Comparison:
         if steering.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
 
-    def search(self, first: int = 0, last: int = -1) -> Found:
+    def search(self, first: int = 0, last: int = -1) -> BestPool:
         """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
 
         Preemptible containers make room where nothing fits beside them, or where what fits is
@@ -74,7 +74,7 @@ class Comparison:
                 table, pool, looks = alone, other, (False,)
             elif pool == other:
                 looks = True, False
-        return Found(table=table, pool=pool, looks=looks, offers=self._offers)
+        return BestPool(table=table, pool=pool, looks=looks, offers=self._offers)
 
     def table(self, *, with_preemptible: bool) -> Table:
         """Return the table of criteria, with what is kept for preemptible containers or without."""

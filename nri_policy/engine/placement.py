@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from nri_policy.engine.choice import Choice, Findings, choose, explain, find_failing
+from nri_policy.engine.choice import Choice, ChoiceFacts, choose, explain, find_failing
 from nri_policy.engine.claim_users import choose_by_claims
 from nri_policy.engine.comparison import Comparison
 from nri_policy.engine.explanation import DecisionKind, Explanation
@@ -86,7 +86,7 @@ def _book_claim_user(state: State, container: Container, request: Request) -> Ch
     try:
         claimed = choose_by_claims(state, container, request)
     except PlacementError as refusal:
-        raise explain(state, container, Findings(), refusal) from None
+        raise explain(state, container, ChoiceFacts(), refusal) from None
     grant, pool = claimed.grant, state.layout.tree.pools[claimed.grant.pool]
     memory, offer = memory_request(container, request, aligned=False), None
     if memory is not None:
@@ -94,9 +94,9 @@ def _book_claim_user(state: State, container: Container, request: Request) -> Ch
             offer = state.memory.offer(pool.id, memory)
         except MemoryShortageError as error:
             short = memory_shortage(request, pool, error.shortage)
-            raise explain(state, container, Findings(), short) from error
+            raise explain(state, container, ChoiceFacts(), short) from error
         grant = replace(grant, mems=offer.zone)
-    findings = Findings(uses=claimed.uses, notes=claimed.notes)
+    findings = ChoiceFacts(uses=claimed.uses, notes=claimed.notes)
     choice = Choice(grant=grant, kind=DecisionKind.CLAIMED, offer=offer, findings=findings)
     book(state, container, request, choice)
     return choice
@@ -109,9 +109,9 @@ def _book_tenant(
     try:
         grant = tenant_grant(state, room, container, request, held)
     except PlacementError as refusal:
-        raise explain(state, container, Findings(), refusal) from None
+        raise explain(state, container, ChoiceFacts(), refusal) from None
     if wrong := find_failing(state, request, grant):
-        raise explain(state, container, Findings(), _misfit(state, request, grant, wrong))
+        raise explain(state, container, ChoiceFacts(), _misfit(state, request, grant, wrong))
     notes: tuple[str, ...] = ()
     if grant.shares:
         notes = ("its pod's room has no CPUs left to share: it shares others",)
@@ -122,11 +122,11 @@ def _book_tenant(
     except MemoryShortageError as error:
         pool = state.layout.tree.pools[grant.pool]
         short = memory_shortage(request, pool, error.shortage)
-        raise explain(state, container, Findings(), short) from error
+        raise explain(state, container, ChoiceFacts(), short) from error
     if offer is not None:
         grant = replace(grant, mems=grant.mems | offer.zone)
         notes += note_missing_pages(state, request, offer)
-    findings = Findings(notes=notes)
+    findings = ChoiceFacts(notes=notes)
     choice = Choice(grant=grant, kind=DecisionKind.TENANT, offer=offer, findings=findings)
     book(state, container, request, choice)
     settle(state, container.pod.id)

@@ -22,7 +22,7 @@ from nri_policy.engine.layout import Layout
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
-from nri_policy.pools.memory_offer import Books, Move, Offer
+from nri_policy.pools.memory_offer import Books, Offer, ZoneMove
 from nri_policy.pools.supply import supply_of
 from nri_policy.settings import Preserve
 from nri_policy.workload.peers import Peers
@@ -284,9 +284,9 @@ class State:
         """End a container's cold start: it gets dram beside its pmem."""
         del self.cold[container_id]
         before = self.placed[container_id].grant.mems
-        self._rezone([Move(container_id, before, self.memory.warm(container_id))])
+        self._rezone([ZoneMove(container_id, before, self.memory.warm(container_id))])
 
-    def _rezone(self, moves: Iterable[Move]) -> None:
+    def _rezone(self, moves: Iterable[ZoneMove]) -> None:
         for move in moves:
             if move.id not in self.rooms:
                 self._rezone_one(move.id, move.zone)

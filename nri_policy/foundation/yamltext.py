@@ -52,7 +52,7 @@ class SeveralDocumentsError(YAMLTextError):
     """A YAML text has more than the one document that is expected."""
 
 
-class Mark(NamedTuple):
+class TextPosition(NamedTuple):
     """A place in a text, counted from 1."""
 
     line: int
@@ -62,7 +62,8 @@ class Mark(NamedTuple):
         return f"line {self.line}, column {self.column}"
 
 
-Marks = dict[tuple[Any, ...], Mark]  # by path: keys of maps, and numbers of lists' entries from 0
+# by path: keys of maps, and numbers of lists' entries from 0
+Marks = dict[tuple[Any, ...], TextPosition]
 
 
 class _Read(NamedTuple):
@@ -137,9 +138,9 @@ def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
     return f"{_mark(mark, above)}: {_PROBLEMS.get(problem, problem)}{hint}"
 
 
-def _mark(mark: Any, above: int) -> Mark:
+def _mark(mark: Any, above: int) -> TextPosition:
     """Return a mark of the parser, which counts from 0, as ours."""
-    return Mark(above + mark.line + 1, mark.column + 1)
+    return TextPosition(above + mark.line + 1, mark.column + 1)
 
 
 class _Reader:

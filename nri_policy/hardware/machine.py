@@ -60,7 +60,7 @@ class CoreKind(StrEnum):
     EFFICIENCY = "efficiency"
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class OuterUnit(Struct, frozen=True, kw_only=True):
     """A unit above the package: a book or a drawer of s390."""
 
     kind: str  # "book" or "drawer"
@@ -86,7 +86,7 @@ class Die(Struct, frozen=True, kw_only=True):
     cpus: CPUSet
 
 
-class Cluster(Struct, frozen=True, kw_only=True):
+class CoreCluster(Struct, frozen=True, kw_only=True):
     """A cluster of cores, where the kernel tells of one that is neither a core nor a die."""
 
     package: int
@@ -185,10 +185,10 @@ class Machine(Struct, frozen=True, kw_only=True):
     possible: CPUSet
     isolated: CPUSet
     nohz_full: CPUSet
-    groups: tuple[Group, ...]
+    groups: tuple[OuterUnit, ...]
     packages: tuple[Package, ...]
     dies: tuple[Die, ...]
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[CoreCluster, ...]
     cores: tuple[Core, ...]
     caches: tuple[Cache, ...]
     nodes: tuple[MemoryNode, ...]  # online nodes, by id; at least one

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU, CPUPosition
-from nri_policy.hardware.machine import Cluster, Core, CoreKind, Die, Group, Package
+from nri_policy.hardware.machine import Core, CoreCluster, CoreKind, Die, OuterUnit, Package
 from nri_policy.hardware.notes import Notes
 
 _NOWHERE = CPUPosition()
@@ -23,10 +23,10 @@ _NOWHERE = CPUPosition()
 class Nesting(Struct, frozen=True, kw_only=True):
     """The groups of a machine's online CPUs, each tuple in order of its lowest CPU."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[OuterUnit, ...]
     packages: tuple[Package, ...]
     dies: tuple[Die, ...]
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[CoreCluster, ...]
     cores: tuple[Core, ...]
 
 
@@ -34,18 +34,18 @@ def nest(cpus: Mapping[int, CPU], kinds: Mapping[int, CoreKind], notes: Notes) -
     """Return how the online *cpus* nest; *kinds* gives the kind of each CPU's core."""
     online = CPUSet(cpus)
     split = _Splitter(cpus, notes)
-    groups: list[Group] = []
+    groups: list[OuterUnit] = []
     packages: list[Package] = []
     dies: list[Die] = []
-    clusters: list[Cluster] = []
+    clusters: list[CoreCluster] = []
     cores: list[Core] = []
     for level in ("drawer", "book"):
         for id_, members in split(split.known(online, level), level):
-            groups.append(Group(kind=level, id=id_, cpus=members))
+            groups.append(OuterUnit(kind=level, id=id_, cpus=members))
     for package, package_cpus in split(online, "package"):
         packages.append(Package(id=package, cpus=package_cpus))
         for cluster, members in split(split.known(package_cpus, "cluster"), "cluster"):
-            clusters.append(Cluster(package=package, id=cluster, cpus=members))
+            clusters.append(CoreCluster(package=package, id=cluster, cpus=members))
         for die, die_cpus in split(package_cpus, "die"):
             dies.append(Die(package=package, id=die, cpus=die_cpus))
             for core, members in split(die_cpus, "core"):
@@ -63,7 +63,7 @@ def nest(cpus: Mapping[int, CPU], kinds: Mapping[int, CoreKind], notes: Notes) -
     )
 
 
-def _lowest(group: Package | Die | Cluster | Core) -> int:
+def _lowest(group: Package | Die | CoreCluster | Core) -> int:
     return group.cpus.lowest
 
 

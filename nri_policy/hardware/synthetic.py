@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.synthetic_devices import ACCELERATOR, address_of
-from nri_policy.hardware.synthetic_layout import Core, Layout, NodeLayout, lay_out
+from nri_policy.hardware.synthetic_layout import NodeLayout, SyntheticCore, SyntheticLayout, lay_out
 from nri_policy.hardware.synthetic_spec import Spec, parse
 
 _CPU = "sys/devices/system/cpu"
@@ -71,7 +71,7 @@ class _Writer:
         Path(self._root, path).symlink_to(target)
 
 
-def _write_cpus(writer: _Writer, layout: Layout) -> None:
+def _write_cpus(writer: _Writer, layout: SyntheticLayout) -> None:
     spec, online = layout.spec, layout.online
     every = online | spec.offline
     for name, cpus in (
@@ -104,7 +104,9 @@ def _write_cpus(writer: _Writer, layout: Layout) -> None:
         writer.put("sys/devices/cpu_atom/cpus", online & slow)
 
 
-def _write_topology(writer: _Writer, layout: Layout, core: Core, lead: int) -> None:
+def _write_topology(
+    writer: _Writer, layout: SyntheticLayout, core: SyntheticCore, lead: int
+) -> None:
     folder = f"{_CPU}/cpu{lead}/topology"
     dies = layout.spec.units("die") // layout.spec.units("package")
     writer.put(f"{folder}/core_id", core.number)
@@ -121,7 +123,10 @@ def _write_topology(writer: _Writer, layout: Layout, core: Core, lead: int) -> N
 
 
 def _write_caches(
-    writer: _Writer, layout: Layout, core: Core, owners: dict[tuple[str, int], int]
+    writer: _Writer,
+    layout: SyntheticLayout,
+    core: SyntheticCore,
+    owners: dict[tuple[str, int], int],
 ) -> None:
     """Write the caches of a core; *owners* are the CPUs that the shared ones are written under."""
     own = core.cpus & layout.online
@@ -150,7 +155,7 @@ def _write_frequencies(writer: _Writer, spec: Spec, cpu: int) -> None:
                 break
 
 
-def _write_nodes(writer: _Writer, layout: Layout) -> None:
+def _write_nodes(writer: _Writer, layout: SyntheticLayout) -> None:
     nodes = layout.nodes
     ids = CPUSet(node.id for node in nodes)
     with_memory = CPUSet(node.id for node in nodes if node.memory)
@@ -178,7 +183,7 @@ def _write_nodes(writer: _Writer, layout: Layout) -> None:
         writer.put(f"{folder}/nodelist", CPUSet(tier_ids))
 
 
-def _write_node(writer: _Writer, layout: Layout, node: NodeLayout) -> None:
+def _write_node(writer: _Writer, layout: SyntheticLayout, node: NodeLayout) -> None:
     folder = f"{_NODE}/node{node.id}"
     row: Iterable[int] = (_distance(node, to) for to in layout.nodes)
     if layout.spec.distances:
@@ -230,7 +235,7 @@ def _write_dax(writer: _Writer, node: NodeLayout) -> None:
     writer.link(f"sys/bus/dax/devices/{name}", f"../../../{place}")
 
 
-def _write_proc(writer: _Writer, layout: Layout) -> None:
+def _write_proc(writer: _Writer, layout: SyntheticLayout) -> None:
     options = {"isolcpus": layout.spec.isolated, "nohz_full": layout.spec.nohz_full}
     writer.put("proc/cmdline", " ".join(f"{name}={cpus}" for name, cpus in options.items() if cpus))
     kib = sum(node.memory for node in layout.nodes) >> 10

@@ -16,7 +16,7 @@ from nri_policy.hardware.synthetic_spec import MemoryOnly, Spec
 _UNITS = ("package", "die", "numa", "l3", "cluster", "l2")  # levels whose sets of CPUs are needed
 
 
-class Core(Struct, frozen=True, kw_only=True):
+class SyntheticCore(Struct, frozen=True, kw_only=True):
     """A core to be; its number counts within the package."""
 
     units: dict[str, int]  # level -> number of the unit in the whole machine
@@ -37,21 +37,21 @@ class NodeLayout(Struct, frozen=True, kw_only=True):
     hugepages: dict[int, int] = {}  # pages, by the bytes of one
 
 
-class Layout(Struct, frozen=True, kw_only=True):
+class SyntheticLayout(Struct, frozen=True, kw_only=True):
     """A machine to be. `members` has the CPUs of every unit, by (level, number)."""
 
     spec: Spec
-    cores: tuple[Core, ...]
+    cores: tuple[SyntheticCore, ...]
     members: dict[tuple[str, int], CPUSet]
     nodes: tuple[NodeLayout, ...]
     online: CPUSet
 
 
-def lay_out(spec: Spec) -> Layout:
+def lay_out(spec: Spec) -> SyntheticLayout:
     """Return the machine that *spec* describes."""
     cores = _cores(spec)
     members = _members(cores)
-    return Layout(
+    return SyntheticLayout(
         spec=spec,
         cores=cores,
         members=members,
@@ -60,7 +60,7 @@ def lay_out(spec: Spec) -> Layout:
     )
 
 
-def _cores(spec: Spec) -> tuple[Core, ...]:
+def _cores(spec: Spec) -> tuple[SyntheticCore, ...]:
     total = spec.units("core")
     per_parent = spec.counts["core"]
     share = {level: total // spec.units(level) for level in _UNITS if level in spec.counts}
@@ -78,7 +78,7 @@ def _cores(spec: Spec) -> tuple[Core, ...]:
     for cpu, (number, _) in enumerate(threads):
         cpus[number].append(cpu)
     return tuple(
-        Core(
+        SyntheticCore(
             units={level: number // cores for level, cores in share.items()},
             number=number % share["package"],
             cpus=CPUSet(cpus[number]),
@@ -88,7 +88,7 @@ def _cores(spec: Spec) -> tuple[Core, ...]:
     )
 
 
-def _members(cores: Iterable[Core]) -> dict[tuple[str, int], CPUSet]:
+def _members(cores: Iterable[SyntheticCore]) -> dict[tuple[str, int], CPUSet]:
     """Return the CPUs of every unit, by (level, number)."""
     cpus: dict[tuple[str, int], list[CPUSet]] = {}
     for core in cores:
@@ -98,7 +98,7 @@ def _members(cores: Iterable[Core]) -> dict[tuple[str, int], CPUSet]:
 
 
 def _nodes(
-    spec: Spec, cores: Iterable[Core], members: dict[tuple[str, int], CPUSet]
+    spec: Spec, cores: Iterable[SyntheticCore], members: dict[tuple[str, int], CPUSet]
 ) -> tuple[NodeLayout, ...]:
     packages: dict[int, set[int]] = {}
     for core in cores:

@@ -18,7 +18,7 @@ _BOX = 22  # height
 _LONGEST = 90  # characters of a reason
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class DecidedContainer(Struct, frozen=True, kw_only=True):
     """A decision about one container."""
 
     heading: str
@@ -27,13 +27,13 @@ class Decided(Struct, frozen=True, kw_only=True):
     why_not: Mapping[str, str]  # by pool, of all that were compared
 
 
-def document(decisions: Sequence[Decided]) -> str:
+def document(decisions: Sequence[DecidedContainer]) -> str:
     """Return an SVG file with the trees of *decisions*, one below the other."""
     drawn = (stack([line(each.heading, "heading"), _tree(each)]) for each in decisions)
     return draw(drawn, "; ".join(each.heading for each in decisions))
 
 
-def _tree(decided: Decided) -> Drawn:
+def _tree(decided: DecidedContainer) -> Drawn:
     rows = list(_parents_first(decided.pools))
     row_of = {pool.id: number for number, pool in enumerate(rows)}
     titles = {pool.id: f"{pool.name} · CPUs {pool.cpus}" for pool in rows}

@@ -24,7 +24,7 @@ _Thing = TypeVar("_Thing")
 _Core = tuple[int | None, ...]
 
 
-class Metrics(Struct, frozen=True, kw_only=True):
+class DrawingSizes(Struct, frozen=True, kw_only=True):
     """The sizes of things in a renderer's unit."""
 
     cell: int  # breadth of a core
@@ -64,7 +64,7 @@ class Box(Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...] = ()
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class FloorPlan(Struct, frozen=True, kw_only=True):
     """Where everything is drawn."""
 
     width: int
@@ -72,7 +72,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     boxes: tuple[Box, ...]
 
 
-def plan(scene: Scene, width: int, metrics: Metrics) -> Plan:
+def plan(scene: Scene, width: int, metrics: DrawingSizes) -> FloorPlan:
     """Return the plan, *width* broad at most, unless a line of cells needs more."""
     return _Planner(scene, metrics).plan(width)
 
@@ -87,19 +87,19 @@ class _Block(Struct, frozen=True):
 
 
 class _Planner:
-    def __init__(self, scene: Scene, metrics: Metrics) -> None:
+    def __init__(self, scene: Scene, metrics: DrawingSizes) -> None:
         self._scene = scene
         self._metrics = metrics
         self._cores = scene.cores
 
-    def plan(self, width: int) -> Plan:
+    def plan(self, width: int) -> FloorPlan:
         boxes = self._inside(self._scene.top, width)
         outside = CPUSet(self._scene.places) - self._scene.top.cpus
         if outside:
             cells = self._pack([[(cpu,) for cpu in outside]], self._room(width))
             boxes.append(self._box(f"in no pool: {outside}", "", cells, width))
         block = self._arrange(boxes, width)
-        return Plan(width=block.width, height=block.height, boxes=block.boxes)
+        return FloorPlan(width=block.width, height=block.height, boxes=block.boxes)
 
     def _room(self, width: int) -> int:
         return width - 2 * self._metrics.side

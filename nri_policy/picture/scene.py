@@ -23,7 +23,7 @@ from nri_policy.report import ContainerReport, MachineReport, PoolReport
 from nri_policy.workload.request import Sort
 
 
-class Use(StrEnum):
+class Purpose(StrEnum):
     """What a CPU is for."""
 
     OWN = "own"
@@ -36,36 +36,36 @@ class Use(StrEnum):
 
 
 MEANINGS = {
-    Use.OWN: "exclusive",
-    Use.SHARED: "shared, in use",
-    Use.IDLE: "shared, idle",
-    Use.RESERVED: "reserved",
-    Use.ISOLATED: "isolated",
-    Use.OFFLINE: "offline",
-    Use.UNAVAILABLE: "not available",
+    Purpose.OWN: "exclusive",
+    Purpose.SHARED: "shared, in use",
+    Purpose.IDLE: "shared, idle",
+    Purpose.RESERVED: "reserved",
+    Purpose.ISOLATED: "isolated",
+    Purpose.OFFLINE: "offline",
+    Purpose.UNAVAILABLE: "not available",
 }
 
 
 LETTERS = {
-    Use.OWN: "A",  # or any other, and figures
-    Use.SHARED: "s",
-    Use.IDLE: "·",
-    Use.RESERVED: "r",
-    Use.ISOLATED: "i",
-    Use.OFFLINE: "x",
-    Use.UNAVAILABLE: "-",
+    Purpose.OWN: "A",  # or any other, and figures
+    Purpose.SHARED: "s",
+    Purpose.IDLE: "·",
+    Purpose.RESERVED: "r",
+    Purpose.ISOLATED: "i",
+    Purpose.OFFLINE: "x",
+    Purpose.UNAVAILABLE: "-",
 }
 
 
 class CPUUse(Struct, frozen=True):
     """The present use of a CPU, and its owner if it is exclusive."""
 
-    use: Use
+    use: Purpose
     owner: str = ""  # container; empty if it is not exclusive
 
     def moved_from(self, earlier: CPUUse) -> bool:
         """Return whether the owner changed; a change between shared and idle does not count."""
-        common = {Use.SHARED, Use.IDLE}
+        common = {Purpose.SHARED, Purpose.IDLE}
         return self != earlier and not {self.use, earlier.use} <= common
 
 
@@ -162,13 +162,13 @@ def _places(
     sharable = top.sharable
     in_use = CPUSet.union(each.cpus for each in occupants if each.sort is Sort.NORMAL)
     layers = [
-        (machine.cpus.online, CPUUse(Use.UNAVAILABLE)),
-        (machine.cpus.offline, CPUUse(Use.OFFLINE)),
-        (sharable, CPUUse(Use.IDLE)),
-        (sharable & in_use, CPUUse(Use.SHARED)),
-        (top.reserved, CPUUse(Use.RESERVED)),
-        (top.isolated, CPUUse(Use.ISOLATED)),
-        *((each.room, CPUUse(Use.OWN, each.pod)) for each in occupants),
-        *((each.exclusive, CPUUse(Use.OWN, each.name)) for each in occupants),
+        (machine.cpus.online, CPUUse(Purpose.UNAVAILABLE)),
+        (machine.cpus.offline, CPUUse(Purpose.OFFLINE)),
+        (sharable, CPUUse(Purpose.IDLE)),
+        (sharable & in_use, CPUUse(Purpose.SHARED)),
+        (top.reserved, CPUUse(Purpose.RESERVED)),
+        (top.isolated, CPUUse(Purpose.ISOLATED)),
+        *((each.room, CPUUse(Purpose.OWN, each.pod)) for each in occupants),
+        *((each.exclusive, CPUUse(Purpose.OWN, each.name)) for each in occupants),
     ]
     return {cpu: place for cpus, place in layers for cpu in cpus}

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nri_policy.picture.layout import Metrics
+from nri_policy.picture.layout import DrawingSizes
 from nri_policy.picture.markup import Element
 
 WIDTH = 1180  # pixels that a strip has at most, unless its containers' names need more
 LETTER = 7.3  # breadth, in a fixed-width font of 12 pixels
 LINE = 18
-METRICS = Metrics(
+METRICS = DrawingSizes(
     cell=24,
     line=25,
     abreast=1,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nri_policy.picture.layout import Box, plan
 from nri_policy.picture.markup import Element
-from nri_policy.picture.scene import LETTERS, MEANINGS, CPUUse, Scene, Use
+from nri_policy.picture.scene import LETTERS, MEANINGS, CPUUse, Purpose, Scene
 from nri_policy.picture.svg_parts import (
     LETTER,
     LINE,
@@ -116,13 +116,13 @@ def _key(scene: Scene, room: int) -> Drawn:
     present = {place.use for place in scene.places.values()}
     entries: list[tuple[str, tuple[Element, ...], str]] = [
         (f"cpu {use.value}", swatch(LETTERS[use]), MEANINGS[use])
-        for use in Use
-        if use in present and use is not Use.OWN
+        for use in Purpose
+        if use in present and use is not Purpose.OWN
     ]
-    owners = {place.owner for place in scene.places.values() if place.use is Use.OWN}
+    owners = {place.owner for place in scene.places.values() if place.use is Purpose.OWN}
     if owners:  # as the first letter looks
         mark = next(mark for name, mark in scene.marks.items() if name in owners)
-        meaning = f"{MEANINGS[Use.OWN]}, one letter per container"
+        meaning = f"{MEANINGS[Purpose.OWN]}, one letter per container"
         if any(each.room for each in scene.occupants):
             meaning += ", or for the rest of a pod's room"
         entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))

@@ -15,12 +15,12 @@ from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from nri_policy.picture.layout import Box, Metrics, Plan, plan
+from nri_policy.picture.layout import Box, DrawingSizes, FloorPlan, plan
 from nri_policy.picture.mark import Mark
-from nri_policy.picture.scene import LETTERS, MEANINGS, Scene, Use, headline
+from nri_policy.picture.scene import LETTERS, MEANINGS, Purpose, Scene, headline
 
 _HALVES = "▀"
-METRICS = Metrics(
+METRICS = DrawingSizes(
     cell=1,
     line=1,
     abreast=1,
@@ -47,12 +47,12 @@ class Look(Struct, frozen=True):
 
 
 _COLOURS = {  # of a letter, and of half a cell
-    Use.SHARED: ("color(232) on color(250)", "color(250)"),
-    Use.IDLE: ("color(244)", "color(238)"),
-    Use.RESERVED: ("color(255) on color(60)", "color(60)"),
-    Use.ISOLATED: ("color(232) on color(144)", "color(144)"),
-    Use.OFFLINE: ("color(160)", "color(52)"),
-    Use.UNAVAILABLE: ("color(244)", "color(234)"),
+    Purpose.SHARED: ("color(232) on color(250)", "color(250)"),
+    Purpose.IDLE: ("color(244)", "color(238)"),
+    Purpose.RESERVED: ("color(255) on color(60)", "color(60)"),
+    Purpose.ISOLATED: ("color(232) on color(144)", "color(144)"),
+    Purpose.OFFLINE: ("color(160)", "color(52)"),
+    Purpose.UNAVAILABLE: ("color(244)", "color(234)"),
 }
 _LOOKS = {use: Look(LETTERS[use], *colours) for use, colours in _COLOURS.items()}
 _BLANK = Look(" ", "", "")
@@ -132,11 +132,11 @@ def _key(scene: Scene, *, colour: bool) -> Columns:
     present = {place.use for place in scene.places.values()}
     entries = [
         Text.assemble((_LOOKS[use].letter, _LOOKS[use].style), f" {MEANINGS[use]}")
-        for use in Use
+        for use in Purpose
         if use in present & _LOOKS.keys()
     ]
-    if Use.OWN in present:
-        entries.insert(0, Text(f"A… {MEANINGS[Use.OWN]}"))
+    if Purpose.OWN in present:
+        entries.insert(0, Text(f"A… {MEANINGS[Purpose.OWN]}"))
     if scene.moved and colour:
         entries.append(Text.assemble(("_", _MOVED), " changed hands"))
     if any(len(core) > 1 for core in scene.cores):
@@ -148,7 +148,7 @@ def _key(scene: Scene, *, colour: bool) -> Columns:
 class _Canvas:
     """Characters with styles, drawn in any order."""
 
-    def __init__(self, scene: Scene, layout: Plan, *, colour: bool, cpu_ids: int = 0) -> None:
+    def __init__(self, scene: Scene, layout: FloorPlan, *, colour: bool, cpu_ids: int = 0) -> None:
         """Draw *layout*; each CPU as its id, in so many characters, or as a letter if that is 0."""
         self._scene = scene
         self._colour = colour
@@ -216,7 +216,7 @@ class _Canvas:
 
     def _look(self, cpu: int) -> Look:
         place = self._scene.places[cpu]
-        own = place.use is Use.OWN
+        own = place.use is Purpose.OWN
         look = _own(self._scene.marks[place.owner]) if own else _LOOKS[place.use]
         return replace(look, style=look.style + _MOVED) if cpu in self._scene.moved else look
 

@@ -14,7 +14,7 @@ from nri_policy.engine.grant import Placement
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import IOClass, SchedulingFlag, SchedulingPolicy
-from nri_policy.workload.hints import DeviceFile, Mount
+from nri_policy.workload.hints import ContainerMount, DeviceFile
 from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 
 # UNKNOWN is what a container is before the runtime has stored it (nri.md §2.5).
@@ -102,10 +102,10 @@ def _page_size(name: str) -> int:
     return 0 if match is None else int(match[1]) << _SHIFTS[match[2]]
 
 
-def mounts_of(container: nri_pb2.Container) -> tuple[Mount, ...]:
+def mounts_of(container: nri_pb2.Container) -> tuple[ContainerMount, ...]:
     """Return a container's mounts."""
     return tuple(
-        Mount(
+        ContainerMount(
             destination=mount.destination,
             source=mount.source,
             writable=_READ_ONLY.isdisjoint(mount.options),

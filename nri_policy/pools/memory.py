@@ -23,12 +23,12 @@ from nri_policy.pools.memory_offer import (
     Booking,
     Books,
     MemoryRequest,
-    Move,
     Offer,
     Offers,
     Pages,
     Shortage,
     StaleOfferError,
+    ZoneMove,
 )
 
 
@@ -215,7 +215,7 @@ class MemorySupply:
         self._settle()
         return self._books.bookings[booking_id].zone
 
-    def shrink(self) -> tuple[Move, ...]:
+    def shrink(self) -> tuple[ZoneMove, ...]:
         """Let widened zones shrink back as far as they fit, the oldest first; return the moves.
 
         Each container moves at most once. Only to be called where the settings allow it, once
@@ -225,7 +225,7 @@ class MemorySupply:
         for booking in sorted(self._books.bookings.values(), key=_age):
             zone = self._narrower(booking)
             if zone is not None:
-                moves.append(Move(booking.request.id, booking.zone, zone))
+                moves.append(ZoneMove(booking.request.id, booking.zone, zone))
         self._settle()
         return tuple(moves)
 

@@ -46,7 +46,7 @@ class Home(Struct, frozen=True, kw_only=True):
     cold_refused: str = ""  # why a wished cold start has no effect
 
 
-class Columns(Struct, frozen=True):
+class MemoryColumns(Struct, frozen=True):
     """What §4 compares the pools by, by id; higher is better."""
 
     kind: array[float]  # criterion 5: whether the zone is exactly of the requested kinds
@@ -72,7 +72,7 @@ class Homes:
             self.pools.setdefault(home, []).append(pool)
         self.least = min(-1 if home.refused else home.holds for home in self.pools)
         self.capacity = array("d", (home.capacity for home in self._each))  # by pool
-        self.columns = Columns(
+        self.columns = MemoryColumns(
             array("d", (home.has == home.kinds for home in self._each)),
             array("d", (-len(home.zone) for home in self._each)),
         )

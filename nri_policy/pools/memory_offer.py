@@ -24,7 +24,7 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_bytes, format_pages
 from nri_policy.pools.memory_flow import Flow
-from nri_policy.pools.memory_map import Columns, Home, Kinds, MemoryMap
+from nri_policy.pools.memory_map import Home, Kinds, MemoryColumns, MemoryMap
 
 Pages = tuple[tuple[int, int], ...]  # (bytes of a huge page, bytes), by size
 
@@ -121,7 +121,7 @@ class Books(Struct, kw_only=True, eq=False):
     __hash__ = None  # type: ignore[assignment]
 
 
-class Move(NamedTuple):
+class ZoneMove(NamedTuple):
     """A change of another booking's zone."""
 
     id: str
@@ -133,7 +133,7 @@ class Offer(Struct, frozen=True, kw_only=True):
     """A zone for a request on a pool; good only for the generation that it was made on."""
 
     booking: Booking
-    moves: tuple[Move, ...]  # by id
+    moves: tuple[ZoneMove, ...]  # by id
     generation: int
 
     @property
@@ -211,7 +211,7 @@ class Offers:
         """Return the zone that *pool* offers, None where there is a shortage."""
         return self._zone(self._homes[pool])[0]
 
-    def columns(self) -> Columns:
+    def columns(self) -> MemoryColumns:
         """Return the criteria of all pools; most offer the zone that they start with."""
         homes, request, held, burst = self._homes, self._request, self._held, None
         if (limit := request.limit or request.amount) != request.amount:
@@ -236,7 +236,7 @@ class Offers:
             for pool in pools:
                 kind[pool], tightness[pool] = criteria.kind, criteria.tightness
                 undisturbed[pool] = criteria.undisturbed  # type: ignore[index]
-        return Columns(kind, tightness, burst, undisturbed, none)
+        return MemoryColumns(kind, tightness, burst, undisturbed, none)
 
     def _others(self) -> list[Home]:
         """Return the homes whose zone, with the nodes held, may be too full to be offered."""
@@ -401,7 +401,7 @@ class Offers:
                 self._wide.lay(widest, amount)
         return self._wide
 
-    def _moves(self, zone: CPUSet) -> tuple[Move, ...]:
+    def _moves(self, zone: CPUSet) -> tuple[ZoneMove, ...]:
         """Return the moves that make room for the request on *zone*, which can be made to fit."""
         queue = _Queue(self._map, self._books.bookings.values(), self._request.rank)
         flow = self._books.flow.copy()
@@ -420,7 +420,7 @@ class Offers:
                 waiting[wider] = waiting.get(wider, 0) + bytes_
                 excess -= bytes_
         return tuple(
-            Move(id_, self._books.bookings[id_].zone, zone)
+            ZoneMove(id_, self._books.bookings[id_].zone, zone)
             for id_, zone in sorted(queue.moved.items())
         )
 

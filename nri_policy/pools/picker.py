@@ -17,7 +17,7 @@ from nri_policy.native._picker import Picker
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.settings import Level
 
-__all__ = ["Domain", "DomainTree", "Domains", "Picker", "domain_tree", "picker_of"]
+__all__ = ["CPUDomain", "DomainTree", "Domains", "Picker", "domain_tree", "picker_of"]
 
 _LEVELS = (Level.PACKAGE, Level.NUMA, Level.L3CACHE)
 _NONE = -1
@@ -38,7 +38,7 @@ def picker_of(machine: Machine, tree: PoolTree | None = None) -> Picker:
     )
 
 
-class Domain(Struct, kw_only=True):
+class CPUDomain(Struct, kw_only=True):
     """A pool, a set too small for one, or their CPUs outside of all children."""
 
     pool: int  # _NONE for what is no pool
@@ -51,7 +51,7 @@ class Domain(Struct, kw_only=True):
 class DomainTree(Struct, frozen=True, kw_only=True):
     """The domains of a machine: all CPUs in leaves, each with one domain of every level."""
 
-    domains: Sequence[Domain]  # the top last
+    domains: Sequence[CPUDomain]  # the top last
     at: Sequence[
         Sequence[int]
     ]  # by level and domain: the domain of this level around it, or itself
@@ -59,7 +59,7 @@ class DomainTree(Struct, frozen=True, kw_only=True):
 
 def domain_tree(tree: PoolTree) -> DomainTree:
     """Return the domains of *tree*, those that are too small for pools included."""
-    domains: list[Domain] = []
+    domains: list[CPUDomain] = []
     ids: dict[int, int] = {}  # set -> its domain
     pools = {pool.cpus: pool.id for pool in tree.pools}
     for pool in tree.domains:
@@ -67,7 +67,7 @@ def domain_tree(tree: PoolTree) -> DomainTree:
         inner = [ids[child] for child in pool.children]
         if inner and own:
             inner.append(len(domains))
-            domains.append(Domain(pool=_NONE, levels=(), below=frozenset(), leaf=own))
+            domains.append(CPUDomain(pool=_NONE, levels=(), below=frozenset(), leaf=own))
         ids[pool.id] = len(domains)
         for child in inner:
             domains[child].parent = len(domains)
@@ -76,7 +76,7 @@ def domain_tree(tree: PoolTree) -> DomainTree:
         )
         leaf = None if inner else own
         id_ = pools.get(pool.cpus, _NONE)
-        domains.append(Domain(pool=id_, levels=pool.levels, below=below, leaf=leaf))
+        domains.append(CPUDomain(pool=id_, levels=pool.levels, below=below, leaf=leaf))
     at = [[_NONE] * len(domains) for _ in _LEVELS]
     for id_, domain in enumerate(domains):
         if domain.leaf is not None:
@@ -94,7 +94,7 @@ def _domains(made: DomainTree, cores: list[CPUSet]) -> Domains:
     )
 
 
-def _place(domains: Sequence[Domain], at: list[list[int]], leaf: int) -> None:
+def _place(domains: Sequence[CPUDomain], at: list[list[int]], leaf: int) -> None:
     """Enter in *at* the domain of each level around *leaf*, and around the domains above it.
 
     It is the domain of the level on the path from *leaf* up, within the one of the level before. If

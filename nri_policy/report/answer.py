@@ -23,7 +23,7 @@ from nri_policy.pools.tree import Pool
 from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
 from nri_policy.report.recent_use import RecentUseReport
-from nri_policy.workload.amounts import Source
+from nri_policy.workload.amounts import AmountSource
 from nri_policy.workload.request import Request, Sort
 
 _MOST_SHARERS = 3  # that are named
@@ -236,11 +236,11 @@ def _source(placed: Placed) -> str:
     if placed.request.sort is Sort.PRESERVE:
         return ""
     match placed.request.steering.source:
-        case Source.ANNOTATION:
+        case AmountSource.ANNOTATION:
             return ", by its annotation"
-        case Source.OBJECT:
+        case AmountSource.OBJECT:
             return ", by the pod's object"
-        case Source.ESTIMATE:
+        case AmountSource.ESTIMATE:
             return ", by estimate" if placed.container.pod_level else ""
 
 

@@ -24,7 +24,7 @@ from nri_policy.report.amount import cpu_amount
 from nri_policy.report.answer import AnswerReport
 from nri_policy.report.classes import ClassItemReport
 from nri_policy.report.hint import HintReport
-from nri_policy.workload.amounts import Source
+from nri_policy.workload.amounts import AmountSource
 from nri_policy.workload.annotation_values import ASSIGNED_HINTS, HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.peers import Pulls
@@ -45,7 +45,7 @@ class RequestReport(Struct, frozen=True, kw_only=True):
     shared_milli: int
     isolated: str  # no, preferred, required
     cpu_limit_milli: int | None
-    source: Source = Source.ESTIMATE  # of these amounts
+    source: AmountSource = AmountSource.ESTIMATE  # of these amounts
 
 
 class CandidateReport(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,8 +10,8 @@ from msgspec import Struct, field
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import (
     Cache,
-    Cluster,
     Core,
+    CoreCluster,
     Die,
     Distances,
     Machine,
@@ -62,7 +62,7 @@ class MachineReport(Struct, frozen=True, kw_only=True):
     cpus: CPUsReport
     packages: tuple[Package, ...]
     dies: tuple[Die, ...]
-    clusters: tuple[Cluster, ...]
+    clusters: tuple[CoreCluster, ...]
     cores: tuple[Core, ...]
     caches: tuple[Cache, ...]
     numa_nodes: tuple[NodeReport, ...]

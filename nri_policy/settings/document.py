@@ -21,7 +21,13 @@ from msgspec.structs import FieldInfo, fields, replace
 from nri_policy.foundation.mismatch import MismatchError
 from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import did_you_mean, quoted, some
-from nri_policy.foundation.yamltext import Mark, Marks, SeveralDocumentsError, YAMLTextError, read
+from nri_policy.foundation.yamltext import (
+    Marks,
+    SeveralDocumentsError,
+    TextPosition,
+    YAMLTextError,
+    read,
+)
 from nri_policy.settings import values
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
@@ -42,7 +48,7 @@ class Problem(Struct, frozen=True):
 
     path: str
     text: str
-    mark: Mark | None = None  # the place in the text, if the settings come from one
+    mark: TextPosition | None = None  # the place in the text, if the settings come from one
 
     def __str__(self) -> str:
         mark = "" if self.mark is None else f"{self.mark}: "
@@ -162,20 +168,20 @@ def _locate_problems(origin: str, marks: Marks) -> Iterator[None]:
         raise SettingsError(origin, (*located,)) from None
 
 
-def find_place(path: str, text: str | bytes, above: int = 0) -> Mark | None:
+def find_place(path: str, text: str | bytes, above: int = 0) -> TextPosition | None:
     """Return the place of a field in a readable document, or of the nearest field above it."""
     marks: Marks = {}
     read(text, marks=marks, above=above)
     return _nearest(path, _places(marks))
 
 
-def _places(marks: Marks) -> dict[str, Mark]:
+def _places(marks: Marks) -> dict[str, TextPosition]:
     """Return the marks by paths as in messages; a number may be a key, or an entry's index."""
     places = {reduce(_entry, path, ""): mark for path, mark in marks.items()}
     return places | {reduce(_join, path, ""): mark for path, mark in marks.items()}
 
 
-def _nearest(path: str, places: Mapping[str, Mark]) -> Mark | None:
+def _nearest(path: str, places: Mapping[str, TextPosition]) -> TextPosition | None:
     while path and path not in places:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
     return places.get(path)

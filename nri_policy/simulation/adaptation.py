@@ -27,7 +27,7 @@ from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.release import Release
 from nri_policy.nri.ttrpc import MAX_SENT_BODY
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.simulation.adjustment import Creation, Results
+from nri_policy.simulation.adjustment import CreationResult, Results
 from nri_policy.simulation.link import (
     Deadline,
     FailedUpdatesError,
@@ -135,9 +135,9 @@ class Adaptation:
                 except PluginGoneError:
                     continue
 
-    async def create(self, pod: nri.PodSandbox, container: nri.Container) -> Creation:
+    async def create(self, pod: nri.PodSandbox, container: nri.Container) -> CreationResult:
         """Return what plugins make of a container under creation; raises Refused."""
-        results = Creation(container)
+        results = CreationResult(container)
         async with self._own:
             async for plugin, reply in self._answers(
                 nri.CREATE_CONTAINER,
@@ -197,7 +197,7 @@ class Adaptation:
                 pass
 
     async def _validate(
-        self, pod: nri.PodSandbox, container: nri.Container, results: Creation
+        self, pod: nri.PodSandbox, container: nri.Container, results: CreationResult
     ) -> None:
         """Let validating plugins refuse; here one that is gone or knows no such call refuses."""
         request = nri.ValidateContainerAdjustmentRequest(

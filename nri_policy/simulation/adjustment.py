@@ -72,7 +72,7 @@ class Results:
         return claim
 
 
-class Creation(Results):
+class CreationResult(Results):
     """The results of CreateContainer: the container is adjusted, others are updated."""
 
     def __init__(self, container: nri.Container) -> None:

@@ -28,7 +28,7 @@ QUEUED_FRAMES = 256
 MAX_BODY = 4 << 20  # bytes
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class GoMessage(Struct, frozen=True, kw_only=True):
     """One ttrpc message."""
 
     conn: Conn
@@ -51,7 +51,7 @@ class GoTrunk:
         self._mux = mux.Mux()
         self._readers = {conn: _Reader(conn) for conn in Conn}
 
-    def receive_data(self, data: bytes) -> list[Message]:
+    def receive_data(self, data: bytes) -> list[GoMessage]:
         """Return the messages that *data* completes, by connection; see then `fatal`.
 
         A read error of the Runtime connection is not fatal: Go logs it, see `deaf`, and reads that
@@ -93,9 +93,9 @@ class _Reader:
         self._message = bytearray()
         self._wanted = ttrpc.HEADER.size  # bytes of the message at which to look again
 
-    def read(self) -> list[Message]:
+    def read(self) -> list[GoMessage]:
         """Return the messages that the queued frames complete; see then `error`."""
-        messages: list[Message] = []
+        messages: list[GoMessage] = []
         while not self.error and self._fill():
             if len(self._message) < self._wanted:
                 continue
@@ -108,7 +108,7 @@ class _Reader:
             if len(self._message) == self._wanted:
                 body = bytes(self._message[ttrpc.HEADER.size :])
                 messages.append(
-                    Message(conn=self._conn, stream=stream, kind=kind, flags=flags, body=body)
+                    GoMessage(conn=self._conn, stream=stream, kind=kind, flags=flags, body=body)
                 )
                 self._message.clear()
                 self._wanted = ttrpc.HEADER.size

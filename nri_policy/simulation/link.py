@@ -24,7 +24,7 @@ from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.errors import CallRefused, Code, ProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.proto import ttrpc_pb2
-from nri_policy.simulation.goreader import GoTrunk, Message
+from nri_policy.simulation.goreader import GoMessage, GoTrunk
 
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME_SERVICE = "nri.pkg.api.v1alpha1.Runtime"
@@ -76,7 +76,7 @@ class PluginLink:
         self._trunk = GoTrunk()
         self._client = ttrpc.Client()
         self._server = ttrpc.Server()
-        self._calls: dict[int, asyncio.Future[Message]] = {}
+        self._calls: dict[int, asyncio.Future[GoMessage]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
     def subscribed(self, event: int) -> bool:
@@ -153,7 +153,7 @@ class PluginLink:
             )
         except ProtocolError as error:
             raise CallRefused(str(error), code=Code.RESOURCE_EXHAUSTED) from error
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[GoMessage] = asyncio.get_running_loop().create_future()
         self._calls[stream] = answer
         try:
             await self._send(Conn.PLUGIN, message)
@@ -163,7 +163,7 @@ class PluginLink:
             if answer.done() and not answer.cancelled():
                 answer.exception()  # which the sending may have raised before
 
-    def _reply(self, message: Message, reply: type[Reply]) -> Reply:
+    def _reply(self, message: GoMessage, reply: type[Reply]) -> Reply:
         if message.kind != ttrpc.RESPONSE or message.flags:
             self.close(f"protocol error: type {message.kind}, flags {message.flags} of a response")
             raise PluginGoneError("protocol error")
@@ -185,7 +185,7 @@ class PluginLink:
             self.close(str(error))
             raise PluginGoneError(str(error)) from error
 
-    def _receive(self, message: Message) -> None:
+    def _receive(self, message: GoMessage) -> None:
         if message.conn is Conn.RUNTIME:
             task = asyncio.create_task(self._answer(message))
             self._serving.add(task)
@@ -197,13 +197,13 @@ class PluginLink:
         else:
             call.set_result(message)
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: GoMessage) -> None:
         try:
             await self._send(Conn.RUNTIME, await self._response(message))
         except (PluginGoneError, ProtocolError) as error:  # the latter: too long an answer
             log.warning("unanswered", extra={"plugin": self.name, "reason": str(error)})
 
-    async def _response(self, message: Message) -> bytes:
+    async def _response(self, message: GoMessage) -> bytes:
         """Return the encoded answer to a message on the Runtime connection."""
         try:
             request = self._request(message)
@@ -215,7 +215,7 @@ class PluginLink:
             return self._server.send_status(message.stream, error.code, error.message)
         return self._server.send_response(message.stream, result.SerializeToString())
 
-    def _request(self, message: Message) -> ttrpc.Request:
+    def _request(self, message: GoMessage) -> ttrpc.Request:
         request = next(iter(self._server.receive_data(message.encoded)), None)
         if request is None or message.flags:
             raise CallRefused("not a unary request", code=Code.INVALID_ARGUMENT)

@@ -40,7 +40,7 @@ from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.device_manager import DeviceManager, PluginDevice, answering
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from nri_policy.simulation.playback import COMES_BACK, NodeError, Snapshot
+from nri_policy.simulation.playback import COMES_BACK, NodeError, NodeSnapshot
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod
@@ -210,13 +210,13 @@ class SimulatedNode:
             await self._daemon.events.elapse()
             await self._settle(self._daemon)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> NodeSnapshot:
         """Return the daemon's state, once it is in force; empty if no daemon runs."""
         if self._daemon is None:
-            return Snapshot(containers={}, pools=())
+            return NodeSnapshot(containers={}, pools=())
         await self._daemon.executor.settle()
         view = self._daemon.node.view
-        return Snapshot(
+        return NodeSnapshot(
             containers={
                 holding.placed.container.full_name: container_report(holding, "placed")
                 for holding in view.holdings()

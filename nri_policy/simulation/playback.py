@@ -36,12 +36,12 @@ from nri_policy.simulation.scenario import (
     Advance,
     Apply,
     ChangeSettings,
-    Claims,
+    ClaimsStep,
     Delete,
     Devices,
     Disks,
     Expect,
-    Hotplug,
+    HotplugStep,
     Resize,
     Restart,
     Step,
@@ -55,7 +55,7 @@ class NodeError(Exception):
     """The daemon refuses a step, or does not start; the text is for the user."""
 
 
-class Snapshot(Struct, frozen=True, kw_only=True):
+class NodeSnapshot(Struct, frozen=True, kw_only=True):
     """What the daemon holds."""
 
     containers: Containers
@@ -86,7 +86,7 @@ class PlayedNode(Protocol):
     async def advance(self, seconds: float) -> None:
         """Move the clock that daemon and runtime share, and do what falls due."""
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> NodeSnapshot:
         """Return what the daemon holds; nothing if it does not run."""
 
 
@@ -181,9 +181,9 @@ class Playback:
             case Restart():
                 target = self._node if step.what == "daemon" else self._runtime
                 await self._comes_back(target.restart)
-            case Hotplug():
+            case HotplugStep():
                 await self._hotplug(step)
-            case Devices() | Disks() | Claims():
+            case Devices() | Disks() | ClaimsStep():
                 await self._attach(step)
             case _:
                 assert_never(step)
@@ -263,7 +263,7 @@ class Playback:
             raise CRIError(f"there is no {key}/{step.container}")
         await self._runtime.resize(self._pods()[key], step.container, step.change)
 
-    async def _hotplug(self, step: Hotplug) -> None:
+    async def _hotplug(self, step: HotplugStep) -> None:
         machine = self._runtime.machine
         if absent := step.offline - machine.online_cpus:
             raise NodeError(f"CPUs that are not online: {absent}")
@@ -272,8 +272,8 @@ class Playback:
         machine.online_cpus = machine.online_cpus - step.offline | step.online
         await self._node.hotplug(offline=step.offline, online=step.online)
 
-    async def _attach(self, step: Devices | Disks | Claims) -> None:
-        if isinstance(step, Claims):
+    async def _attach(self, step: Devices | Disks | ClaimsStep) -> None:
+        if isinstance(step, ClaimsStep):
             self._runtime.devices.allocate(step.claims)
             return
         if isinstance(step, Devices):
@@ -289,7 +289,7 @@ class Playback:
         """Return the latest container of each name."""
         return {container.key: container for container in self._runtime.containers}
 
-    def _containers(self, snapshot: Snapshot, updates: Mapping[str, int]) -> Containers:
+    def _containers(self, snapshot: NodeSnapshot, updates: Mapping[str, int]) -> Containers:
         """Return each container as it runs, with what the daemon holds of it.
 
         *updates*: container's id → how many there were before this step.

@@ -91,7 +91,7 @@ class Restart(Struct, frozen=True, kw_only=True):
     what: Literal["daemon", "runtime"]
 
 
-class Hotplug(Struct, frozen=True, kw_only=True):
+class HotplugStep(Struct, frozen=True, kw_only=True):
     """CPUs that go offline or online."""
 
     offline: CPUSet
@@ -104,7 +104,7 @@ class Devices(Struct, frozen=True, kw_only=True):
     devices: dict[str, list[PluginDevice]]
 
 
-class Claims(Struct, frozen=True, kw_only=True):
+class ClaimsStep(Struct, frozen=True, kw_only=True):
     """The allocated resource claims from now on, by name; all of them."""
 
     claims: dict[str, dict[str, list[DriverDevice]]]  # the devices of each request
@@ -133,9 +133,9 @@ Step = (
     | Resize
     | Advance
     | Restart
-    | Hotplug
+    | HotplugStep
     | Devices
-    | Claims
+    | ClaimsStep
     | Disks
     | Expect
 )
@@ -279,12 +279,12 @@ def _restart(value: object) -> Restart:
     raise ValueError(f"{quoted(value)} is neither daemon nor runtime")
 
 
-def _offline(value: object) -> Hotplug:
-    return Hotplug(offline=_cpus(value), online=CPUSet())
+def _offline(value: object) -> HotplugStep:
+    return HotplugStep(offline=_cpus(value), online=CPUSet())
 
 
-def _online(value: object) -> Hotplug:
-    return Hotplug(offline=CPUSet(), online=_cpus(value))
+def _online(value: object) -> HotplugStep:
+    return HotplugStep(offline=CPUSet(), online=_cpus(value))
 
 
 def _devices(value: object) -> Devices:
@@ -299,8 +299,8 @@ def _devices(value: object) -> Devices:
     return Devices(devices=devices)
 
 
-def _claims(value: object) -> Claims:
-    return Claims(claims=read_part(_map(value), dict[str, dict[str, list[DriverDevice]]]))
+def _claims(value: object) -> ClaimsStep:
+    return ClaimsStep(claims=read_part(_map(value), dict[str, dict[str, list[DriverDevice]]]))
 
 
 def _disks(value: object) -> Disks:

@@ -45,7 +45,7 @@ class _Field(IntEnum):
     SIGNATURE = 8
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class MethodCall(Struct, frozen=True, kw_only=True):
     """A method and its address."""
 
     destination: str
@@ -54,7 +54,7 @@ class Call(Struct, frozen=True, kw_only=True):
     member: str
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class BusMessage(Struct, frozen=True, kw_only=True):
     """The parts of a received message that are used."""
 
     type: int
@@ -63,7 +63,7 @@ class Message(Struct, frozen=True, kw_only=True):
     text: str = ""  # the first argument, if it is a string
 
 
-def encode(call: Call, serial: int, signature: str = "", body: bytes = b"") -> bytes:
+def encode(call: MethodCall, serial: int, signature: str = "", body: bytes = b"") -> bytes:
     """Return a method call; its answer refers to *serial*, which is not 0."""
     fields = [
         (_Field.PATH, "o", call.path),
@@ -126,7 +126,7 @@ def length_of(prefix: bytes) -> int:
     return length
 
 
-def decode(data: bytes) -> Message:
+def decode(data: bytes) -> BusMessage:
     """Decode a whole message; raises MessageError."""
     reader = _Reader(data)
     end = PREFIX + reader.number(12)
@@ -144,7 +144,7 @@ def decode(data: bytes) -> Message:
     error, reply_to = found.get(_Field.ERROR_NAME, ""), found.get(_Field.REPLY_SERIAL, 0)
     if not isinstance(error, str) or not isinstance(reply_to, int):
         raise MessageError("a header field of the wrong type")
-    return Message(type=data[1], reply_to=reply_to, error=error, text=text)
+    return BusMessage(type=data[1], reply_to=reply_to, error=error, text=text)
 
 
 class _Writer:

@@ -22,9 +22,9 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.message import (
     PREFIX,
-    Call,
-    Message,
+    BusMessage,
     MessageError,
+    MethodCall,
     Type,
     decode,
     encode,
@@ -38,13 +38,13 @@ OWN_SOCKET = "run/systemd/private"
 BUS_SOCKET = "run/dbus/system_bus_socket"
 
 _SERIAL = 2
-_HELLO = Call(
+_HELLO = MethodCall(
     destination="org.freedesktop.DBus",
     path="/org/freedesktop/DBus",
     interface="org.freedesktop.DBus",
     member="Hello",
 )
-_SET = Call(
+_SET = MethodCall(
     destination="org.freedesktop.systemd1",
     path="/org/freedesktop/systemd1",
     interface="org.freedesktop.systemd1.Manager",
@@ -172,7 +172,7 @@ async def _await_answer(reader: asyncio.StreamReader) -> None:
             return
 
 
-def _error_of(message: Message) -> ScopeError:
+def _error_of(message: BusMessage) -> ScopeError:
     if message.error in _REFUSALS:
         return ManagerError(f"systemd refuses it: {message.text or message.error}")
     if message.error == _UNKNOWN_PROPERTY and "AllowedCPUs" in message.text:

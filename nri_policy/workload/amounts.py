@@ -23,7 +23,7 @@ from nri_policy.workload.requirements import PodRequirements, Requirements
 _MIN_QUOTA = 1000  # µs; the kubelet gives no limit less
 
 
-class Source(StrEnum):
+class AmountSource(StrEnum):
     """The source of a container's amounts."""
 
     ANNOTATION = "annotation"
@@ -40,7 +40,7 @@ class Amounts(Struct, frozen=True, kw_only=True):
     memory: int  # bytes
     memory_limit: int | None  # bytes; None for none
     pod_memory: int  # bytes of the pod-level limit, if that counts instead of its own; else 0
-    source: Source
+    source: AmountSource
 
 
 def amounts_of(container: Container, exact: Requirements | None, capacity: int) -> Amounts:
@@ -48,11 +48,11 @@ def amounts_of(container: Container, exact: Requirements | None, capacity: int) 
 
     *capacity* is the node's memory in bytes, with which the kubelet computes OOM scores.
     """
-    source, known = Source.ANNOTATION, exact
+    source, known = AmountSource.ANNOTATION, exact
     if known is None:
-        source, known = Source.OBJECT, container.requirements
+        source, known = AmountSource.OBJECT, container.requirements
     if known is None:
-        source = Source.ESTIMATE
+        source = AmountSource.ESTIMATE
         milli, limit, whole = _estimate(container)
     else:
         milli, limit = _request(known.cpu_request, known.cpu_limit), known.cpu_limit

@@ -35,7 +35,7 @@ from nri_policy.workload.annotation_values import (
     read_priority,
     read_rdt_class,
 )
-from nri_policy.workload.annotations import DOMAIN, Found
+from nri_policy.workload.annotations import DOMAIN, FoundAnnotation
 from nri_policy.workload.requirements import Requirements
 
 
@@ -82,7 +82,9 @@ class Annotation(Struct, frozen=True, kw_only=True):
 
     name: str
     steers: str  # field of Preferences
-    read: Callable[[Found], Any]  # returns the value for that field; raises AnnotationError
+    read: Callable[
+        [FoundAnnotation], Any
+    ]  # returns the value for that field; raises AnnotationError
     value: str  # what is accepted, in Markdown like the next field
     help: str  # what it does
     deprecated_form: bool = False  # `DOMAIN/name` with a map of container name to value
@@ -352,7 +354,7 @@ ANNOTATIONS = (
 )
 BY_NAME = {each.name: each for each in ANNOTATIONS}
 # Annotations without effect yet, with the check of their values; it raises AnnotationError.
-LATER: Mapping[str, Callable[[Found], object]] = {
+LATER: Mapping[str, Callable[[FoundAnnotation], object]] = {
     "irq-affinity": check_irq_affinity,
 }
 AFFINITIES = frozenset({"affinity", "anti-affinity"})  # `affinity` reads them

@@ -24,7 +24,7 @@ from nri_policy.settings import (
     Priority,
     class_name,
 )
-from nri_policy.workload.annotations import AnnotationError, Found, Scope, yaml_map
+from nri_policy.workload.annotations import AnnotationError, FoundAnnotation, Scope, yaml_map
 
 
 class HintKind(StrEnum):
@@ -94,58 +94,58 @@ _MAX_PATHS = 256
 _MAX_COLD_START = 3600.0  # seconds
 
 
-def read_boolean(found: Found) -> bool:
+def read_boolean(found: FoundAnnotation) -> bool:
     """Return the truth of a text, or of YAML's own in a deprecated map; AnnotationError."""
     if found.value is True or found.value is False:  # YAML's, in a deprecated map
         return found.value
     return _option(found, _BOOLEANS, "true or false")
 
 
-def read_priority(found: Found) -> Priority | None:
+def read_priority(found: FoundAnnotation) -> Priority | None:
     """Return the priority of CPUs, None for that of the settings; AnnotationError."""
     return _option(found, _PRIORITIES, "one of high, normal, low, none, default")
 
 
-def read_full_cores(found: Found) -> FullCores:
+def read_full_cores(found: FoundAnnotation) -> FullCores:
     """Return whether cores are shared with others; AnnotationError."""
     return _option(found, _FULL_CORES, f"one of {', '.join(_FULL_CORES)}")
 
 
-def read_exclusive_quota(found: Found) -> ExclusiveQuota:
+def read_exclusive_quota(found: FoundAnnotation) -> ExclusiveQuota:
     """Read whether a container with exclusive CPUs has a quota; raises AnnotationError."""
     return _option(found, _QUOTAS, f"one of {', '.join(_QUOTAS)}")
 
 
-def read_exclusive_partition(found: Found) -> ExclusivePartitions:
+def read_exclusive_partition(found: FoundAnnotation) -> ExclusivePartitions:
     """Read whether exclusive CPUs are a kernel partition; raises AnnotationError."""
     return _option(found, _PARTITIONS, f"one of {', '.join(_PARTITIONS)}")
 
 
-def read_of_pod(found: Found) -> bool:
+def read_of_pod(found: FoundAnnotation) -> bool:
     """Return a boolean that is about a pod as a whole; AnnotationError."""
     if found.scope is Scope.CONTAINER:
         raise AnnotationError(found.key, found.value, "accepted here: only for the whole pod")
     return read_boolean(found)
 
 
-def read_level(found: Found) -> Level:
+def read_level(found: FoundAnnotation) -> Level:
     """Return a level of the tree; AnnotationError."""
     return _option(found, LEVEL_NAMES, f"one of {', '.join(Level)}")
 
 
-def read_memory_kinds(found: Found) -> frozenset[MemoryKind]:
+def read_memory_kinds(found: FoundAnnotation) -> frozenset[MemoryKind]:
     """Return the kinds of memory in a list; AnnotationError."""
     return _union(found, _MEMORY, f"a comma-separated list of {', '.join(_MEMORY)}")
 
 
-def read_hint_kinds(found: Found) -> frozenset[HintKind]:
+def read_hint_kinds(found: FoundAnnotation) -> frozenset[HintKind]:
     """Return the kinds of hints in a list, or that true and false mean; AnnotationError."""
     if found.value in _BOOLEANS:
         return USUAL_HINTS if _BOOLEANS[found.value] else frozenset()
     return _union(found, _HINTS, f"true, false, or a comma-separated list of {', '.join(_HINTS)}")
 
 
-def read_class(found: Found) -> Asked:
+def read_class(found: FoundAnnotation) -> Asked:
     """Read the name of a class; whether the class exists is not known here."""
     try:
         return Asked(found.key, class_name(found.value), found.scope)
@@ -154,14 +154,14 @@ def read_class(found: Found) -> Asked:
         raise AnnotationError(found.key, found.value, allowed) from None
 
 
-def read_rdt_class(found: Found) -> Asked:
+def read_rdt_class(found: FoundAnnotation) -> Asked:
     """Read the name of an RDT class; whether it exists is not known here."""
     if found.value in ("", ROOT_GROUP):
         return Asked(found.key, ROOT_GROUP)
     return read_class(found)
 
 
-def check_irq_affinity(found: Found) -> None:
+def check_irq_affinity(found: FoundAnnotation) -> None:
     """Check a choice of interrupts to claim or mask; raises AnnotationError."""
     allowed = "a map such as {claim: [24], mask: ['*'], mode: mask-first}, or claim-first"
     value = yaml_map(found.key, found.value, allowed)
@@ -180,7 +180,7 @@ def check_irq_affinity(found: Found) -> None:
         raise AnnotationError(found.key, found.value, f"{allowed} ({error})") from None
 
 
-def read_cold_start(found: Found) -> float | None:
+def read_cold_start(found: FoundAnnotation) -> float | None:
     """Return the seconds in `duration: 60s`, None for zero; AnnotationError."""
     allowed = "a map such as duration: 60s, from 0s to 1h"
     value = found.value
@@ -197,7 +197,7 @@ def read_cold_start(found: Found) -> float | None:
     return seconds or None
 
 
-def read_hint_filter(found: Found) -> HintFilter:
+def read_hint_filter(found: FoundAnnotation) -> HintFilter:
     """Return the filter in `{type: prefix, paths: [/dev/]}`; AnnotationError."""
     allowed = "a map such as {type: prefix, paths: [/dev/]}, of type prefix or glob, to 256 paths"
     value = yaml_map(found.key, found.value, allowed)
@@ -225,13 +225,15 @@ def _full(path: str) -> str:
     return POD_RESOURCE + path.removeprefix(short) if path.startswith(short) else path
 
 
-def _option(found: Found, options: Mapping[str, _Value], allowed: str) -> _Value:
+def _option(found: FoundAnnotation, options: Mapping[str, _Value], allowed: str) -> _Value:
     if not isinstance(found.value, str) or found.value not in options:
         raise AnnotationError(found.key, found.value, allowed)
     return options[found.value]
 
 
-def _union(found: Found, options: Mapping[str, set[_Value]], allowed: str) -> frozenset[_Value]:
+def _union(
+    found: FoundAnnotation, options: Mapping[str, set[_Value]], allowed: str
+) -> frozenset[_Value]:
     """Return what the items of a comma-separated list stand for, in any case of letters."""
     if not isinstance(found.value, str) or len(found.value) > _MAX_LIST:
         raise AnnotationError(found.key, found.value, allowed)

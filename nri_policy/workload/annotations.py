@@ -84,7 +84,7 @@ class Scope(IntEnum):
     BARE = 2
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class FoundAnnotation(Struct, frozen=True, kw_only=True):
     """The annotation in force for a container."""
 
     key: str  # in full, as the pod has it
@@ -95,7 +95,7 @@ class Found(Struct, frozen=True, kw_only=True):
 
 def find(
     annotations: Mapping[str, str], container: str, name: str, *, deprecated: bool = False
-) -> Found | None:
+) -> FoundAnnotation | None:
     """Return the annotation *name* in force for *container*, None if there is none.
 
     *deprecated*: it has the fourth form. Raises AnnotationError if that is in force and not a map.
@@ -105,11 +105,11 @@ def find(
     for scope, key in ((Scope.CONTAINER, ours), (Scope.POD, pods), (Scope.BARE, bare)):
         text = annotations.get(key)
         if text is not None:
-            return Found(key=key, value=text, scope=scope)
+            return FoundAnnotation(key=key, value=text, scope=scope)
     if deprecated and (text := annotations.get(f"{DOMAIN}/{name}")) is not None:
         values = yaml_map(f"{DOMAIN}/{name}", text, "a map of container name to value")
         if container in values:
-            return Found(
+            return FoundAnnotation(
                 key=f"{DOMAIN}/{name}",
                 value=values[container],
                 scope=Scope.CONTAINER,

@@ -38,7 +38,7 @@ _KUBELETS = re.compile(
 _PERSISTENT = re.compile(r"/.*/pods/[^/]+/volumes/[^/]+/[^/]+")
 
 
-class Mount(Struct, frozen=True, kw_only=True):
+class ContainerMount(Struct, frozen=True, kw_only=True):
     """A mount of a container."""
 
     destination: str  # in the container
@@ -86,7 +86,7 @@ class Hint(Struct, frozen=True, kw_only=True):
 
 
 def candidates(
-    mounts: Iterable[Mount],
+    mounts: Iterable[ContainerMount],
     devices: Iterable[DeviceFile],
     interfaces: Iterable[str],
     resources: Mapping[str, Mapping[str, CPUSet]],
@@ -151,7 +151,7 @@ def hints_of(candidates: Collection[Hint], preferences: Preferences) -> tuple[Hi
     )
 
 
-def _mount_hints(mounts: Iterable[Mount], locator: Locator) -> Iterator[Hint]:
+def _mount_hints(mounts: Iterable[ContainerMount], locator: Locator) -> Iterator[Hint]:
     # a source that is mounted twice counts once
     sources = {
         mount.source: _mount_point(mount.source)

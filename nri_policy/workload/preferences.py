@@ -12,7 +12,14 @@ from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER, Pr
 from nri_policy.workload.annotation_values import (
     read_boolean,
 )
-from nri_policy.workload.annotations import DOMAIN, AnnotationError, Found, any_ours, find, named
+from nri_policy.workload.annotations import (
+    DOMAIN,
+    AnnotationError,
+    FoundAnnotation,
+    any_ours,
+    find,
+    named,
+)
 from nri_policy.workload.requirements import requirements
 
 _FEW = 64  # annotations that are gone through faster than all of our keys are looked up
@@ -60,7 +67,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     )
 
 
-def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
+def _find(annotations: Mapping[str, str], container: str) -> dict[str, FoundAnnotation]:
     """Return the annotations in force for *container*, by name."""
     names = {*map(named, annotations)} if len(annotations) <= _FEW else BY_NAME.keys()
     found = {}
@@ -72,14 +79,16 @@ def _find(annotations: Mapping[str, str], container: str) -> dict[str, Found]:
     return found
 
 
-def _parse_isolated(prefer: Found | None, require: Found | None) -> dict[str, Any]:
+def _parse_isolated(
+    prefer: FoundAnnotation | None, require: FoundAnnotation | None
+) -> dict[str, Any]:
     if require is not None and (prefer is None or require.scope <= prefer.scope):
         value = read_boolean(require)
         return {_PREFER.steers: value, _REQUIRE.steers: value}
     return {} if prefer is None else {_PREFER.steers: read_boolean(prefer)}
 
 
-def _list_deprecated(container: str, found: Mapping[str, Found]) -> Iterator[str]:
+def _list_deprecated(container: str, found: Mapping[str, FoundAnnotation]) -> Iterator[str]:
     """Yield notices about deprecated forms among *found*."""
     for name, each in found.items():
         if each.deprecated:

@@ -22,7 +22,7 @@ from nri_policy.settings import (
     Settings,
 )
 from nri_policy.workload.affinity import Affinity
-from nri_policy.workload.amounts import Source, amounts_of
+from nri_policy.workload.amounts import AmountSource, amounts_of
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import Asked
 from nri_policy.workload.annotations import AnnotationError
@@ -120,7 +120,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rdt_class: Asked | None = None
     cpu_class: Asked | None = None
     unsupported: tuple[str, ...] = ()  # keys of its annotations without effect yet
-    source: Source = Source.ESTIMATE  # of the amounts
+    source: AmountSource = AmountSource.ESTIMATE  # of the amounts
     room: bool = False  # whether its pod should have its CPUs as a whole
     because: str = ""  # why it gets no exclusive or no isolated CPUs: the end of a sentence
 

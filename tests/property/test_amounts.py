@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.manifests.resources import ManifestError
-from nri_policy.workload.amounts import Source, amounts_of, described, shows_pod_level
+from nri_policy.workload.amounts import AmountSource, amounts_of, described, shows_pod_level
 from tests.support.pod_level import KUBELET, manifest, said, shown
 
 CAPACITY = KUBELET.memory_capacity
@@ -51,7 +51,7 @@ def test_the_estimates_for_ordinary_pods_are_what_their_owners_write(
         assert not shows_pod_level(container)
         estimate = amounts_of(container, None, CAPACITY)
         known = amounts_of(described(container, said(pod)), None, CAPACITY)
-        assert (estimate.source, known.source) == (Source.ESTIMATE, Source.OBJECT)
+        assert (estimate.source, known.source) == (AmountSource.ESTIMATE, AmountSource.OBJECT)
         assert (known.milli, known.memory) == (
             exact.cpu_request or 0,
             exact.memory_request or 0,

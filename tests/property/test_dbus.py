@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.message import (
     PREFIX,
-    Call,
     MessageError,
+    MethodCall,
     decode,
     encode,
     encode_properties,
@@ -78,7 +78,7 @@ def test_what_is_encoded_reads_as_the_same(unit: str, properties: dict[str, byte
 @given(values=st.lists(names, min_size=4, max_size=4), body=st.binary(max_size=40))
 def test_a_call_reads_as_what_is_called(values: list[str], body: bytes) -> None:
     path, interface, member, destination = values
-    call = Call(path=path, interface=interface, member=member, destination=destination)
+    call = MethodCall(path=path, interface=interface, member=member, destination=destination)
     data = encode(call, 9, "ay", body)
     assert length_of(data[:PREFIX]) == len(data)
     assert decode(data).type == 1

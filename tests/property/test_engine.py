@@ -28,7 +28,7 @@ from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.hardware.machine import Cache, Cluster, Core, Die, Machine, Package
+from nri_policy.hardware.machine import Cache, Core, CoreCluster, Die, Machine, Package
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import NOTHING, CapacityError, Earlier
@@ -51,7 +51,7 @@ MACHINES = (
     "package:2 numa:1(hugepages-1Gi=1,4 hugepages-2Mi=64,0) core:4 pu:1",
     "package:2 numa:1 core:34 pu:1 isolated=62-66 offline=2-31,34-60",
 )
-_Group = TypeVar("_Group", Package, Die, Cluster, Core, Cache)
+_Group = TypeVar("_Group", Package, Die, CoreCluster, Core, Cache)
 EXAMPLES = 2000 if os.environ.get("CI") == "true" else 500  # 4 s of CPU a hundred
 MAX_COPIES = 3  # of a container, created one after another
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture import svg_parts, terminal
-from nri_policy.picture.layout import Box, Metrics, plan
+from nri_policy.picture.layout import Box, DrawingSizes, plan
 from nri_policy.picture.scene import scene
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import build
@@ -29,7 +29,7 @@ specs = st.builds(
 @settings(max_examples=25, deadline=None)
 @given(spec=specs, columns=st.integers(60, 140), left_out=st.sets(st.integers(1, 40)))
 def test_every_cpu_is_drawn_once_and_nothing_overlaps(
-    metrics: Metrics, unit: int, spec: str, columns: int, left_out: set[int]
+    metrics: DrawingSizes, unit: int, spec: str, columns: int, left_out: set[int]
 ) -> None:
     machine = nodes.machine(spec)
     available = machine.online - CPUSet(left_out)
@@ -41,7 +41,7 @@ def test_every_cpu_is_drawn_once_and_nothing_overlaps(
     assert sorted(cpus(whole, metrics)) == list(machine.online)
 
 
-def cpus(box: Box, metrics: Metrics) -> Iterator[int]:
+def cpus(box: Box, metrics: DrawingSizes) -> Iterator[int]:
     """Yield the CPUs in a box, whose parts must lie within it and apart from each other."""
     parts = [(each.x, each.y, each.width, each.height) for each in box.boxes]
     for cell in box.cells:

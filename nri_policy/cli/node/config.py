@@ -21,7 +21,7 @@ from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.foundation.shipped import shipped
 from nri_policy.foundation.units import format_bytes
 from nri_policy.foundation.wording import printable
-from nri_policy.foundation.yamltext import Mark
+from nri_policy.foundation.yamltext import TextPosition
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.power import Power, power_of
 from nri_policy.hardware.resctrl import Resctrl, resctrl_of
@@ -216,7 +216,7 @@ def _render_check(origin: str, report: CheckReport, *, every: bool) -> Iterator[
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         yield Text(f"{origin}: {count}", style="bold red")
         for error in errors:
-            mark = None if error.line is None else Mark(error.line, error.column or 0)
+            mark = None if error.line is None else TextPosition(error.line, error.column or 0)
             yield Text(f"  {Problem(error.path, error.text, mark)}")
     else:
         yield Text(f"{origin}: these settings are valid", style="bold")

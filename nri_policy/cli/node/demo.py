@@ -81,7 +81,7 @@ class _Demo(Show):
             return
         self.results.append(result)
         self.strips.append(strip)
-        frame = Frame(strip, f"step {result.step} of {len(self.steps)} · any key: go on")
+        frame = StepFrame(strip, f"step {result.step} of {len(self.steps)} · any key: go on")
         self.live.update(frame, refresh=True)
         if len(self.strips) < len(self.steps):
             await pressed_within(_PACE)
@@ -93,7 +93,7 @@ class _Demo(Show):
         Show.end(self)
 
 
-class Frame(Struct, frozen=True):
+class StepFrame(Struct, frozen=True):
     """A step, cut to the terminal, with a line of what can be done below it."""
 
     strip: Strip

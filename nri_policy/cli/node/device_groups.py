@@ -26,7 +26,7 @@ _KINDS = {
 }
 
 
-class Group(Struct, frozen=True, kw_only=True):
+class DeviceGroup(Struct, frozen=True, kw_only=True):
     """Functions of one name in one place."""
 
     kind: str
@@ -36,7 +36,7 @@ class Group(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...]  # ascending
 
 
-def groups_of(devices: Iterable[Device]) -> list[Group]:
+def groups_of(devices: Iterable[Device]) -> list[DeviceGroup]:
     """Group *devices* of kinds that containers use: GPUs, NICs, disks and the like."""
     order = [*dict.fromkeys(_KINDS.values())]
     alike: dict[tuple[int, tuple[int, ...], str, CPUSet], list[Device]] = {}
@@ -48,7 +48,7 @@ def groups_of(devices: Iterable[Device]) -> list[Group]:
                 device
             )
     return [
-        Group(
+        DeviceGroup(
             kind=order[rank],
             name=name,
             nodes=CPUSet(place),

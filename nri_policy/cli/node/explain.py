@@ -17,7 +17,7 @@ from nri_policy.cli.options import explanation_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.picture import decision
-from nri_policy.picture.decision import Decided
+from nri_policy.picture.decision import DecidedContainer
 from nri_policy.report import ExplanationReport, PoolReport, describe_outcome
 
 
@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         print_drawing("", Text(f"note: {note}"))
 
 
-def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> Decided:
+def _decision(explanation: ExplanationReport, pools: Sequence[PoolReport]) -> DecidedContainer:
     why = {each.pool: why_not(explanation, each) for each in explanation.candidates}
     heading = f"{short(explanation.container)}: {describe_outcome(explanation)}"
-    return Decided(heading=heading, pools=pools, chosen=explanation.pool, why_not=why)
+    return DecidedContainer(heading=heading, pools=pools, chosen=explanation.pool, why_not=why)

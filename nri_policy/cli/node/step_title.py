@@ -9,12 +9,12 @@ from nri_policy.simulation.scenario import (
     Advance,
     Apply,
     ChangeSettings,
-    Claims,
+    ClaimsStep,
     Delete,
     Devices,
     Disks,
     Expect,
-    Hotplug,
+    HotplugStep,
     Resize,
     Restart,
     Step,
@@ -28,7 +28,7 @@ def title(step: Step) -> str:
     return _TITLES[type(step)](step)
 
 
-def _hotplug(step: Hotplug) -> str:
+def _hotplug(step: HotplugStep) -> str:
     verbs = {"offline": step.offline, "online": step.online}
     return " and ".join(
         f"CPUs {cpus} go {how}" if len(cpus) > 1 else f"CPU {cpus} goes {how}"
@@ -49,9 +49,9 @@ _TITLES: dict[type, Callable[[Any], str]] = {
     Resize: lambda step: f"resize {'/'.join(filter(None, (step.pod, step.container)))}",
     Advance: lambda step: f"{step.seconds:g} s pass",
     Restart: lambda step: f"the {step.what} restarts",
-    Hotplug: _hotplug,
+    HotplugStep: _hotplug,
     Devices: lambda step: f"devices: {_few([*step.devices]) or 'none'}",
-    Claims: lambda step: f"claims: {_few([*step.claims]) or 'none'}",
+    ClaimsStep: lambda step: f"claims: {_few([*step.claims]) or 'none'}",
     Disks: lambda step: f"disks: {_few([*step.nodes]) or 'none'}",
     Expect: lambda _: "what is expected",
 }

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from nri_policy.doctor.access import Access
 from nri_policy.doctor.checks import examine
-from nri_policy.doctor.facts import Folder, gather
+from nri_policy.doctor.facts import FolderFacts, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.pod_resources import assigned_resources, has_cpu_manager
@@ -293,7 +293,7 @@ def test_a_state_folder_that_others_can_write_is_refused(made: Made) -> None:
 
 
 def test_rights_depend_on_the_user(made: Made) -> None:
-    folder = Folder(path=Path("/var/lib/x"), mode=0o40700, owner=1000)
+    folder = FolderFacts(path=Path("/var/lib/x"), mode=0o40700, owner=1000)
     facts = replace(made.facts(), state=folder)
     assert worst(verdicts(examine(facts), "rights"), "belongs to user 1000") is Verdict.ERROR
     facts = replace(facts, user=1000)

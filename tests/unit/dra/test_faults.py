@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.dra.cdi import Files
+from nri_policy.dra.cdi import CDIFiles
 from nri_policy.dra.driver import PAUSE, TRIES, Driver
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Prepared, Unprepared
@@ -96,7 +96,7 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
 
         holder, cdi = Holder(node), folder / "cdi"
         driver = Driver(
-            node, holder, client, name="node-a", files=Files(cdi), ready=ready, sleep=sleep
+            node, holder, client, name="node-a", files=CDIFiles(cdi), ready=ready, sleep=sleep
         )
         yield Faulty(driver=driver, server=server, holder=holder, folder=cdi, slept=slept)
         await client.close()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nri_policy.engine.event import Described, Resized, Synchronized
 from nri_policy.engine.listed_container import in_force
 from nri_policy.node import view_of
-from nri_policy.workload.amounts import Source, described
+from nri_policy.workload.amounts import AmountSource, described
 from nri_policy.workload.pod import Container, Resources, shares_of
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
@@ -51,7 +51,7 @@ def test_by_its_object_each_container_has_what_it_asks_for_whoever_comes_first(f
         driver.create(containers[name])
     assert asked(driver, *containers.values()) == [(0, 0), (2, 0), (0, 100)]
     for each in driver.engine.state.placed.values():
-        assert each.request.steering.source is Source.OBJECT
+        assert each.request.steering.source is AmountSource.OBJECT
 
 
 def test_a_container_that_shows_what_its_pod_is_has_another_one_s_cpus_given_back() -> None:

@@ -18,7 +18,7 @@ from nri_policy.kubelet.pod_objects import PodObjects
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import PodSpecs, Settings
-from nri_policy.workload.amounts import Source
+from nri_policy.workload.amounts import AmountSource
 from tests.support.apiserver import APIServer, Request
 from tests.support.daemon import Served, served
 from tests.support.patience import HANGS
@@ -53,7 +53,7 @@ class Cluster:
         await self.server.resources.put("pods", manifest)
         return await self.node.start(manifest)
 
-    def held(self, name: str) -> tuple[int, int, Source]:
+    def held(self, name: str) -> tuple[int, int, AmountSource]:
         """Return exclusive CPUs, shared milli-CPU, and from what it is known."""
         placed = self.node.daemon.node.view.by_name()[f"default/{name}"]
         return len(placed.grant.exclusive), placed.grant.shared, placed.request.steering.source
@@ -61,7 +61,7 @@ class Cluster:
     def gets(self) -> int:
         return sum("/pods/" in each.path for each in self.server.requests)
 
-    async def until(self, name: str, held: tuple[int, int, Source]) -> None:
+    async def until(self, name: str, held: tuple[int, int, AmountSource]) -> None:
         async with asyncio.timeout(HANGS):
             while self.held(name) != held:  # noqa: ASYNC110 - of the server's answers
                 await asyncio.sleep(0.005)
@@ -89,12 +89,12 @@ async def test_containers_get_what_their_pod_s_object_says(tmp_path: Path) -> No
     async with cluster(tmp_path) as them:
         assert not await them.start("shop", CONTAINERS)
         assert {name: them.held(f"shop/{name}") for name in CONTAINERS} == {
-            "log": (0, 0, Source.OBJECT),
-            "main": (2, 0, Source.OBJECT),
-            "mesh": (0, 100, Source.OBJECT),
+            "log": (0, 0, AmountSource.OBJECT),
+            "main": (2, 0, AmountSource.OBJECT),
+            "mesh": (0, 100, AmountSource.OBJECT),
         }
         assert not await them.start("plain", {"main": CONTAINERS["main"]}, whole=None)
-        assert them.held("plain/main") == (2, 0, Source.OBJECT)
+        assert them.held("plain/main") == (2, 0, AmountSource.OBJECT)
         assert them.gets() == 2
 
 
@@ -108,9 +108,9 @@ async def test_an_answer_that_comes_late_gives_cpus_back(tmp_path: Path) -> None
     async with cluster(tmp_path, patient=False) as them:
         them.server.before = hold
         assert not await them.start("shop", LONELY)
-        assert them.held("shop/log") == (4, 0, Source.ESTIMATE)
+        assert them.held("shop/log") == (4, 0, AmountSource.ESTIMATE)
         go_on.set()
-        await them.until("shop/log", (0, 0, Source.OBJECT))
+        await them.until("shop/log", (0, 0, AmountSource.OBJECT))
         placed = them.node.daemon.node.view.by_name()["default/shop/log"]
         assert any("its pod's object says" in note for note in placed.explanation.notes)
 
@@ -118,13 +118,13 @@ async def test_an_answer_that_comes_late_gives_cpus_back(tmp_path: Path) -> None
 async def test_who_runs_already_is_asked_about_once_and_then_stays_known(tmp_path: Path) -> None:
     async with cluster(tmp_path, agent={"podSpecs": "off"}) as them:
         assert not await them.start("shop", LONELY)
-        assert (them.held("shop/log"), them.gets()) == ((4, 0, Source.ESTIMATE), 0)
+        assert (them.held("shop/log"), them.gets()) == ((4, 0, AmountSource.ESTIMATE), 0)
         await them.node.daemon.events.reconfigure(settings=_settings(them))
         for _ in range(2):
             before = them.node.runtime.synchronizations
             them.node.daemon._session.reconnect()
             await them.node.runtime.synchronized(after=before)
-            await them.until("shop/log", (0, 0, Source.OBJECT))
+            await them.until("shop/log", (0, 0, AmountSource.OBJECT))
         assert them.gets() == 1
 
 
@@ -134,13 +134,13 @@ async def test_after_a_resize_the_object_is_read_again(tmp_path: Path) -> None:
         (pod,) = them.node.runtime.pods
         more = Amounts(cpu=3000)
         await them.node.runtime.resize(pod, "main", ResourceChange(requests=more, limits=more))
-        assert them.held("shop/main") == (3, 0, Source.OBJECT)
+        assert them.held("shop/main") == (3, 0, AmountSource.OBJECT)
         assert them.gets() == 1
         (main,) = (each for each in pod.containers if each.name == "main")
         await them.node.runtime.delete_container(main)
         await them.node.runtime.create_container(pod, "main")
         # the object on this server is the old one: it does not fit what the kubelet asks for
-        assert them.held("shop/main") == (3, 0, Source.ESTIMATE)
+        assert them.held("shop/main") == (3, 0, AmountSource.ESTIMATE)
         assert them.gets() == 2
 
 

@@ -11,7 +11,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.picture.mark import COLOURS
-from nri_policy.picture.scene import Scene, Use
+from nri_policy.picture.scene import Purpose, Scene
 from nri_policy.picture.svg import Strip, document
 from tests.support import nodes
 from tests.support.pictures import container, holding, made_up, scene_of
@@ -52,7 +52,7 @@ def test_every_cpu_is_an_element_that_says_what_it_is(engine: Engine) -> None:
     assert shared.attrib["class"] == "cpu shared"
     assert tooltip(shared).splitlines()[:2] == ["CPU 16: shared, in use", "shop/web/main"]
     assert tooltip(found["cpu-31"]) == "CPU 31: offline"
-    assert {each.attrib["class"].split()[1] for each in found.values()} == {*Use}
+    assert {each.attrib["class"].split()[1] for each in found.values()} == {*Purpose}
 
 
 def test_every_pool_is_an_element_with_its_name(engine: Engine) -> None:

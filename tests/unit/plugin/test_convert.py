@@ -6,7 +6,7 @@ import pytest
 
 from nri_policy.plugin.convert import devices_of, mounts_of, pod_of, resources_of
 from nri_policy.proto import nri_pb2 as pb
-from nri_policy.workload.hints import DeviceFile, Mount
+from nri_policy.workload.hints import ContainerMount, DeviceFile
 
 
 def container(**linux: Any) -> pb.Container:
@@ -86,7 +86,7 @@ def test_devices_count_that_a_rule_lets_the_container_write_to(
 )
 def test_a_mount_is_writable_unless_an_option_says_no(options: list[str], writable: bool) -> None:
     given = pb.Container(mounts=[pb.Mount(destination="/d", source="/s", options=options)])
-    assert mounts_of(given) == (Mount(destination="/d", source="/s", writable=writable),)
+    assert mounts_of(given) == (ContainerMount(destination="/d", source="/s", writable=writable),)
 
 
 def test_huge_pages_are_the_limits_that_are_not_0_by_the_bytes_of_a_page() -> None:

@@ -9,9 +9,9 @@ from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import (
     Criteria,
     MemoryShortageError,
-    Move,
     Offer,
     Rank,
+    ZoneMove,
 )
 from tests.support import nodes
 from tests.support.memory_maps import (
@@ -93,7 +93,7 @@ def test_others_make_way_before_the_requester_widens() -> None:
     at = supply(PLAIN)
     first = book(at, 0, 10)
     offer = at.offer(0, request(10))
-    assert offer.moves == (Move(first, ids("0"), ids("0-1")),)
+    assert offer.moves == (ZoneMove(first, ids("0"), ids("0-1")),)
     # widening moves none of the other's pages, so it must be able to go where they may now
     assert offer.zone == ids("0-1")
     assert at.offer(0, request(10, strict=True)).zone == ids("0")

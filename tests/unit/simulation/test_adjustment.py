@@ -5,7 +5,7 @@ from google.protobuf import text_format
 
 from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.simulation.adjustment import Creation, Results, overlay
+from nri_policy.simulation.adjustment import CreationResult, Results, overlay
 from tests.unit.simulation.scripted import adjusted, pinned
 
 
@@ -27,7 +27,7 @@ def adjustment(text: str) -> nri.ContainerAdjustment:
 
 def created(*texts: str) -> nri.Container:
     """Return the container after plugins p0, p1, … adjusted it."""
-    creation = Creation(container())
+    creation = CreationResult(container())
     for number, text in enumerate(texts):
         creation.adjust(f"p{number}", adjustment(text))
     return creation.container
@@ -39,12 +39,12 @@ def test_what_is_not_adjusted_stays() -> None:
 
 def test_the_container_given_is_not_touched() -> None:
     before = container()
-    Creation(before).adjust("p", adjusted(cpus="0-3").adjust)
+    CreationResult(before).adjust("p", adjusted(cpus="0-3").adjust)
     assert before == container()
 
 
 def test_later_plugins_see_what_earlier_ones_set() -> None:
-    creation = Creation(container())
+    creation = CreationResult(container())
     creation.adjust("p0", adjusted(cpus="0-3").adjust)
     creation.adjust("p1", adjusted(mems="1").adjust)
     assert creation.container.linux.resources.cpu.cpus == "0-3"
@@ -139,7 +139,7 @@ def test_a_memory_limit_of_zero_does_not_arrive() -> None:
 
 def test_the_container_under_creation_cannot_be_updated() -> None:
     with pytest.raises(CallRefused, match="asked update of 'new' during creation"):
-        Creation(container()).update("p", pinned("new", cpus="1"))
+        CreationResult(container()).update("p", pinned("new", cpus="1"))
 
 
 def test_updates_of_one_container_are_merged() -> None:

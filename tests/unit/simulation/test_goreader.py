@@ -7,7 +7,7 @@ import pytest
 from nri_policy.nri import mux
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.ttrpc import HEADER, RESPONSE
-from nri_policy.simulation.goreader import GoTrunk, Message
+from nri_policy.simulation.goreader import GoMessage, GoTrunk
 
 READ = 1 << 18  # bytes that a socket gives at once
 
@@ -22,7 +22,7 @@ def frames(data: bytes, *cuts: int, conn: int = Conn.PLUGIN) -> bytes:
     return b"".join(mux.HEADER.pack(conn, len(part)) + part for part in parts)
 
 
-def read(trunk: GoTrunk, wire: bytes) -> list[Message]:
+def read(trunk: GoTrunk, wire: bytes) -> list[GoMessage]:
     return [
         message
         for start in range(0, len(wire), READ)

@@ -14,7 +14,7 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.report import plain
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from nri_policy.simulation.playback import Mismatch, NodeError, Playback, Result, Snapshot
+from nri_policy.simulation.playback import Mismatch, NodeError, NodeSnapshot, Playback, Result
 from nri_policy.simulation.scenario import read_step
 from tests.support.pictures import holding
 from tests.unit.simulation.scripted import ScriptedPlugin, adjusted, pinned, pod
@@ -68,9 +68,9 @@ class FakeNode:
     async def advance(self, seconds: float) -> None:
         self.log.append(f"{seconds}s")
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> NodeSnapshot:
         held = {c.key: holding(pool="root") for c in self._runtime.containers}
-        return Snapshot(containers=held, pools=())
+        return NodeSnapshot(containers=held, pools=())
 
     def _create(self, request: nri.CreateContainerRequest) -> nri.CreateContainerResponse:
         if request.container.name == "bad":

@@ -16,7 +16,7 @@ from nri_policy.simulation.scenario import (
     Devices,
     Disks,
     Expect,
-    Hotplug,
+    HotplugStep,
     Resize,
     Restart,
     ScenarioError,
@@ -59,8 +59,8 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         Advance(seconds=60.0),
         Restart(what="daemon"),
         Restart(what="runtime"),
-        Hotplug(offline=CPUSet.parse("4-5"), online=CPUSet()),
-        Hotplug(offline=CPUSet(), online=CPUSet.parse("4")),
+        HotplugStep(offline=CPUSet.parse("4-5"), online=CPUSet()),
+        HotplugStep(offline=CPUSet(), online=CPUSet.parse("4")),
         Devices(
             devices={
                 "v.com/nic": [

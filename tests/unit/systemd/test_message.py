@@ -5,9 +5,9 @@ import pytest
 from nri_policy.systemd.message import (
     MAX_MESSAGE,
     PREFIX,
-    Call,
-    Message,
+    BusMessage,
     MessageError,
+    MethodCall,
     Type,
     decode,
     encode,
@@ -16,10 +16,10 @@ from nri_policy.systemd.message import (
 )
 from tests.unit.systemd.bus import recorded
 
-CALL = Call(destination="org.a", path="/a", interface="org.a.B", member="C")
+CALL = MethodCall(destination="org.a", path="/a", interface="org.a.B", member="C")
 
 
-def messages(data: bytes) -> list[Message]:
+def messages(data: bytes) -> list[BusMessage]:
     """Return the messages that follow one another."""
     found = []
     while data:
@@ -52,12 +52,12 @@ def test_the_arguments_are_a_unit_true_and_properties_of_bytes() -> None:
 
 
 def test_an_answer_of_systemd_is_read() -> None:
-    assert messages(recorded("own-answered")[1]) == [Message(type=Type.ANSWER, reply_to=2)]
+    assert messages(recorded("own-answered")[1]) == [BusMessage(type=Type.ANSWER, reply_to=2)]
 
 
 def test_an_error_of_systemd_is_read_with_its_text_and_the_signals_after_it() -> None:
     error, *signals = messages(recorded("own-gone")[1])
-    assert error == Message(
+    assert error == BusMessage(
         type=Type.ERROR,
         reply_to=2,
         error="org.freedesktop.systemd1.NoSuchUnit",
@@ -70,12 +70,12 @@ def test_the_system_bus_answers_hello_first() -> None:
     hello, signal, answer = messages(recorded("bus-answered")[1])
     assert (hello.type, hello.reply_to, hello.text[:1]) == (Type.ANSWER, 1, ":")
     assert signal.type == Type.SIGNAL
-    assert answer == Message(type=Type.ANSWER, reply_to=2)
+    assert answer == BusMessage(type=Type.ANSWER, reply_to=2)
 
 
 def test_a_message_in_big_endian_is_read() -> None:
     fields = b"\x05\x01u\0\0\0\0\x02"
-    assert decode(b"B\x02\x01\x01" + bytes(8) + b"\0\0\0\x08" + fields) == Message(
+    assert decode(b"B\x02\x01\x01" + bytes(8) + b"\0\0\0\x08" + fields) == BusMessage(
         type=Type.ANSWER, reply_to=2
     )
 

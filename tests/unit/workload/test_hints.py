@@ -11,9 +11,9 @@ from nri_policy.hardware.synthetic import write
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import (
     ClaimedDevice,
+    ContainerMount,
     DeviceFile,
     Hint,
-    Mount,
     candidates,
     claim_hints,
     hints_of,
@@ -55,8 +55,8 @@ def locator(tmp_path_factory: pytest.TempPathFactory) -> Locator:
     return Locator(root, discover(root))
 
 
-def mount(source: str, destination: str = "/work", *, writable: bool = True) -> Mount:
-    return Mount(source=source, destination=destination, writable=writable)
+def mount(source: str, destination: str = "/work", *, writable: bool = True) -> ContainerMount:
+    return ContainerMount(source=source, destination=destination, writable=writable)
 
 
 def hint(source: str, kind: HintKind, cpus: str, nodes: str, device: str = "") -> Hint:
@@ -136,7 +136,7 @@ def test_a_claimed_device_of_no_known_place_gives_no_hint(locator: Locator) -> N
     ],
     ids=lambda each: f"{each.source} at {each.destination}",
 )
-def test_mounts_that_say_nothing_of_the_workload(locator: Locator, ignored: Mount) -> None:
+def test_mounts_that_say_nothing_of_the_workload(locator: Locator, ignored: ContainerMount) -> None:
     assert candidates([ignored], [], [], {}, locator) == ()
 
 
@@ -151,7 +151,7 @@ def test_mounts_that_say_nothing_of_the_workload(locator: Locator, ignored: Moun
     ],
     ids=lambda each: f"{each.source} at {each.destination}",
 )
-def test_mounts_that_count(locator: Locator, counted: Mount) -> None:
+def test_mounts_that_count(locator: Locator, counted: ContainerMount) -> None:
     found = candidates([counted], [], [], {}, locator)
     assert len(hints_of(found, preferences({}, "c0"))) == 1
 

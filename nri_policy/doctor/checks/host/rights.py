@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 
-from nri_policy.doctor.facts import Facts, Folder
+from nri_policy.doctor.facts import Facts, FolderFacts
 from nri_policy.doctor.finding import Finding, Verdict
 
 
@@ -35,7 +35,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("rights", Verdict.OK, f"{facts.state.path} is the daemon's own")
 
 
-def _wrong(folder: Folder, user: int) -> str:
+def _wrong(folder: FolderFacts, user: int) -> str:
     """Return why the daemon would not keep its state in a folder, empty if it would."""
     if folder.mode is None:
         return ""

@@ -12,7 +12,7 @@ from io import StringIO
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.cli.node.demo import Frame
+from nri_policy.cli.node.demo import StepFrame
 from nri_policy.cli.output import Canvas
 from nri_policy.picture.svg import Strip
 from tests.support import nodes
@@ -67,7 +67,7 @@ def test_a_step_is_cut_to_the_terminal_and_its_last_line_says_what_a_key_does() 
     for height in (4, 24, 60):
         out = StringIO()
         console = Canvas(file=out, width=80, height=height, color_system=None, _environ={})
-        console.print(Frame(strip, "any key: go on"), end="")
+        console.print(StepFrame(strip, "any key: go on"), end="")
         lines = out.getvalue().splitlines()
         assert len(lines) == height
         assert lines[-1].strip() == "any key: go on"

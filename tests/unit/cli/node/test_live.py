@@ -23,7 +23,7 @@ from nri_policy.cli.node.live import DaemonSnapshot, DaemonWatcher, Frame, show
 from nri_policy.cli.node.live_view import KEYS, View
 from nri_policy.cli.output import Canvas
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.picture.scene import CPUUse, Scene, Use
+from nri_policy.picture.scene import CPUUse, Purpose, Scene
 from nri_policy.proto.control_pb2 import Change, Decision
 from nri_policy.report import refusal_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -173,11 +173,11 @@ def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
         async with served(tmp_path) as node:
             first = await asyncio.to_thread(feed.look)
             assert first.scene is not None
-            assert first.scene.places[15] == CPUUse(Use.IDLE)
+            assert first.scene.places[15] == CPUUse(Purpose.IDLE)
             machine = node.daemon.node.view.layout.machine
             await node.daemon.events.reconfigure(machine=machine.restricted(CPUSet(range(15))))
             async with asyncio.timeout(HANGS):
-                while first.scene.places[15].use is not Use.OFFLINE:
+                while first.scene.places[15].use is not Purpose.OFFLINE:
                     first = await asyncio.to_thread(feed.look)
                     assert first.scene is not None
             await asyncio.to_thread(feed.close)
