@@ -45,14 +45,14 @@ _WORKLOADS = {
 _ALLOW = "docs/kubernetes.md, From kubectl, has the rights that this takes"
 
 
-class Daemon(Struct, frozen=True, kw_only=True):
+class DaemonLocation(Struct, frozen=True, kw_only=True):
     """Where the daemon runs."""
 
     pod: str
     container: str
 
 
-class Cluster(Struct, frozen=True, kw_only=True):
+class KubectlCluster(Struct, frozen=True, kw_only=True):
     """The cluster that kubectl talks to."""
 
     options: Sequence[str]  # of kubectl, that say which it is
@@ -83,13 +83,13 @@ class Cluster(Struct, frozen=True, kw_only=True):
             click.echo(f"{kind}/{name} has {len(pods)} pods; this is about {chosen}", err=True)
         return pods[0]
 
-    def daemon_on(self, node: str) -> Daemon:
+    def daemon_on(self, node: str) -> DaemonLocation:
         """Return the daemon's pod on a node: ours, before one of nri-plugins' DaemonSet."""
         where = f"spec.nodeName={node},status.phase=Running"
         label = f"{_LABEL} in ({','.join(_NAMES)})"
         found = self.get("pods", "-n", self.system, "-l", label, "--field-selector", where)
         pods = [
-            Daemon(pod=str(metadata["name"]), container=metadata["labels"][_LABEL])
+            DaemonLocation(pod=str(metadata["name"]), container=metadata["labels"][_LABEL])
             for metadata in (each["metadata"] for each in found["items"])
         ]
         if not pods:
@@ -105,7 +105,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         asked = ["auth", "can-i", "create", "pods/exec", "-n", self.system, "--quiet"]
         return not self._run(asked, capture_output=True).returncode
 
-    def execute(self, daemon: Daemon, command: Sequence[str], given: str | None) -> int:
+    def execute(self, daemon: DaemonLocation, command: Sequence[str], given: str | None) -> int:
         """Execute a command in the daemon's pod, with a text as its input; return its exit code."""
         held = ["exec", "-n", self.system, daemon.pod, "-c", daemon.container]
         stdin = [] if given is None else ["-i"]
@@ -147,7 +147,7 @@ def _environment() -> list[str]:
     return [f"{name}={value}" for name, value in known.items() if value]
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class KubectlTarget(Struct, frozen=True, kw_only=True):
     """The pod and the node that a command is about."""
 
     node: str
@@ -155,7 +155,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     pod: Any = None  # the object, where it says on which node it is
 
 
-def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> Asked:
+def _parse_target(cluster: KubectlCluster, target: str, namespace: str, node: str) -> KubectlTarget:
     """Find out which pod is meant, and where it is; a *node* comes before the pod's own.
 
     A pod that is named with its namespace and node may be gone.
@@ -163,7 +163,7 @@ def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> A
     if not target:
         if not node:
             raise click.UsageError("name a pod, NAMESPACE/POD, or a node by --node")
-        return Asked(node=node)
+        return KubectlTarget(node=node)
     parts = target.split("/")
     workload = len(parts) == 2 and parts[0] in _WORKLOADS and all(parts)
     if len(parts) > 1 and not namespace and not workload:
@@ -174,7 +174,7 @@ def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> A
         )
     where = ["-n", namespace] if namespace else []
     if node and namespace and not workload:
-        return Asked(node=node, name="/".join([namespace, *parts]))
+        return KubectlTarget(node=node, name="/".join([namespace, *parts]))
     if workload:
         pod = cluster.pod_of(parts[0], parts[1], where)
         parts = [pod["metadata"]["name"]]
@@ -187,7 +187,7 @@ def _parse_target(cluster: Cluster, target: str, namespace: str, node: str) -> A
             f"pod {name} is on no node yet: kubectl describe pod says why; with what-if and --node"
             " you can ask if it would fit on one"
         )
-    return Asked(node=node, name=name, pod=pod)
+    return KubectlTarget(node=node, name=name, pod=pod)
 
 
 def _manifest(pod: Any) -> str:
@@ -231,7 +231,7 @@ def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
     ) -> None:
         given = {"--context": kubectl_context, "--kubeconfig": kubeconfig}
         options = [f"{option}={value}" for option, value in given.items() if value]
-        cluster = Cluster(options=options, system=daemon_namespace)
+        cluster = KubectlCluster(options=options, system=daemon_namespace)
         named_pod = arguments[:1] if arguments and not arguments[0].startswith("-") else ()
         asked = _parse_target(cluster, "".join(named_pod), namespace, node)
         click.get_current_context().exit(
@@ -267,7 +267,7 @@ def _command(name: str) -> Callable[[Callable[..., Any]], click.Command]:
 
 @_command("explain")
 @_about_a_pod
-def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+def explain(cluster: KubectlCluster, asked: KubectlTarget, passed: Sequence[str]) -> int:
     """Explain why a pod's containers are where they are.
 
     If you may not execute commands in the daemon's pods, and the settings have podExplanations on,
@@ -293,7 +293,9 @@ def explain(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
     help="Manifests of pods; - for stdin. May be repeated.",
 )
 @_about_a_pod
-def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequence[TextIO]) -> int:
+def what_if(
+    cluster: KubectlCluster, asked: KubectlTarget, passed: Sequence[str], files: Sequence[TextIO]
+) -> int:
     """Show where one more such pod would go on a node."""
     if files:
         manifest = "\n---\n".join(each.read() for each in files)
@@ -307,7 +309,7 @@ def what_if(cluster: Cluster, asked: Asked, passed: Sequence[str], files: Sequen
 
 @_command("containers")
 @_about_a_pod
-def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+def containers(cluster: KubectlCluster, asked: KubectlTarget, passed: Sequence[str]) -> int:
     """Show what each container of a pod has.
 
     With --node alone, of all pods there.
@@ -317,7 +319,7 @@ def containers(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
 
 @_command("history")
 @_about_a_pod
-def history(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+def history(cluster: KubectlCluster, asked: KubectlTarget, passed: Sequence[str]) -> int:
     """Show what happened to a pod's containers.
 
     With --node alone, to all there; with --node, a pod of NAMESPACE/POD may be gone.
@@ -327,19 +329,21 @@ def history(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
 
 @_command("pools")
 @_about_a_pod
-def pools(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+def pools(cluster: KubectlCluster, asked: KubectlTarget, passed: Sequence[str]) -> int:
     """Show the pools of a pod's node, and what is left."""
     return _ask(cluster, asked, ["pools", *passed])
 
 
 @_command("status")
 @_about_a_pod
-def status(cluster: Cluster, asked: Asked, passed: Sequence[str]) -> int:
+def status(cluster: KubectlCluster, asked: KubectlTarget, passed: Sequence[str]) -> int:
     """Show the state of the daemon on a pod's node."""
     return _ask(cluster, asked, ["status", *passed])
 
 
-def _ask(cluster: Cluster, asked: Asked, command: Sequence[str], given: str | None = None) -> int:
+def _ask(
+    cluster: KubectlCluster, asked: KubectlTarget, command: Sequence[str], given: str | None = None
+) -> int:
     return cluster.execute(cluster.daemon_on(asked.node), ["nri-policy", *command], given)
 
 

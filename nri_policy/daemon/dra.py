@@ -17,8 +17,8 @@ from typing import NoReturn
 
 from nri_policy.dra.cdi import FOLDER, CDIFiles
 from nri_policy.dra.driver import Driver
-from nri_policy.dra.publisher import SlicePublisher
 from nri_policy.dra.registration import Registration
+from nri_policy.dra.slice_publisher import SlicePublisher
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.units import count_cpus

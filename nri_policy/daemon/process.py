@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.tuner_link import check_hardware
-from nri_policy.dra.claims import ClaimedDevices
+from nri_policy.dra.claimed_devices import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.mounts import is_shared, mount_point

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import field
 
-from nri_policy.dra.devices import pools_by_device
+from nri_policy.dra.cpu_devices import pools_by_device
 from nri_policy.dra.objects import AllocationResult, Part
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.engine.layout import Layout

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct, field
 
 from nri_policy.dra.allocation import AllocationError
-from nri_policy.dra.devices import pools_by_device, published
+from nri_policy.dra.cpu_devices import pools_by_device, published
 from nri_policy.dra.objects import Part
 from nri_policy.dra.resource_slice import CPU, attributes_of
 from nri_policy.dra.selectors import Attributes, selects

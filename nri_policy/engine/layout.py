@@ -20,9 +20,9 @@ from nri_policy.pools.capacity import (
     capacity_left,
     capacity_of,
 )
+from nri_policy.pools.cpu_priority import Classes, classes_of
 from nri_policy.pools.memory_map import MemoryMap
 from nri_policy.pools.picker import Picker, picker_of
-from nri_policy.pools.priority import Classes, classes_of
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.pools.width import Widths, widths_of
 from nri_policy.settings import Alignment, Level, Preserve, Settings

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nri_policy.picture.layout import DrawingSizes
+from nri_policy.picture.floor_plan import DrawingSizes
 from nri_policy.picture.markup import Element
 
 WIDTH = 1180  # pixels that a strip has at most, unless its containers' names need more

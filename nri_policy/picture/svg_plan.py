@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nri_policy.picture.layout import Box, plan
+from nri_policy.picture.floor_plan import Box, plan
 from nri_policy.picture.markup import Element
 from nri_policy.picture.scene import LETTERS, MEANINGS, CPUUse, Purpose, Scene
 from nri_policy.picture.svg_parts import (

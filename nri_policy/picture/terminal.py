@@ -15,7 +15,7 @@ from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from nri_policy.picture.layout import Box, DrawingSizes, FloorPlan, plan
+from nri_policy.picture.floor_plan import Box, DrawingSizes, FloorPlan, plan
 from nri_policy.picture.mark import Mark
 from nri_policy.picture.scene import LETTERS, MEANINGS, Purpose, Scene, headline
 

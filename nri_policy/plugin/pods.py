@@ -69,7 +69,7 @@ class Assignments(Protocol):
 
 
 class ClaimedDevices(Protocol):
-    """Which devices containers have by resource claims; `dra.claims.ClaimedDevices`."""
+    """Which devices containers have by resource claims; `dra.claimed_devices.ClaimedDevices`."""
 
     def ask(self, pod: Pod) -> None:
         """Ask for a new pod's devices, without waiting."""

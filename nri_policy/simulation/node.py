@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.daemon.daemon import Daemon, Environment
-from nri_policy.dra.devices import pools_by_device
+from nri_policy.dra.cpu_devices import pools_by_device
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from nri_policy.dra.devices import published
+from nri_policy.dra.cpu_devices import published
 from nri_policy.dra.resource_slice import faults, slice_of
 from nri_policy.engine.event import Created, Prepared, Synchronized, Unprepared
 from nri_policy.foundation.refusal import Refused

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture import svg_parts, terminal
-from nri_policy.picture.layout import Box, DrawingSizes, plan
+from nri_policy.picture.floor_plan import Box, DrawingSizes, plan
 from nri_policy.picture.scene import scene
 from nri_policy.pools.capacity import Capacity
 from nri_policy.pools.tree import build

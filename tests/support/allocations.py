@@ -18,7 +18,7 @@ import yaml
 from msgspec.structs import replace
 
 from nri_policy.dra.allocation import read_allocation
-from nri_policy.dra.devices import devices_of, published
+from nri_policy.dra.cpu_devices import devices_of, published
 from nri_policy.dra.resource_slice import CPU, NUMA_NODE, slice_of
 from nri_policy.engine.event import Created, Prepared, Stopped
 from nri_policy.foundation.refusal import Refused

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nri_policy.dra.claims import ClaimedDevices
+from nri_policy.dra.claimed_devices import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.hardware.locality import Locator
 from nri_policy.kube.client import Client

@@ -6,7 +6,7 @@ import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import CoreKind
-from nri_policy.pools.priority import classes_of
+from nri_policy.pools.cpu_priority import classes_of
 from nri_policy.settings import Priority
 from tests.support import nodes
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.dra.claims import ClaimedDevices
+from nri_policy.dra.claimed_devices import ClaimedDevices
 from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access

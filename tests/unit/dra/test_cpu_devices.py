@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nri_policy.dra.devices import published
+from nri_policy.dra.cpu_devices import published
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.node import view_of
 from tests.support import nodes

@@ -20,7 +20,7 @@ from typing import NoReturn
 import msgspec
 from msgspec import Raw, Struct
 
-from nri_policy.dra.devices import Published, published
+from nri_policy.dra.cpu_devices import Published, published
 from nri_policy.dra.resource_slice import dropped, faults, slice_name, slice_of, values_in
 from nri_policy.dra.slices import MAX_REFUSALS, SLICES
 from nri_policy.foundation.backoff import backoff

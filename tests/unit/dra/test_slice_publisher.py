@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from nri_policy.dra.devices import Published, devices_of
-from nri_policy.dra.publisher import (
+from nri_policy.dra.cpu_devices import Published, devices_of
+from nri_policy.dra.resource_slice import CPU, dropped, faults, slice_name, slice_of
+from nri_policy.dra.slice_publisher import (
     BURST,
     CHECK,
     INTERVAL,
@@ -21,7 +22,6 @@ from nri_policy.dra.publisher import (
     UNAVAILABLE,
     SlicePublisher,
 )
-from nri_policy.dra.resource_slice import CPU, dropped, faults, slice_name, slice_of
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
 from nri_policy.engine.layout import layout_of
