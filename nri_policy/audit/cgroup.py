@@ -120,7 +120,7 @@ def _path_of_pod(folder: str) -> str | None:
 
 
 def settle_partitions(
-    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str]
+    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str] | None
 ) -> Settled:
     """Do the same as `settle` with the runtime's names of cgroups."""
     names = {path: each for each in wanted if (path := folder_of(each)) is not None}
@@ -290,11 +290,13 @@ class Cgroups:
                 os.close(top)
         return done
 
-    def partition(self, wanted: Mapping[str, Partition | None], above: Collection[str]) -> Settled:
+    def partition(
+        self, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+    ) -> Settled:
         """Make cgroups the partitions wanted, or none; for any thread.
 
         *wanted* is by the runtime's name and has all that are one, *above* the paths of cgroups
-        above them that an earlier call has returned.
+        above them that an earlier call has returned; None: all are looked for.
         """
         with Tree(self._root, Notes()) as tree:
             top = tree.open(_hierarchy(tree).mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)

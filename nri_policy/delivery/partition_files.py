@@ -23,6 +23,7 @@ EXCLUSIVE = "cpuset.cpus.exclusive"
 PARTITION = "cpuset.cpus.partition"
 _CPUS = "cpuset.cpus"
 _FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LEVELS = 4  # of cgroups above containers: kubepods, its class, the pod, and one more above all
 _LONGEST = 1 << 16  # bytes of a list of CPUs: more than the kernel's page of it
 _MEMBER = "member"  # of the partition above: no partition of its own
 
@@ -36,6 +37,10 @@ class CgroupTree(Protocol):
 
     def write(self, path: str, name: str, text: str) -> None:
         """Write a cgroup's file; raises OSError."""
+        ...
+
+    def children(self, path: str) -> Collection[str]:
+        """Return the names of the cgroups right below one."""
         ...
 
 
@@ -66,6 +71,18 @@ class FolderTree:
             os.write(file, f"{text}\n".encode())
         finally:
             os.close(file)
+
+    def children(self, path: str) -> Collection[str]:
+        """Return the names of the cgroups right below one."""
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _FLAGS, dir_fd=self._top)
+        except OSError:
+            return ()
+        try:
+            with os.scandir(folder) as entries:
+                return [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(folder)
 
 
 class PartitionOutcome(Struct, frozen=True, kw_only=True):
@@ -98,13 +115,26 @@ class _Found(Struct, frozen=True, kw_only=True):
 
 
 def settle(
-    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str]
+    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str] | None
 ) -> Settled:
     """Make each cgroup the partition wanted, or none; *wanted* has all that are one, by path.
 
-    *above* are paths of other cgroups that may still keep CPUs for some that are gone.
+    *above* are paths of other cgroups that may still keep CPUs for some that are gone; None: all
+    are looked for.
     """
+    if above is None:
+        above = [*_find_keeping(tree, wanted)]
     return _Settlement(tree, wanted).settle(above)
+
+
+def _find_keeping(tree: CgroupTree, wanted: Collection[str]) -> Iterator[str]:
+    """Yield the cgroups that keep CPUs for others below them, such as an earlier daemon left."""
+    level = {each.partition("/")[0] for each in wanted}
+    for _ in range(_LEVELS):
+        for path in level - set(wanted):
+            if tree.read(path, EXCLUSIVE) and tree.read(path, PARTITION) == _MEMBER:
+                yield path
+        level = {f"{path}/{name}" for path in level for name in tree.children(path)}
 
 
 def ancestors(path: str) -> Iterator[str]:

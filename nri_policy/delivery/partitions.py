@@ -29,7 +29,9 @@ PERIOD = 30.0  # seconds between looks while nothing changes
 class PartitionFiles(Protocol):
     """The cgroups of containers: `audit.cgroup.Cgroups`."""
 
-    def partition(self, wanted: Mapping[str, Partition | None], above: Collection[str]) -> Settled:
+    def partition(
+        self, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+    ) -> Settled:
         """Make cgroups the partitions wanted, or none, by the runtime's names; for any thread."""
         ...
 
@@ -43,14 +45,14 @@ class Partitions:
         self._executor = executor
         self._files = files
         self._lock = asyncio.Lock()
-        self._above: Collection[str] = ()  # cgroups that keep CPUs for those below them
-        self._unknown = True  # an earlier daemon may have left partitions
+        # cgroups that keep CPUs for those below them; None: an earlier daemon may have left some
+        self._above: Collection[str] | None = None
         self._passes: set[asyncio.Task[None]] = set()  # that no start waits for any longer
         executor.partitions = self
 
     def restart(self) -> None:
         """Look for what an earlier daemon has left, soon."""
-        self._unknown = True
+        self._above = None
         self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
 
     async def start(self, container_id: str, own: CPUSet) -> bool:
@@ -92,7 +94,7 @@ class Partitions:
             view, state = self._node.view, self._executor.state
             if self._files is None or view.equipment.no_partition:
                 return
-            sweeps = self._unknown
+            sweeps = self._above is None
             wanted = state.kernel_partitions.wanted(
                 view.placed if sweeps else also, is_blocked=self._is_blocked
             )
@@ -101,7 +103,7 @@ class Partitions:
                 return
             by_name = {name: wanted[each] for each, name in names.items()}
             done = await asyncio.to_thread(self._files.partition, by_name, self._above)
-            self._above, self._unknown = done.above, False
+            self._above = done.above
             self._executor.apply(
                 PartitionsSettled(
                     wanted={each: wanted[each] for each in names},

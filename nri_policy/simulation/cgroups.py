@@ -45,6 +45,10 @@ class SimulatedCgroups:
         """Write a file of a cgroup, other than its CPUs; raises OSError."""
         self._follow().write(path, name, text)
 
+    def children(self, path: str) -> Collection[str]:
+        """Return the names of the cgroups right below one."""
+        return self._follow().children(path)
+
     def _follow(self) -> Cpusets:
         """Return the cpusets, with the pods and containers that there are now."""
         machine = self._runtime.machine
@@ -164,7 +168,9 @@ class SimulatedCgroups:
         """Return nothing: the cgroups of pods are not simulated."""
         return {}
 
-    def partition(self, wanted: Mapping[str, Partition | None], above: Collection[str]) -> Settled:
+    def partition(
+        self, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+    ) -> Settled:
         """Make cgroups the partitions wanted, or none."""
         return settle_partitions(self, wanted, above)
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -131,6 +131,10 @@ class Cpusets:
         except FileNotFoundError:
             return False
         return True
+
+    def children(self, path: str) -> Collection[str]:
+        """Return the names of the cgroups right below one."""
+        return [*self._at(path).children] if self.has(path) else []
 
     def remove(self, path: str) -> None:
         """Remove a cgroup."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import os
+from collections.abc import Collection
+from pathlib import Path
 
 import pytest
 
 from nri_policy.delivery.partition_files import (
     EXCLUSIVE,
     PARTITION,
+    FolderTree,
     PartitionOutcome,
     Settled,
     ancestors,
@@ -56,6 +60,9 @@ class Kernel:
         if self.log[-1] == self.broken:
             raise OSError(errno.EBUSY, "")
         self.cpusets.write(path, name, text)
+
+    def children(self, path: str) -> Collection[str]:
+        return self.cpusets.children(path)
 
     def remove(self, path: str) -> None:
         self.cpusets.leave(path)
@@ -110,6 +117,38 @@ def test_a_partition_that_shrinks_gives_up_before_those_above_and_grows_after_th
     settle(kernel, {A: root("2")}, ())
     assert kernel.log == [f"{each} exclusive 2" for each in (A, "pods/a", "pods")]
     assert kernel.read(A, PARTITION) == "root", "valid all the time"
+
+
+def test_what_an_earlier_life_kept_for_one_that_is_gone_is_looked_for() -> None:
+    kernel = Kernel(pods_a_one="2-3", pods_b_one="4-5")
+    settle(kernel, {A: root("2-3")}, ())
+    kernel.remove(A)  # the cgroup of its pod stays
+    kernel.cpusets.write(B, "cpuset.cpus", "2-3")
+    wanted = {B: root("2-3")}
+    assert held(settle(kernel, wanted, ())) == {}
+    assert held(settle(kernel, wanted, None)) == {B: "2-3"}
+    assert kernel.exclusive() == {"pods": "2-3", "pods/b": "2-3", B: "2-3"}
+
+
+def test_a_partition_that_is_not_the_daemons_is_left_alone() -> None:
+    kernel = Kernel(pods_a_one="2-3", others_one="", others_deep_own="6")
+    for path in ("others", "others/deep", "others/deep/own"):
+        kernel.cpusets.write(path, EXCLUSIVE, "6")
+    kernel.cpusets.write("others/deep/own", PARTITION, "root")
+    settle(kernel, {A: root("2-3")}, None)
+    assert kernel.cpusets.read("others/deep/own", PARTITION) == "root"
+
+
+def test_the_cgroups_below_one_are_its_folders(tmp_path: Path) -> None:
+    (tmp_path / "pods" / "a").mkdir(parents=True)
+    (tmp_path / "pods" / EXCLUSIVE).touch()
+    top = os.open(tmp_path, os.O_PATH | os.O_DIRECTORY)
+    try:
+        tree = FolderTree(top)
+        assert [*tree.children("pods")] == ["a"]
+        assert [*tree.children("gone")] == []
+    finally:
+        os.close(top)
 
 
 def test_of_two_that_exchange_cpus_both_give_up_first() -> None:
