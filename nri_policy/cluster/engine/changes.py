@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.request import Unit
 
-MAX_TRIES = 40  # of smaller numbers of pods, one by one
+MAX_TRIES = 40  # trials of smaller pod counts
 _MAX_COMBINATIONS = 100  # of such numbers of several pod sets
 _SHARES = 16  # that are tried instead, where there are more
 COMES_BACK = ("DaemonSet", "Node")  # owners of pods that return to their node at once
@@ -31,13 +31,13 @@ class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
     slices: dict[str, int] = {}  # the same in slices of several pods
     most: bool = True  # whether it would fit with no larger *counts*, as far as these were tried
     pod_sets: list[str] = []  # whose request would be another
-    level: str | None = None  # this level in place of the one that was asked for
+    level: str | None = None  # use this level instead of the requested level
     slice_level: str | None = None  # the same for its slices
     max_per_host: int | None = None  # so many pods on a host
     leaving: list[str] = []  # groups that would have to leave, as namespace/name
     leaving_pods: list[str] = []  # pods of no group that would have to leave, in the same way
     hosts: int = 0  # so many more that are empty
-    like: str = ""  # but for this host's DaemonSets, with all else that it has
+    like: str = ""  # host that new hosts copy, with pods of its DaemonSets only
 
 
 def find_changes(
@@ -49,8 +49,8 @@ def find_changes(
 ) -> list[Change]:
     """Return what would make *group*, placed in *steps*, fit into *engine*.
 
-    By pod set, *room* is how many slices there is room for at most. *pods* are those of the
-    cluster, as far as they may be asked to leave.
+    By pod set, *room* is how many slices there is room for at most. *pods* are evictable pods of
+    the cluster.
     """
     changes: list[Change] = []
     if not group.status.assignments:  # else only those on failed nodes are placed
@@ -91,7 +91,7 @@ def _fewer(
     for at, number in enumerate(wanted):
         others = zip(most[:at] + most[at + 1 :], wanted[:at] + wanted[at + 1 :], strict=True)
         if any(one < all_ for one, all_ in others):
-            continue  # another pod set has no room, however small this one is
+            continue  # another pod set lacks room whatever the size of this set
         less, exact = _largest_at(fits, wanted, at, min(most[at], number - 1))
         if less:
             found = True
@@ -120,7 +120,7 @@ def _smaller(numbers: Mapping[int, int], pod_sets: Sequence[PodSet], *, exact: b
 def _largest_at(
     fits: Callable[[Sequence[int]], bool], numbers: Sequence[int], at: int, high: int
 ) -> tuple[int, bool]:
-    """Return what `_largest` does of one of *numbers*, while the others stay."""
+    """Return the result of `_largest` for one of *numbers*, with fixed others."""
     return _largest(lambda number: fits([*numbers[:at], number, *numbers[at + 1 :]]), high)
 
 
@@ -202,7 +202,7 @@ def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> li
     request = pod_set.request
     if request is None or request.max_per_host is None:
         return []
-    low, high = request.max_per_host, pod_set.count  # low does not fit, high does or none
+    low, high = request.max_per_host, pod_set.count  # low is refused; if high is, too, all are
 
     def fits(most: int) -> bool:
         return _fits(engine, _with(group, _requesting(pod_set, max_per_host=most)))
@@ -236,7 +236,7 @@ def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list
 
 
 class _Leaving:
-    """Looks for who would have to leave so that a group fits."""
+    """Searches for victims whose eviction lets a group fit."""
 
     def __init__(self, engine: Engine, group: PlacementGroup) -> None:
         self._engine = engine

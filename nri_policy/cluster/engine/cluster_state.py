@@ -1,7 +1,7 @@
 """What is used where in a cluster: nodes, zones, pods and groups, and the trees made of them.
 
-It does no I/O and has no clock. The same events give the same state in any order. An event changes
-the leaves of one node only.
+No I/O, no clock. The same events give the same state in any order. An event changes the leaves of
+one node only.
 
 What counts as used on a node, by spec cluster.md §4.3:
 
@@ -49,7 +49,7 @@ class ClusterState:
         self._lasting: set[Key] = set()  # services and DaemonSet pods without a group
         self._group_of: dict[Key, Key] = {}  # by pod
         self._ledger = Ledger(settings, view, self._usages)
-        # it is told of each group that came, changed or went (None), but not of what forks try
+        # called for each added, changed or removed group (None), never for trials in forks
         self.on_group: Callable[[Key, PlacementGroup | None], None] = lambda _key, _group: None
 
     def configure(self, settings: ClusterSettings) -> None:
@@ -146,7 +146,7 @@ class ClusterState:
             self.on_group(key, group)
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """Take in that a group went; its pods that still run count as any others."""
+        """Remove a group; its running pods then count like pods without a group."""
         key = (namespace, name)
         members = self._usages.members.get(key, {})
         before = self._usages.count(self.groups.get(key), members)
@@ -170,8 +170,7 @@ class ClusterState:
     def _change_member(self, key: Key, pod: Pod, times: int) -> None:
         """Take a pod of a group in (1), or out again (-1).
 
-        Counted anew is what may change by it, and that before anything changes: whatever is raised,
-        all stays as it was.
+        Counts the usage that may change first: if an error is raised, the state stays unchanged.
         """
         group = self.groups.get(key)
         members = self._usages.members.get(key, {})

@@ -33,7 +33,7 @@ class Room(Struct, frozen=True):
     wanted: Plan
     counts: Counts
     within: int  # the domain for all pods; -1: any domain
-    fresh: bool  # whether it is only of these assignments, and all leaves were counted for it
+    fresh: bool  # whether the counts are valid only beside these assignments
 
 
 class DomainSearch:
@@ -51,7 +51,7 @@ class DomainSearch:
         self._rooms: dict[tuple[str, ...], Room] = {}
 
     def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
-        """Return where all *units* go, which have their places in this order; None if unknown."""
+        """Return places of all *units*, searched in this order; None without a result."""
         return self._find(units, {})
 
     def _find(
@@ -88,7 +88,7 @@ class DomainSearch:
         return room
 
     def _domains(self, unit: Unit, room: Room, others: Sequence[Room]) -> Iterator[int]:
-        """Yield the domains to try, -1 for any; of those that are alike for all units the first."""
+        """Yield domains to try, -1 for any; domains with equal counts for every unit count once."""
         wanted = room.wanted
         if not wanted.unconstrained:
             found = room.counts.holders(wanted.level, unit.workers.count // wanted.size)

@@ -51,7 +51,7 @@ from nri_policy.cluster.objects.request import (
 from nri_policy.foundation.wording import some
 from nri_policy.native._counts import have_left
 
-MAX_DOMAINS = 3  # in which pod sets that are to be together are tried in other orders
+MAX_DOMAINS = 3  # most domains in which `_place_in_one` tries other orders of pod sets
 
 
 class Engine(PodSetEngine):
@@ -68,11 +68,11 @@ class Engine(PodSetEngine):
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
         Its pod sets go one after the other, each sees those before. If one finds no room, other
-        orders are tried, then a search. Those that are to be together go into one domain, the
-        fullest that holds them. *failures* are recent ones of the group's pods, by node:
-        those that are spread avoid them. *more* pods of a pod set go where replaced ones would;
-        what the group has stays. To *explain* a refusal takes longer than to find it. Nothing
-        changes. Raises DocumentError for a request that breaks a rule.
+        orders are tried, then a search. Pod sets with a shared level go into the fullest domain
+        with enough room. *failures* are recent failures of the group's pods, by node: pods with
+        spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
+        group has stays. To *explain* a refusal takes longer than to find it. Nothing changes.
+        Raises DocumentError for a request that breaks a rule.
         """
         steps = [unit for unit in units(group) if unit.workers.count]
         together, exclusive = together_of(group), exclusive_of(group.pod_sets)
@@ -105,7 +105,7 @@ class Engine(PodSetEngine):
     ) -> GroupStatus | None:
         """Return the status of a group that has a domain of *level* to itself (cluster.md §3).
 
-        What asks for a finer domain for all of it gets that one inside. Raises Unplaceable.
+        A finer required shared level applies inside the exclusive domain. Raises Unplaceable.
         """
         trees = [self.tree_of(unit) for unit in steps]
         alone, together = Together(required=level), together_of(group)
@@ -134,7 +134,7 @@ class Engine(PodSetEngine):
 
         All domains are tried in the order of pod sets, then the fullest in other orders. If none of
         a preferred level holds all, the pod sets go near each other. What is replaced goes where
-        the rest is, if that is required. Return None for a refusal of what is only preferred.
+        the rest is, if that is required. Return None if a preferred level leads to no placement.
         Raises Unplaceable.
         """
         level = self._shared_level(together, [self.tree_of(unit) for unit in steps])
@@ -203,7 +203,7 @@ class Engine(PodSetEngine):
         return None, refused[0][0] if refused else ()
 
     def _have_left(self, steps: Sequence[Unit]) -> bool:
-        """Whether trees have as much left in all as units that are placed on them request."""
+        """Whether free amounts of all leaves add up to the requests of all units of their tree."""
         own = [(self.tree_of(unit), unit) for unit in steps if not is_spread(unit.workers)]
         return all(
             have_left(tree.rows, needed(unit for other, unit in own if other is tree))
@@ -254,7 +254,7 @@ class Engine(PodSetEngine):
     def _strictest_first(self, group: PlacementGroup, steps: Sequence[Unit]) -> list[Unit]:
         """Return units by the level in which each is to be whole, the finest first.
 
-        Of one level, the one comes first that takes the largest share of what fits of it.
+        Units of equal level are sorted by their share of the pods that fit, largest first.
         """
         trial = self._trial(group, steps, {})
         keys: dict[tuple[str, ...], tuple[int, float]] = {}
@@ -292,7 +292,7 @@ class Engine(PodSetEngine):
     ) -> tuple[GroupStatus, Unit | None]:
         """Place *group* in *steps* in a trial; return the one that found no room, too.
 
-        If one does not, nothing is taken in the end.
+        After a refusal no places are taken.
         """
         replacing = is_replaced(group, more)
         unit: Unit | None = None
@@ -325,8 +325,8 @@ class Engine(PodSetEngine):
     def closed_to(self, group: PlacementGroup) -> frozenset[str]:
         """Return the nodes that stay closed to a group whatever ends by itself.
 
-        The rules of its spreading close them now, or they are in domains of groups that never end
-        and have them to themselves, as it is to have one.
+        Topology spreading closes these nodes now, or exclusive groups that never end occupy their
+        domains.
         """
         found: set[str] = {*self.taken_from(group, lasting=True)}
         for unit in units(group):

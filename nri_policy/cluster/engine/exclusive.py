@@ -25,7 +25,7 @@ def taken_domains(
 ) -> dict[Path, str]:
     """Return the domains that *own* must not use, of *level* or coarser, and which group is there.
 
-    *own* has one of *level* to itself, and so have others of *groups*.
+    *own* asks for a domain of *level* to itself, and other *groups* may have such domains.
     """
     levels = tree.shape.topology.levels
     found: dict[Path, str] = {}

@@ -90,8 +90,8 @@ class Explanation(Struct, frozen=True, rename="camel"):
 def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
-    One that has its places keeps them, but for those on failed nodes. Of *pods*, those of lower
-    priority that are of no group may be among what would have to leave.
+    A placed group keeps its places except on failed nodes. Victims may include *pods* of lower
+    priority without a group.
     """
     if group.status.assignments:
         status = engine.place(group) if group.status.unhealthy_nodes else group.status
@@ -135,7 +135,7 @@ def _leader(engine: Engine, unit: Unit) -> PodSetExplanation | None:
 def _most(unit: Unit, found: PodSetExplanation | None) -> int:
     """Return the most slices of a pod set for which there may be room, whatever else there is."""
     assert found is not None
-    if is_spread(unit.workers):  # on all nodes, also on those that are in no topology
+    if is_spread(unit.workers):  # on all nodes, including nodes outside any topology
         return MAX_COUNT
     request = unit.workers.request
     required = None if request is None else request.required
@@ -167,7 +167,7 @@ def _planned(engine: Engine, unit: Unit) -> tuple[Tree, Plan]:
 
 
 def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
-    """Return what fits of a pod set at every level; None for one whose request has no answer."""
+    """Return how much of a pod set fits at every level; None for an invalid request."""
     try:
         tree, wanted = _planned(engine, unit)
         most = engine.limits_of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
@@ -267,7 +267,7 @@ def _find_excluded(
 ) -> dict[str, list[_Leaf]]:
     """Return the leaves that cannot take one pod, by reason, as the message counts them.
 
-    The zones of those that are *full* take none.
+    Zones of *full* nodes have no room.
     """
     asked = sorted((name, amount) for name, amount in with_place(pod).items() if amount)
     rows = tree.rows

@@ -49,7 +49,7 @@ class Filter:
         self.mask.set(leaf, code, score)
 
     def reason(self, code: int) -> str:
-        """Return what a code stands for, as messages have it."""
+        """Return the meaning of a code, in the words of messages."""
         if code == NODE_SELECTOR:
             return "nodeSelector"
         if code == AFFINITY:
@@ -74,7 +74,7 @@ class Filters:
     ) -> Filter:
         """Return the filter of pods that tolerate just these taints.
 
-        *nodes* are those of all leaves, *tainted* the leaves whose nodes have taints.
+        *nodes* are indexed by leaf; *tainted* are leaves with tainted nodes.
         """
         key = b""
         if spec.node_selector or spec.affinity is not None or tolerations:

@@ -1,7 +1,7 @@
 """Groups and their bound pods, and what these use.
 
 A group that has assignments uses what they say, whether its pods run or not, less what finished
-pods gave back. The pods of any other use what they request, while they run.
+pods gave back. Running pods of other groups use their requests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GroupUsages:
         return found
 
     def forget(self, key: Key) -> None:
-        """Forget what is known of a group that went."""
+        """Forget a removed group."""
         self._kinds_of.pop(key, None)
 
     def count(self, group: PlacementGroup | None, members: Mapping[str, Pod]) -> Count:

@@ -41,7 +41,7 @@ class Ledger:
         A fork has an *origin*.
         """
         self.changes = 0
-        # of nodes, of zones but for what is in use there, of settings, and of what never ends
+        # changes of nodes, capacities of zones, settings and lasting pods
         self.generation = 0
         self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
         self._settings = settings
@@ -54,7 +54,7 @@ class Ledger:
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
         self._origin = origin
         self._made_at = 0 if origin is None else self._age(origin)
-        self._since: list[_Change] = []  # of a fork, for trees that it is asked for later
+        self._since: list[_Change] = []  # since the fork, for trees that are forked later
 
     def fork(self) -> Ledger:
         """Return one that goes on by itself, while nothing changes here."""
@@ -64,8 +64,8 @@ class Ledger:
         """Return one with nothing in use, of this one's nodes or *only* some of them.
 
         Or just with what pods use that never end by themselves (*lasting*), those of groups that
-        have places excepted. It lives as long as nodes, what zones have in all, settings and what
-        never ends stay as they are.
+        have places excepted. Valid until nodes, capacities of zones, settings or lasting pods
+        change.
         """
         made = _WithoutUsage(self._settings, self._view, self._usages, self, only)
         if lasting:
@@ -74,15 +74,15 @@ class Ledger:
 
     @property
     def is_fork(self) -> bool:
-        """Whether others go on with what this was made of."""
+        """Whether this ledger was made from another ledger."""
         return self._origin is not None
 
     def is_up_to_date(self) -> bool:
-        """Whether nothing has changed in what this is a fork of."""
+        """Whether the origin of this fork has not changed since."""
         return self._origin is None or self._age(self._origin) == self._made_at
 
     def _age(self, origin: Ledger) -> int:
-        """Return what counts the changes that this does not outlive."""
+        """Return the number of changes that invalidate this ledger."""
         return origin.changes
 
     def configure(self, settings: ClusterSettings) -> None:
@@ -161,7 +161,7 @@ class Ledger:
         self._each(count)
 
     def close(self, nodes: Collection[str]) -> None:
-        """Let no pods go to these *nodes*, which stay in their trees."""
+        """Close these *nodes* to new pods; trees keep their leaves."""
         assert self.is_fork
         found = [self._view.nodes[name] for name in nodes if name in self._view.nodes]
         closed = [each for each in found if each.name not in self.closed]

@@ -111,7 +111,7 @@ def unknown_level(
 ) -> str:
     """Return that there is no such level, which there are, and how many nodes carry each.
 
-    It names the *others*, topologies that have it.
+    The message lists the *others*, topologies with this level.
     """
     nodes = view.nodes.values()
     labels = Counter(label for node in nodes for label in node.labels)

@@ -121,8 +121,8 @@ def search(  # noqa: PLR0913 - what is searched for, and where
 ) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason.
 
-    For workers that are required to be in one domain the reason says, as Kueue's does, how many it
-    holds without their leader; beside it, too, where those are fewer.
+    For workers with a required level the reason names how many fit without their leader, as Kueue's
+    does; beside the leader, too, if fewer fit there.
     """
     levels = tree.shape.levels
     try:

@@ -70,7 +70,7 @@ from nri_policy.cluster.objects.request import (
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.objects.spread_preferences import read_preferences
 
-MAX_NEAR = 16  # domains that are tried so that a pod set is near others
+MAX_NEAR = 16  # most domains tried near other pod sets
 
 
 class PodSetEngine(ClusterState):
@@ -105,8 +105,8 @@ class PodSetEngine(ClusterState):
     def _near(self, level: int) -> Self:
         """Return one of the same state that places pod sets into domains that others are in.
 
-        These are domains of *level*; a pod set that fits into none of them goes anywhere. It takes
-        in nothing.
+        Domains of *level* count; a pod set without room in these goes anywhere. It takes in
+        nothing.
         """
         made = copy(self)
         made._near_level = level  # noqa: SLF001 - another engine
@@ -147,7 +147,7 @@ class PodSetEngine(ClusterState):
         failures: Mapping[str, int],
         taken: Mapping[str, Assignment],
     ) -> dict[str, Assignment]:
-        """Return the assignments of a unit, near those that are *taken* if it is to be."""
+        """Return the assignments of a unit, after `_near` in the domains of *taken* ones first."""
         for path in self._domains_of(taken, tree):
             with suppress(Unplaceable):
                 inside = self._inside(path)
@@ -274,7 +274,7 @@ class PodSetEngine(ClusterState):
         )
 
     def _nodes_within(self, tree: Tree) -> frozenset[str] | None:
-        """Return the nodes of the domain that all goes into, None for any."""
+        """Return the nodes of the domain for all pods, None without one."""
         if not self._within:
             return None
         leaves = tree.shape.domains.leaves_below(domain_within(tree, self._within))
@@ -374,7 +374,7 @@ class PodSetEngine(ClusterState):
     def without_usage(self, only: Collection[str] | None = None) -> Self:
         """Return one of these nodes, or *only* some of them, with nothing in use.
 
-        It lives as long as nodes, what zones have in all, and settings stay as they are.
+        Valid until nodes, capacities of zones or settings change.
         """
         made = copy(self)
         made._usages, made._ledger = GroupUsages(self.view), self._ledger.without_usage(only)  # noqa: SLF001 - another engine
@@ -386,8 +386,8 @@ class PodSetEngine(ClusterState):
     ) -> Self:
         """Return one of these nodes, or *only* some of them, without what ends by itself.
 
-        In use is what pods of no group have that never end, and the places of *staying* groups. It
-        lives as `without_usage` does, while what stays does.
+        In use is what pods of no group have that never end, and the places of *staying* groups.
+        Valid as long as `without_usage`, and until lasting pods or *staying* groups change.
         """
         made = copy(self)
         made._usages = GroupUsages(self.view)  # noqa: SLF001 - another engine
@@ -403,11 +403,11 @@ class PodSetEngine(ClusterState):
         return self._ledger.generation
 
     def is_up_to_date(self) -> bool:
-        """Whether nothing has changed in what this was made of, but for what it lives through."""
+        """Whether this engine is still valid: its origin has not changed in a way that matters."""
         return self._ledger.is_up_to_date()
 
     def without_nodes(self, nodes: Collection[str]) -> Self:
-        """Return a fork in which no pods go to these *nodes*; this one if there are none."""
+        """Return a fork with these *nodes* closed; without *nodes* return this engine."""
         if not nodes:
             return self
         made = self.fork()
@@ -424,7 +424,7 @@ class PodSetEngine(ClusterState):
         return made
 
     def close(self, nodes: Collection[str]) -> None:
-        """Let no pods go to these *nodes* in this fork."""
+        """Close these *nodes* to new pods in this fork."""
         self._ledger.close(nodes)
 
     def occupy(self, node: str, kind: Amounts, times: int) -> None:

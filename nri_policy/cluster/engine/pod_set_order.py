@@ -2,7 +2,7 @@
 
 Pod sets go one after the other, and each may take what only another one could use. If a pod set is
 refused, other orders are tried: first those in which it goes first, then the strictest first, then
-all of few pod sets. No order is tried that begins like one that was refused at its end.
+all of few pod sets. An order is skipped if a refused order begins in the same way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Orders:
     def __init__(self, units: Sequence[Unit], strictest_first: Sequence[Unit]) -> None:
         """Begin with *units* as they are; the others are the same, *strictest_first*."""
         self._order = [*units]
-        self._moved: list[Unit] = []  # those that went first after they were refused
+        self._moved: list[Unit] = []  # refused units that were already tried in first place
         self._refused = set[tuple[int, ...]]()  # beginnings of orders, by kind
         kinds = [_without_names(each) for each in units]
         self._kind = {
@@ -38,7 +38,7 @@ class Orders:
         """Return the next order, as *unit* found no room in the last one; empty if none is left."""
         at = self._order.index(unit)
         self._refused.add(self._kinds(self._order[: at + 1]))
-        if not at:  # without any of the others there is no room for it
+        if not at:  # refused in first place: no order helps
             return []
         if unit not in self._moved:
             self._moved.append(unit)

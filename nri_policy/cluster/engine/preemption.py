@@ -1,9 +1,8 @@
-"""Preemption: who would have to leave so that a group of higher priority fits.
+"""Preemption: the groups to evict so that a group of higher priority fits.
 
 Groups leave as a whole, never a part of one. They are taken out in order of priority, lowest first,
 the youngest first among equals, until the waiting group fits; then all that it can do without are
-put back, the last one that was taken out first. So each of those that have to leave is needed (spec
-cluster.md §9).
+put back, the last one that was taken out first. So every victim is necessary (spec cluster.md §9).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 
-MAX_TRIES = 100  # of sets that are smaller than the one that was found
+MAX_TRIES = 100  # trials of smaller sets of victims
 
 _T = TypeVar("_T")
 
@@ -53,8 +52,8 @@ def lower_groups(engine: Engine, priority: int) -> list[Key]:
 def find_fewest(order: Sequence[_T], fits: Callable[[Sequence[_T]], bool]) -> list[_T]:
     """Return the fewest of *order* that have to leave, the first ones among equals.
 
-    None has to if it *fits* without none or without all of them does not do. Where there are very
-    many choices, fewer than the search above finds are looked for in some of them only.
+    The list is empty if the group *fits* at once, or not even without all of *order*. Where there
+    are very many choices, fewer than the search above finds are looked for in some of them only.
     """
     found = _Search(fits).find(order) or []
     smaller = chain.from_iterable(combinations(order, size) for size in range(1, len(found)))
@@ -78,7 +77,7 @@ class _Search(Generic[_T]):
         order = order[:enough]
         needed: list[_T] = []
         while most := self._fewest(order, needed):
-            # The last of them is needed: it did not fit without those before it.
+            # The last victim is needed: the earlier victims alone free too little.
             needed.insert(0, order[most - 1])
             order = order[: most - 1]
         return needed

@@ -24,7 +24,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
 
-_NO_NODE = ""  # of pods that come to those of failed nodes
+_NO_NODE = ""  # name of additional pods beside failed nodes
 
 
 def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
@@ -41,9 +41,9 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 
-    *paths* are those of failed nodes that still exist, *more* pods that none of them had, by pod
-    set. *limits* are how many new pods of a pod set nodes take. All go *within* a domain, if it is
-    none below 0. Raises Unplaceable.
+    *paths* are paths of existing failed nodes; *more* counts additional pods, by pod set. *limits*
+    are how many new pods of a pod set nodes take. All go *within* a domain, if it is none below 0.
+    Raises Unplaceable.
     """
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
@@ -91,10 +91,10 @@ def _together(
     rest: Mapping[int, int],
     paths: Mapping[str, Path],
 ) -> list[str]:
-    """Return failed nodes whose pods are searched for at once: they are to go to one domain.
+    """Return the failed nodes whose pods need one common domain, for one search.
 
-    One by one, the first could take a domain in which there is no room for all. Of nodes that are
-    gone with their labels one is known to have broken a slice if it alone completes that.
+    Otherwise the first node's pods could take a domain with too little room for the rest. A deleted
+    node has no labels: it broke a slice if only its pods complete that slice.
     """
     domains = {
         name: search(missing).domain(places, rest, paths.get(name))
@@ -145,13 +145,13 @@ class _Search(Struct, frozen=True):
     implied: bool
     failed: Collection[str]
     limits: Mapping[int, int]  # leaf -> pods that it takes at most
-    within: int  # the domain that the whole group is in, -1 for any
+    within: int  # domain of the whole group, -1 for any
     missing: int
 
     def domain(
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
     ) -> int | None:
-        """Return the domain that they have to go to, as of `find`; None if any will do."""
+        """Return the domain that `find` requires for these pods; None without such a rule."""
         tree, request = self.tree, self.pod_set.request or PlacementRequest()
         broken, _ = self._broken(request, places, failed)
         if broken is None and request.required in tree.shape.levels and rest:

@@ -1,7 +1,7 @@
 """Which hosts are set aside for a group that has waited long; spec cluster.md §9.
 
-What ends by itself does not count, what stays does: pods that are always restarted, those of
-DaemonSets among them, and groups of such pods. With preemption, groups of lower priority end.
+Only lasting pods count: pods that are always restarted, including DaemonSets, and groups of such
+pods. With preemption, groups of lower priority end.
 
 Required or preferred level: a domain whose hosts could hold the group then: the one where most of
 its pods fit now, then the one with most free, then the lowest values. In it, and everywhere for a
@@ -50,14 +50,14 @@ _BESIDE = "fits nowhere beside what stays"
 
 
 class _Emptied(Struct, frozen=True):
-    """A cluster in which all has ended that ends by itself."""
+    """The cluster after the end of all pods that end by themselves."""
 
     engine: Engine
     staying: Mapping[str, Mapping[Key, PlacementGroup]]  # by node, the groups that do
 
 
 class Reservations:
-    """Chooses hosts in a cluster as it is, by what they could hold once all has ended that ends."""
+    """Chooses hosts by their room after the end of all pods that end by themselves."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -248,9 +248,9 @@ class Reservations:
 
 
 class Occupants:
-    """What was on hosts when they were set aside, as far as it has not ended yet.
+    """Pods that ran on hosts when these were set aside, and still run.
 
-    What came since does not count: so there is an end to it.
+    Later arrivals do not count, so the list gets shorter.
     """
 
     def __init__(self, engine: Engine, hosts: Collection[str]) -> None:

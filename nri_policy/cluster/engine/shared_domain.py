@@ -31,8 +31,8 @@ def shared_domains(
 ) -> tuple[Iterator[Path], Path]:
     """Return the paths of domains of *level* that hold each unit, the fullest then first.
 
-    If many of those hold each, but not all, the emptiest are next. Of domains that are alike it is
-    the first one. Also return the one that holds the most units.
+    If many of those hold each, but not all, the emptiest are next. Equal domains count once, by the
+    first path. Also return the one that holds the most units.
     """
     tree = rooms[0].tree
     pairs = zip(units, rooms, strict=True)

@@ -30,7 +30,7 @@ from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector
 from nri_policy.native._spreading import spread as fill
 
-_OUTSIDE = 255  # code of nodes that are not asked about
+_OUTSIDE = 255  # code of nodes outside `within`
 MAX_COUNTS = 16  # of kinds of pods that are kept; the least recently used go first
 
 
@@ -182,10 +182,10 @@ class SpreadTree:
     ) -> tuple[dict[str, int], int]:
         """Return the pods for each node, and how many find no place.
 
-        By node, *own* pods are there of those who are spread, and recent *failures* of theirs.
+        *own* are running pods of the pod set by node, *failures* its recent failures by node.
         *preferences* are those that the tree is of, *tolerations* come on top of the pods'. Only
-        nodes *within* get any, all if that is None. *limits* are how many pods nodes
-        take at most.
+        nodes *within* get pods; None means all nodes. *limits* are how many pods nodes take at
+        most.
         """
         spec, request = pod_set.template.spec, pod_set.request or PlacementRequest()
         kind = self._filter(spec, tolerations)

@@ -1,4 +1,4 @@
-"""The tree of one topology: which nodes are at its leaves, what each has left, who may use it.
+"""The tree of one topology: the nodes at its leaves, free amounts, and filters of pods.
 
 Its shape never changes: a node that goes, is cordoned or not ready leaves its leaf empty. Only a
 path that was not there before makes the tree anew, and that when it is used next. All that changes
@@ -29,7 +29,7 @@ from nri_policy.native._domains import Mask, Rows, Vector, arrange, index
 
 MAX_COUNTS = 16  # that are kept; the least recently used go first
 
-_FULL = 1  # the code of leaves that take no leader; nobody reads it
+_FULL = 1  # code of leaves without room for a leader; never shown
 
 _ANYWHERE = PodSpec()
 
@@ -52,7 +52,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     beside: Mapping[int, int] = {}  # the same for pods where the leader is
 
     def key(self) -> object:
-        """Return what is equal for demands without limits that are."""
+        """Return a key: demands without limits are equal if their keys are."""
         return (
             frozenset(self.pod.items()),
             self.kind,
@@ -75,7 +75,7 @@ class Tree:
     ) -> None:
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self._used = used
-        self._hosts_assigned = False  # to hosts of leaves that are not hosts
+        self._hosts_assigned = False  # whether assignments name hosts below the leaves
         self._counts: OrderedDict[object, Counts] = OrderedDict()
         self._origin: Self | None = None  # of a fork
         paths, first, others = arrange(
@@ -104,7 +104,7 @@ class Tree:
         others: Mapping[int, list[ClusterNode]],
         amounts: Any,
     ) -> None:
-        """Give each leaf what its nodes have: the *first* of its path, and *others* of it."""
+        """Give each leaf the amounts of its nodes: the *first* of its path, and *others* there."""
         self.shape = Shape(topology, paths, self._host_at)
         self.rows = Rows(self.shape.domains)
         self.rows.fill(amounts)
@@ -143,7 +143,7 @@ class Tree:
         return [paths[leaf] for leaf in kept], [first[leaf] for leaf in kept]
 
     def by_leaf(self, pods: Mapping[str, int]) -> dict[int, int]:
-        """Return pods by leaf that are given by node; those of nodes without a leaf are not in."""
+        """Return pods by leaf, from pods by node; nodes without a leaf are left out."""
         at = self._node_at
         return {at[node]: count for node, count in pods.items() if node in at}
 
@@ -214,7 +214,7 @@ class Tree:
         Return False if the tree is to be made anew.
         """
         if not self.shape.by_host and self._hosts_assigned:
-            return False  # what is assigned to a host goes with it
+            return False  # assigned pods leave the tree with their host
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
         if leaf is not None:
@@ -262,7 +262,7 @@ class Tree:
         leaf = self.shape.find(levels, values)
         by_host = levels[0] == HOSTNAME
         if leaf is None and by_host:
-            self._hosts_assigned = True  # also to one that is not there yet
+            self._hosts_assigned = True  # even if the host does not exist yet
         host = self._host_at.get(values[0]) if by_host else None
         self._assume_at(leaf, host, amounts, times, reported)
         return leaf is not None or by_host

@@ -1,4 +1,4 @@
-"""Trying a group: those that are tried after it see what came of it."""
+"""Trying groups one after another: each sees the places of earlier groups."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     levels: list[str]  # of the values of its parts
     parts: list[DomainPods]
     notes: list[str] = []  # what people should know of it
-    malformed: bool = False  # whether its request has no answer on any such cluster
+    malformed: bool = False  # whether the request is invalid on any cluster of these levels
 
 
 def take_in(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
-    """Have others see *group* if it fits, which *status* says; return what came of it."""
+    """Add a placed *group* to the engine, by its *status*; return the outcome."""
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)

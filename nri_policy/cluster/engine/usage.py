@@ -25,7 +25,7 @@ class Usage(Struct, frozen=True):
     values: Sequence[str]
     amounts: Amounts
     count: int
-    reported: int = 0  # of them that run: what the zones of their node have left is without them
+    reported: int = 0  # running pods: reports of zones already subtract their amounts
     running: Mapping[str, int] = field(default_factory=dict)  # by node, where no level is the host
 
 

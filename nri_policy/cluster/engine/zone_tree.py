@@ -103,7 +103,7 @@ class ZoneTree(Tree):
                 self._parts[leaf] = parts[names[-1]]
 
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
-        """Take in that a node changed, came or went; one that had no zones may have some now."""
+        """Apply a changed, new or removed node; a node may report its first zones now."""
         return (old or new).name not in self.left_out and super().change(old, new)  # type: ignore[union-attr]  # one of them is there
 
     def _is_free(self, leaf: int, name: str) -> bool:
@@ -213,4 +213,4 @@ class ZoneTree(Tree):
         return hosts.counts(of_hosts), host_of
 
     def _add(self, node: ClusterNode, leaf: int, times: int) -> None:
-        """Nothing is added: what its zones have left is what they say."""
+        """Add nothing: reports of zones already name free amounts."""
