@@ -132,7 +132,7 @@ class NumaAdmission:
         self._dirty |= dict.fromkeys(self.workloads)
 
     def note_failure(self, write: WriteCheck | WriteActive) -> bool:
-        """Take in that a write did not come to be: it is decided anew, if its object is there."""
+        """Forget a failed write and decide again, if the object still exists."""
         self._asked.pop(write.key, None)
         if isinstance(write, WriteActive):
             return write.name in self.checks

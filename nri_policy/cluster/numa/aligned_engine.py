@@ -1,11 +1,11 @@
 """The engine of a cluster with nodes that align pods to one NUMA node: groups go where zones hold.
 
-Hosts are counted by what they have in all, unless requests name zones. The extender and the kubelet
-also look into the zones of a node that aligns pods. So what they would refuse is found after a
-placement by totals, which most groups keep. If something would be refused, the group is placed
-again, with a limit for each host: as many pods of a pod set as its zones take beside those of the
-pod sets before it, workers also beside their leader. A group that no placement is left for is
-refused, and told what zones lack.
+Hosts count by total amounts, unless requests name zones. The extender and the kubelet also look
+into the zones of a node that aligns pods. So what they would refuse is found after a placement by
+totals, which most groups keep. If something would be refused, the group is placed again, with a
+limit for each host: as many pods of a pod set as its zones take beside those of the pod sets before
+it, workers also beside their leader. A group that no placement is left for is refused, and told
+what zones lack.
 
 Whoever asks where groups would go, or what would make them fit, asks this engine, or a fork of it:
 zones count as they are, without the pods of groups that are out and of pods that have ended there,
@@ -65,10 +65,10 @@ class AlignedEngine(Engine):
         self.zones = zones
         self._kinds = Kinds()
         self._hosts: HostZones | None = None  # see `host_zones`
-        self._seen = 0  # the generation of zones that these are of
-        self._moved: dict[Key, None] = {}  # groups whose places are to be seen anew
+        self._seen = 0  # generation of the zones in `_hosts`
+        self._moved: dict[Key, None] = {}  # groups with changed places, to be read again
         self._empty = HostZones(self._kinds, zones, view, empty=True)
-        self._emptied: HostZones | None = None  # of one that has been
+        self._emptied: HostZones | None = None  # zones of an engine made by `emptied`
         self._origin: AlignedEngine | None = None  # of a fork
         self._other_groups: dict[Key, PlacementGroup | None] = {}  # in a fork; None: it went
         self._ended: list[Pod] = []  # in a fork
@@ -139,7 +139,7 @@ class AlignedEngine(Engine):
     def count_by_zones(self, group: PlacementGroup, status: GroupStatus) -> GroupStatus:
         """Return the *status* of a new group; if hosts have too little in all, as zones count.
 
-        That takes longer than to place it: it is for people who ask.
+        This is slower than a placement: only for reports to people.
         """
         if status.assignments or status.conditions or not self._may_refuse():
             return status
@@ -213,7 +213,7 @@ class AlignedEngine(Engine):
         return limits
 
     def fork(self) -> Self:
-        """Return one to try things in, as `Engine.fork` does."""
+        """Return a fork for trials, as `Engine.fork` does."""
         made = super().fork()
         made._origin = self._origin or self  # noqa: SLF001 - another engine
         made._hosts = None  # noqa: SLF001 - another engine
@@ -285,7 +285,7 @@ class AlignedEngine(Engine):
         self._moved[_key(group)] = None
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """Take in that a group went; its pods that still run count as any others."""
+        """Remove a group; its running pods then count like pods without a group."""
         super().remove_group(namespace, name)
         if self._origin is not None:
             self._other_groups[namespace, name] = None
@@ -317,7 +317,7 @@ class AlignedEngine(Engine):
         return known is not None and bool(known.status.assignments) and _key(group) not in self.out
 
     def host_zones(self) -> HostZones:
-        """Return the zones of hosts as they are in this engine."""
+        """Return zones of hosts in the state of this engine."""
         if self._emptied is not None:
             return self._emptied
         zones = self.zones()

@@ -36,8 +36,8 @@ def try_groups(
 ) -> list[TriedGroup]:
     """Place *groups* one after another: *engine*, a fork, takes in each. Raises DocumentError.
 
-    Those of higher priority go first, as in the queue; nobody leaves for them. *failures* are
-    recent ones of their pods, by node.
+    Groups of higher priority go first, as in the queue; nothing is preempted. *failures* are recent
+    failures of their pods, by node.
     """
     tried = []
     for group in sorted(groups, key=lambda each: -each.priority):
@@ -62,13 +62,13 @@ def explain_group(
 ) -> Explanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
-    *pods* are those of the cluster, where they are known. *live*: the running service says it.
+    *pods* are the pods of the cluster, if known. *live*: the running service says it.
     """
     found = explain(engine, group, pods)
     if found.standing is not None:
         trial = without_reserved(engine, found.standing)
         found = replace(found, status=trial.count_by_zones(group, found.status))
-    refusals = engine.check(group)  # of a group that has no places: nothing
+    refusals = engine.check(group)  # empty for a group without places
     notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
     notes += _left_out(engine, group, live=live)
@@ -117,7 +117,7 @@ def _preempts(engine: Engine, group: PlacementGroup) -> Iterator[str]:
 
 
 def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
-    """Yield what of a group does not decide where it goes, though it is asked for.
+    """Yield notes about parts of a request that placement ignores.
 
     That is what only kube-scheduler can judge, labels and resources that no node has, a
     PriorityClass that is not known.

@@ -1,7 +1,7 @@
 """The scheduler extender's verbs: bytes of a request in, bytes of an answer out.
 
-Go has no names of its own for these documents' fields, so that their keys are Go's, and are taken
-in whatever case. Only names of nodes are exchanged (`nodeCacheCapable: true`).
+The documents' fields have no JSON tags in Go: keys are Go's field names, in any case. Only names of
+nodes are exchanged (`nodeCacheCapable: true`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _MetaVictims(msgspec.Struct):
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """A pod that is to be bound to a node."""
+    """A pod with its future node."""
 
     namespace: str
     name: str
@@ -74,8 +74,8 @@ class Verbs:
         """Nodes are *closed to* a pod that are set aside for a group before it.
 
         *room* is what nodes have left beside the places of groups, where these are served. *pods*
-        are those on nodes, that may have to leave for others.
-        *come* is told of a pod before it is judged: what was kept for it is free from then on.
+        are pods on nodes, possible victims of preemption. *come* is told of a pod before it is
+        judged: what was kept for it is free from then on.
         """
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
@@ -110,7 +110,7 @@ class Verbs:
         if failed:
             names = [name for name in names if name not in failed]
         for name, slot in zip(names, map(slots.get, names), strict=True):
-            if slot is None:  # so new that nothing is known of its zones
+            if slot is None:  # a new node without a report of zones
                 self.unknown += 1
                 fitting.append(name)
             elif (verdict := verdicts[slot]) == FITS or self._preemption.has_made_room(pod, name):

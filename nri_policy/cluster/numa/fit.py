@@ -99,7 +99,7 @@ class NumaFit:
         return [name for name, slot in self.slots.items() if of_slot[slot] > generation]
 
     def get(self, name: str) -> NumaNode | None:
-        """Return a node, None for one that is not known."""
+        """Return a node, None for an unknown name."""
         slot = self.slots.get(name)
         return None if slot is None else self._nodes[slot]
 
@@ -137,8 +137,8 @@ class NumaFit:
     def zones(self, name: str, request: NumaRequest) -> tuple[int, ...] | None:
         """Return the zone of each step of the filter on a node, NO_ZONE for one that needs none.
 
-        The steps are the pod in all, or each container, by the kubelet's scope there. None where
-        the node is unknown, does not align pods, or does not hold this one.
+        The steps are the pod in all, or each container, by the kubelet's scope there. None for an
+        unknown node, a node without alignment, or one without room for this pod.
         """
         node = self.get(name)
         return None if node is None else place(node, self.ask(request).request)
@@ -171,6 +171,6 @@ def fit(
 
 
 def common_zone(zones: tuple[int, ...] | None) -> int | None:
-    """Return the one zone of all steps that need one, None if there is no such."""
+    """Return the common zone of all steps with a zone, None without a common one."""
     needed = {zone for zone in zones or () if zone != NO_ZONE}
     return needed.pop() if len(needed) == 1 else None

@@ -1,9 +1,9 @@
 """The zones of a node once pods have ended that its report still counts.
 
-A report says what zones have left, not who has the rest. Where the zone of a pod is not known, it
-is the fullest one that can have held the pod: no other would get more room for a large pod by less.
-So what is found to fit after the pods are gone fits whichever zones they had, as far as zones have
-that much in use; and if all pods of a node end, all that they had is free.
+A report contains free amounts of zones, but no owner of the used amounts. Where the zone of a pod
+is not known, it is the fullest one that can have held the pod: no other would get more room for a
+large pod by less. So what is found to fit after the pods are gone fits whichever zones they had, as
+far as zones have that much in use; and if all pods of a node end, all that they had is free.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Held(Struct, frozen=True):
 
 
 def without_pods(report: NodeZones, held: Iterable[Held]) -> NodeZones:
-    """Return a report as it will be once those have ended who *held* that."""
+    """Return a report as it will be after the end of pods that *held* these amounts."""
     zones, _ = select_zones(report.zones)
     freed = {zone.name: dict(zone.free) for zone in report.zones}
     known_first = sorted(
@@ -48,10 +48,10 @@ def without_pods(report: NodeZones, held: Iterable[Held]) -> NodeZones:
 
 
 def _zone_of(zones: Mapping[int, Zone], freed: Mapping[str, Amounts], held: Held) -> int | None:
-    """Return the zone where somebody held that; None if none has so much in use."""
+    """Return the zone where pods held these amounts; None if no zone has as much in use."""
     if held.zone is not None:
         return held.zone if held.zone in zones else None
-    # memory that is not pinned is in use in no zone, so that CPUs decide alone if there are any
+    # unpinned memory counts in no zone: CPUs decide alone if a pod holds CPUs
     amounts = dict(held.amounts)
     deciding = [CPU] if CPU in amounts else [*amounts]
     fitting = [

@@ -1,8 +1,8 @@
 """How many pods the zones of hosts take, in one state of a cluster; spec cluster.md §8.
 
-Zones are promised to pods one after another, in a fork, as the extender does it. The largest pods
-come first, as small ones would break up the zones that they need; places of groups whose pods are
-not there yet come before all of them.
+A fork promises zones to pods one after another, as the extender does. The largest pods come first,
+as small ones would break up the zones that they need; places of groups whose pods are not there yet
+come before all of them.
 
 Hosts that are alike, and have the same in use, take the same pods: that is found out once.
 """
@@ -298,7 +298,7 @@ class HostZones:
             each.request
             for name in self.aligned_hosts()[host]
             for each in zones.promised_on(name)
-            if not each.bound  # so that its pod's place counts among those of its group
+            if not each.bound  # a bound pod's place stays among the places of its group
         )
         return without(places, promised, lambda each: each.request)
 
@@ -342,7 +342,7 @@ def _round_up(pods: PodsOnHost) -> PodsOnHost:
 def without(
     pods: Iterable[PodsOnHost], others: Counter[Hashable], key: Callable[[PodsOnHost], Hashable]
 ) -> list[PodsOnHost]:
-    """Return *pods* without as many as there are of *others*, which are counted by *key*."""
+    """Return *pods* less *others*, which are counted by *key*."""
     left = []
     for each in pods:
         less = min(each.count, others[key(each)])

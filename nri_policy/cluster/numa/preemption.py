@@ -55,7 +55,7 @@ class Preemption:
     def choose(
         self, pod: Pod, proposed: Mapping[str, tuple[Collection[str], int]]
     ) -> dict[str, Victims]:
-        """Return, by node, which pods have to leave it for *pod*; without nodes that none would do.
+        """Return victims for *pod*, by node; nodes without enough victims are left out.
 
         *proposed* are the uids of kube-scheduler's victims, and how many violate a budget.
         """
@@ -102,7 +102,7 @@ class Preemption:
         uids, violations = proposed
         here = self._pods.on(node)
         given = [each for each in here if each.uid in uids]
-        if node not in self._zones.fits.slots:  # so new that nothing is known of its zones
+        if node not in self._zones.fits.slots:  # a new node without a report of zones
             return Victims((*given,), violations)
         verdict = self._zones.verdict(node, request)
         if verdict & UNRESOLVABLE:
@@ -146,7 +146,7 @@ class _Kinds:
 class _Room:
     """What a node and its zones have left for a pod, whichever other pods leave.
 
-    It is quicker than the filter, which is asked of what is found in the end.
+    This check is quicker than the filter, which checks the final result.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ def _fewest(
     budgets: Sequence[tuple[int, list[Pod]]],
     fits: Callable[[Sequence[Pod]], bool],
 ) -> list[Pod] | None:
-    """Return the pods that have to leave, None if that would not do.
+    """Return the victims, None if their leaving is not enough.
 
     Of *candidates*, the most important first, they violate the fewest budgets, then are the fewest,
     then the least important. All that are *needed* are among them.

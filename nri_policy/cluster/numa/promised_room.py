@@ -60,7 +60,7 @@ class PromisedRoom:
         self._filled: dict[Key, dict[str, Amounts]] = {}  # by group and node: its bound pods
         self._promised: dict[str, dict[Key, Amounts]] = {}  # by node and group, over 0
         self._let_through: dict[Key, _LetThrough] = {}
-        self._taken: dict[str, Amounts] = {}  # by node in _promised: by those that were let through
+        self._taken: dict[str, Amounts] = {}  # by node in _promised: amounts of admitted pods
 
     def set_group(self, key: Key, group: PlacementGroup | None) -> None:
         """Take in that a group came or changed, or went (None)."""
@@ -76,9 +76,9 @@ class PromisedRoom:
         self._assign(key, assigned)
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
-        """Take in that a node changed, came or went: which places are on it, if that is in doubt.
+        """Apply a changed, new or removed node: find its places again if these may differ.
 
-        A host that no node has is known by its name, which is mostly that of its node.
+        A host without a node is known by its hostname, usually equal to the name of its node.
         """
         names = {name for each in (old, new) if each is not None for name in _names_of(each)}
         if len(names) > 1:
@@ -152,7 +152,7 @@ class PromisedRoom:
         return found
 
     def let_through(self, pod: Pod, names: Iterable[str]) -> None:
-        """Take in that a pod may go to one of these nodes: it counts where places are empty."""
+        """Count a pod that may run on one of these nodes, where a node has empty places."""
         key = (pod.namespace, pod.name)
         self.withdraw(key)
         nodes = frozenset(names)
@@ -277,7 +277,7 @@ def _places_of(group: PlacementGroup) -> object:
 
 
 def _group_of(pod: Pod) -> Key | None:
-    """Return the group that has let a pod go, or stands for its Workload; None for any other."""
+    """Return the group that opened a pod's gate or represents its Workload; None without one."""
     name = pod.annotations.get(GROUP_LABEL) or assigned_group(pod)
     return None if name is None else (pod.namespace, name)
 

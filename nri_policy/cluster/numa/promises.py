@@ -14,12 +14,12 @@ away twice. It does no I/O; the clock is the caller's.
 A pod that runs counts as reported where the report does not list its pods: nobody can tell.
 
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
-node chooses, no other would leave less for the next container. Zones keep no more than the zone
-above them has left: what its pods share is in none of them. A report that lists its
-pods is of our daemon, whose zones lack the CPUs that other pods share as well, so that these are
-promised, too: off the zone that our binding named, else off what the whole node has left, for nobody
-knows where the pod takes them. A pod is sent where it has room: in a full zone it would get CPUs of
-another one, which are promised to others.
+node chooses, no other would leave less for the next container. Zones keep no more than their parent
+zone has left: shared amounts of pods lie in no child zone. A report that lists its pods is of our
+daemon, whose zones lack the CPUs that other pods share as well, so that these are promised, too:
+off the zone that our binding named, else off what the whole node has left, for nobody knows where
+the pod takes them. A pod is sent where it has room: in a full zone it would get CPUs of another
+one, which are promised to others.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ class LiveZones:
     def keep(self, key: Key, node: str, request: NumaRequest, zone: int | None = None) -> bool:
         """Promise a place on a node to a pod that is to come; False if there is none.
 
-        *key* is a name that no object has. It is in *zone*, where that is known. A node that does
-        not align pods has any number.
+        *key* is a name without an object. *zone* is the pod's zone, if known. Nodes without
+        alignment take any number of pods.
         """
         if self.verdict(node, request) != FITS:
             return False
@@ -190,9 +190,9 @@ class LiveZones:
     def fork(
         self, nodes: Collection[str], ended: Mapping[str, Sequence[Pod]] = MappingProxyType({})
     ) -> LiveZones:
-        """Return one of these *nodes* to try things in: what comes to it, this one never sees.
+        """Return a copy with these *nodes* for trials; changes there never reach this object.
 
-        Pods that are *ended*, by node, have nothing in it any more.
+        *ended* pods, by node, use nothing in the copy.
         """
         view = self.view
         zones = {name: view.zones[name] for name in nodes if name in view.zones}
@@ -217,7 +217,7 @@ class LiveZones:
 
     @property
     def freed(self) -> int:
-        """How many promises have ended whose pods have not come to their places."""
+        """Number of promises that ended without a pod at its place."""
         return self.ended.total() - self.ended["reported"]
 
     def promised_on(self, node: str) -> Collection[Promise]:
@@ -227,11 +227,11 @@ class LiveZones:
     def bind(self, pod: Pod, node: str) -> str | None:
         """Promise *pod* its place where it is about to be bound; return the zone's name, if one.
 
-        Raises NoRoomError where it does not fit any more: since it was let through, others came.
+        Raises NoRoomError if other pods took the room since the pod was admitted.
         """
         self.withdraw((pod.namespace, pod.name))
         request = self.fits.request(pod)
-        # the zone that was kept for it must not go to smaller ones, which were chosen for beside it
+        # smaller pods got their zones beside the zone kept for this pod, and must not get that zone
         self._put(node, least=size_of(request))
         slot = self.fits.slots.get(node)
         verdict = FITS if slot is None else self.fits.ask(request).verdicts[slot]
@@ -243,7 +243,7 @@ class LiveZones:
         return None if zone is None else zone_name(zone)
 
     def _zone(self, name: str, request: NumaRequest) -> int | None:
-        """Return the zone that a pod is sent to; None if none holds all of it.
+        """Return the zone for a pod; None if no single zone holds the whole pod.
 
         It is the filter's, the lowest that fits. Where that finds one for each container, or does
         not judge CPUs because they are shared, it is the one that has most.

@@ -29,7 +29,7 @@ class NodeFit(Struct, frozen=True):
     node: str
     fits: bool
     reason: str  # empty where it fits
-    score: int | None  # 0 to 100; None where it does not fit, or is not aligned
+    score: int | None  # 0 to 100; None without room or without alignment
     aligned: bool  # whether the node aligns the pod to zones; if not, any zone may take it
     zones: list[str]  # of the pod in all, or of each container; empty where none is decided
     promised: int  # pods that hold a place there and are not reported yet
@@ -49,8 +49,8 @@ def node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings) ->
 def live_zones(snapshot: ClusterSnapshot, settings: ClusterSettings) -> LiveZones:
     """Return the zones of all nodes, as the extender sees them.
 
-    What bound pods are promised that do not run yet is taken off, as far as their nodes have not
-    reported them.
+    Promises to bound pods that do not run yet are subtracted, unless their nodes have reported
+    them.
     """
     cluster = Cluster(snapshot.nodes)
     zones = LiveZones(settings.extender, cluster.view, lambda: 0.0)
@@ -68,7 +68,7 @@ def live_zones(snapshot: ClusterSnapshot, settings: ClusterSettings) -> LiveZone
 def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[NodeFit]:
     """Return a row for each node, by name, with what is promised taken off its zones.
 
-    *used* is what pods use of whole nodes, as far as that is known.
+    *used* are amounts in use on whole nodes, as far as known.
     """
     request = zones.fits.request(pod)
     answer = zones.fits.ask(request)

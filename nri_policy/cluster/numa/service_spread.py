@@ -90,7 +90,7 @@ class ServiceSpread:
             self._own[service][node] += 1
 
     def choose(self, pod: Pod, names: Sequence[str]) -> str | None:
-        """Return the best of the nodes for a pod whose service has a limit, None for any other."""
+        """Return the best node for a pod of a service with a limit, None for other pods."""
         request = _request(pod)
         if request is None or request.max_per_host is None or not names:
             return None
@@ -205,12 +205,12 @@ def _given(pod: Pod) -> tuple[Mapping[str, str], Mapping[str, str]]:
 
 
 def _request(pod: Pod) -> PlacementRequest | None:
-    """Return what a pod asks for; None for one that is not spread, or that a group has placed."""
+    """Return the request of a pod; None without spreading, or for a pod of a placed group."""
     if not _asks(pod) or any(GROUP_LABEL in each for each in _given(pod)):
         return None
     try:
         return read_request(pod.annotations, pod.labels, "metadata")
-    except DocumentError:  # it is not held up by what makes no sense
+    except DocumentError:  # an invalid request must not delay the pod
         return None
 
 

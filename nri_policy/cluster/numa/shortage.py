@@ -35,7 +35,7 @@ def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
 
 
 def _offers_instead(node: ClusterNode, resource: str) -> str:
-    """Return which resources of a node have the name of one that it lacks, of another vendor."""
+    """Return resources of a node with the same name as a missing resource, from another vendor."""
     wanted = resource.rpartition("/")[2]
     alike = sorted(name for name in node.allocatable if name.rpartition("/")[2] == wanted)
     return f"; it offers {', '.join(alike)}" if alike else ""
@@ -83,7 +83,7 @@ def _find_short(left: Amounts, asked: Amounts) -> list[str]:
 
 
 def _describe_lack(zones: Mapping[int, Zone], left: Mapping[int, Amounts], asked: Amounts) -> str:
-    """Return of what no zone has enough; else what the one lacks that is short of the least.
+    """Return resources of which no zone has enough; else what the best zone lacks.
 
     Zones that would hold all while they are empty count, if there are any; else all.
     """

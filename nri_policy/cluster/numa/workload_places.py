@@ -58,7 +58,8 @@ class WorkloadPlaces:
     ) -> str:
         """Keep places for all pods; return why that cannot be, or nothing.
 
-        *again*: for those that have not come yet. Raises KeyError for a flavor that is not known.
+        *again*: only for pods that do not exist yet. Raises KeyError for a flavor that is not
+        known.
         """
         self.give_back(workload.key)
         if not again:
