@@ -1,7 +1,6 @@
 """Answers: what the answers to one runtime's requests carry of other containers.
 
-An answer that the runtime does not wait for any longer carries nothing: what it would have said
-comes into force another way.
+An overdue answer carries no updates: the runtime ignores it, and the changes take another way.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Answers:
     ) -> list[ContainerUpdate]:
         """Return the updates of others for an answer about a container, which count as sent.
 
-        At most *informing* of them are of containers that are in force already. What goes along
+        Among them are at most *informing* updates that only inform the runtime. What goes along
         with *creating* one is lost if that fails, as by another plugin's veto.
         """
         if self.is_overdue:

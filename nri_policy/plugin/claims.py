@@ -48,7 +48,7 @@ class Claims:
     ) -> None:
         """Take what an earlier daemon granted, until the runtime has listed its containers.
 
-        *held* is what it has stored; *recorded* is what CDI files say of claims.
+        *held* returns stored grants, *recorded* grants read from CDI files.
         """
         self.allocations: Allocations | None = None  # None: there is no driver
         self._node = node
@@ -67,7 +67,7 @@ class Claims:
     ) -> None:
         """Take up the claims that only CDI files know, and that a *listed* container shows.
 
-        The store was lost. Of others nobody knows whether the kubelet still has them.
+        The store was lost. Whether the kubelet still holds other claims is unknown.
         """
         self._recovered = {}
         uids = {pod.id: pod.uid for pod in pods}

@@ -1,7 +1,7 @@
-"""Creations: those that came to nothing after our answer, since the latest one that did not.
+"""Creations: failures in a row after our answer.
 
-Where another plugin sets the same, the runtime refuses all of them. containerd says that such a
-container has ended; CRI-O says nothing, so one counts that is not there after `PATIENCE`.
+If another plugin sets the same field, the runtime fails each creation. containerd sends STOP for
+the container, CRI-O no event: there a container counts as failed that is missing after `PATIENCE`.
 """
 
 from __future__ import annotations

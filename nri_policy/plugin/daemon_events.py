@@ -44,7 +44,7 @@ class DaemonEvents:
     ) -> Sequence[Container]:
         """Release containers that have ended, though the runtime has not said so; return them.
 
-        Only those that are in *state*: one that was created may have been started meanwhile.
+        Only containers in *state*: a created container may have started meanwhile.
         """
         async with self._node.turn:
             placed = self._node.view.placed
@@ -97,7 +97,7 @@ class DaemonEvents:
     ) -> bool:
         """Change what the decisions rest on; return whether that was done.
 
-        It is not if another machine than *instead_of*, where one is given, is in force by now.
+        Nothing is done if the machine in force is not *instead_of*, if that is given.
         Refused, never for a machine alone: everything stays as it was.
         """
         async with self._node.turn:
@@ -110,9 +110,9 @@ class DaemonEvents:
         return True
 
     async def describe(self, pod: Pod, said: PodRequirements) -> None:
-        """Take in what the object of a pod says whose containers were placed before it was known.
+        """Apply a pod object's requests to containers that were placed before it was read.
 
-        What they have too much is given back.
+        CPUs beyond these requests become free.
         """
         async with self._node.turn:
             self._decisions.decide(Described(pod_id=pod.id, said=said))
@@ -120,7 +120,7 @@ class DaemonEvents:
             await self._executor.narrow()
 
     async def equip(self) -> None:
-        """Take in what the host can do now, as far as that is other than it was."""
+        """Update the host's equipment, if it has changed."""
         async with self._node.turn:
             equipment = self._components.equipment()
             if equipment != self._node.view.equipment:

@@ -70,7 +70,7 @@ class ExposedResources:
             self._write({container_id: self._node.view.exposed(container_id)})
 
     def close(self) -> None:
-        """Write what is still to be written of new containers."""
+        """Write the files of new containers that wait."""
         for container_id in [*self._unseen]:
             self.show(container_id)
 
@@ -117,7 +117,7 @@ class ExposedResources:
             try:
                 self._exposure.write(container_id, each)
             except FileNotFoundError:
-                continue  # it came without us, and has no mount to see it by
+                continue  # its creation was missed: it has no such mount
             except (OSError, ValueError) as error:
                 log.warning(
                     "not-exposed", extra={"container": container_id, "error": problem_of(error)}

@@ -85,10 +85,10 @@ class Exposure:
             shutil.rmtree(_name(container_id), ignore_errors=True, dir_fd=ours)
 
     def keep_only(self, container_ids: Collection[str]) -> set[str]:
-        """Forget all containers but these, as far as the disk lets us; return who is kept beside.
+        """Forget all containers but these, as far as the disk lets us; return the others it keeps.
 
-        Who has been told something lately may be under creation, and in no runtime's list: it could
-        not start without the folder that it was to mount.
+        Recent folders are kept: their containers may be under creation, in no list yet, and could
+        not start without the folder they mount.
         """
         coming: set[str] = set()
         with suppress(OSError), _closing(_open(self._folder)) as ours:

@@ -1,4 +1,4 @@
-"""Findings: what a look at the cgroups showed that should not be, for all who are to know.
+"""Findings: anomalies that a look at the cgroups showed, kept for metrics, events and `status`.
 
 They are in the metrics, in the cluster as events of the pod or the Node, and in `status` for an
 hour. Each was acted on already, as far as that was possible and wanted.
@@ -23,8 +23,8 @@ class Finding(StrEnum):
 
     OVERLAP = "overlap"  # a container on a CPU that is somebody else's own
     COMPANY = "company"  # an unpinned container on the exclusive CPUs of another
-    ENDED = "ended-without-event"  # one that has ended, and no runtime said so
-    UNKNOWN = "unknown-container"  # one that runs, and no runtime said so
+    ENDED = "ended-without-event"  # a container ended without a runtime's event
+    UNKNOWN = "unknown-container"  # a container runs that no runtime has announced
 
 
 class Findings:

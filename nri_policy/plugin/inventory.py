@@ -1,8 +1,8 @@
 """Inventory: what the runtime lists when it takes the plugin in, and what of that is believed.
 
-A list can be old: CRI-O has what a container was created with, containerd what it was told, even if
-the container never got it. So the cgroup counts, for the cpuset and for the amounts. Who has no
-cgroup to be seen hears again where it is to be, if the list may be wrong about it.
+A list can be old: CRI-O lists the cpuset of a container's creation, containerd that of the last
+update, even if it was lost. So cgroups count, for cpusets and amounts. Containers without a visible
+cgroup get their placement again if the list may be wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Inventory:
         self._executor = executor
         self._held = held
         self._unseen: Collection[str] = ()  # containers that were listed, and have no cgroup here
-        # those of them that an earlier daemon knew: it may have told them in vain
+        # those with a grant of an earlier daemon: its updates may be lost
         self._inherited: Collection[str] = ()
 
     async def ended(self, pods: Iterable[nri_pb2.PodSandbox]) -> Collection[str]:
@@ -58,7 +58,7 @@ class Inventory:
     async def read(
         self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
     ) -> tuple[tuple[Container, ...], Mapping[str, StoredGrant]]:
-        """Return the containers as they are, by all that is known, and what was granted before."""
+        """Return the containers with corrected cpusets and amounts, and the stored grants."""
         by_id = {pod.id: pod for pod in pods}
         held = self._held()
         earlier = held.keys() - self._node.view.placed.keys()
@@ -137,7 +137,7 @@ class Inventory:
         return tuple(pod_of(each) for each in pods if each.id in running)
 
     async def look_at(self, container_ids: Iterable[str]) -> None:
-        """Enter what the cgroups of these containers have."""
+        """Read the cgroups of these containers, and pass the result to the machine."""
         placed = self._node.view.placed
         paths = {each: placed[each].container.cgroup for each in container_ids if each in placed}
         found = await self._executor.observe(paths) or {}
@@ -146,10 +146,10 @@ class Inventory:
             self._executor.apply(Observed(container_id=each, cpuset=cpuset))
 
     def doubtful(self, *, old: bool) -> Changes:
-        """Return where those are to be of which only the list says where they are, if it is *old*.
+        """Return the placements of containers without a visible cgroup, if the list may be *old*.
 
-        Else of those of them that an earlier daemon knew: if it ended before it saw that they had
-        lost what it sent, nobody else knows.
+        Otherwise only for containers with a grant of an earlier daemon: it may have ended before it
+        noticed lost updates.
         """
         due = self._node.view.placements(self._unseen if old else self._inherited)
         return {each: new for each, new in due.items() if new.cpus or new.mems}
@@ -163,8 +163,8 @@ class Inventory:
     ) -> Container:
         """Return a container that the runtime lists, with the cpuset that was *found* in force.
 
-        Where there is nothing to be found, the runtime's word on the cpuset does not count for one
-        that has something to hear, or was told when updates are lost.
+        Without a visible cgroup, the listed cpuset is ignored if a change is pending, or if the
+        latest update may be lost.
         """
         listed = self._pods.container(pod, container)
         if listed.pod_level is None:
@@ -194,7 +194,7 @@ class Inventory:
     ) -> tuple[Resources | None, int, CPUSet]:
         """Return what is known of a container's amounts, and the milli-CPU it was placed with.
 
-        And the CPUs that it was told of, if they are its own.
+        Also return its exclusive CPUs, if the runtime was sent any.
         """
         view = self._node.view
         placed, stored = view.placed.get(container_id), held.get(container_id)

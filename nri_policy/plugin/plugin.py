@@ -1,7 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of things. What of other containers is to come into force goes to `delivery`, which
-knows when and how.
+Owns the order of the steps of a request. Changes of other containers go to `delivery`, which
+schedules them.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class PolicyPlugin:
             self._components.forget(each)
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
-        """Release what is left of a pod whose stop was missed."""
+        """Release a pod's grants if its stop event was missed."""
         left = self._node.of_pod(pod.id)
         if left or pod.id in self._node.view.pods or pod.id in self._node.view.rooms:
             await self.stop_pod_sandbox(pod)
@@ -179,7 +179,7 @@ class PolicyPlugin:
     async def create_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.CreateContainerResponse:
-        """Return where a container to be must run, and who has to move for it."""
+        """Return the placement of a new container, and updates of containers that make room."""
         await self._pods.ready(pod)
         await self._components.claims.check(pod, container)
         self._enter(container.id, Phase.CREATING)
@@ -193,7 +193,7 @@ class PolicyPlugin:
                 )
             )
         except CallRefused:
-            # not every runtime says that it has given up
+            # some runtimes send no event for a failed creation
             self._executor.apply(Gone(container_id=container.id, now=self._executor.clock.now()))
             raise
         await self._executor.make_room(moved=bool(decision.changes))
@@ -212,7 +212,7 @@ class PolicyPlugin:
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation, and may see it now.
 
-        It waits until it and those whose CPUs it got are in their places, as far as that is quick.
+        It waits a bounded time until its cpuset is in force and others have left its CPUs.
         """
         if await self._is_gone(pod, container, has_cgroup=True):
             return
@@ -292,8 +292,8 @@ class PolicyPlugin:
     ) -> nri_pb2.StopContainerResponse:
         """Release a container; return who may spread now.
 
-        One that was never started has not ended: containerd says so of it all the same, starts it
-        whenever it is asked to, and lists it at the next registration.
+        A container that never started keeps its grant: containerd sends STOP for it all the
+        same, but starts it on request, and lists it at the next registration.
         """
         phase = self._executor.state.phase(container.id)
         if phase is Phase.STARTING:
@@ -326,9 +326,9 @@ class PolicyPlugin:
     ) -> bool:
         """Whether an event is about a container that has ended before it came.
 
-        That is a container in no book whose message says so, or, if such a container *has_cgroup*,
-        one that shows no process where its pod's sandbox shows one. One with a first process, such
-        as a virtual machine, may have it elsewhere.
+        It has no grant, and its message has the state STOPPED; or it *has_cgroup* without a process
+        while its pod's sandbox shows one. A container with a first process, such as a virtual
+        machine, may run elsewhere.
         """
         if container.id in self._node.view.placed:
             return False
@@ -344,7 +344,7 @@ class PolicyPlugin:
     def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
         """Place a container whose creation was missed; return whether it was.
 
-        It is created, or started again, whatever we say: its due is what there is.
+        The runtime starts it in any case, so it gets whatever is free.
         """
         if container.pid:
             self._components.pids[container.id] = container.pid

@@ -35,10 +35,10 @@ from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)
 
-# Seconds for the kubelet's answer at a start: whoever came while the daemon was away is placed by
-# it for good, and nobody is asked about before.
+# Seconds for the kubelet's answer at a start: it decides for good where containers are placed that
+# came while no daemon ran.
 START_PATIENCE = 0.5
-# of a container that has run, or does
+# states of containers that run or have run
 STARTED = {nri_pb2.CONTAINER_RUNNING, nri_pb2.CONTAINER_PAUSED, nri_pb2.CONTAINER_STOPPED}
 
 
@@ -248,7 +248,7 @@ class Pods:
     def only_container(self, pod_id: str) -> str | None:
         """Return the container that a resize of its pod is for.
 
-        None where that cannot be known: the pod's amounts are not those of one container alone.
+        None if the pod's amounts differ from one container's: then it is unknown.
         """
         total, placed = self.amounts(pod_id), self._node.view.placed
         own = [placed[each].container for each in self._node.of_pod(pod_id)]
@@ -306,7 +306,7 @@ class Pods:
     def note_start(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Count a pod of which a container has started, if schedulers take it to hold its own.
 
-        The runtime may not have said that it has come: it may have come while nobody listened.
+        The runtime may not have announced the pod, if no daemon ran when it was created.
         """
         known = self._known.get(pod.id)
         sandbox = known or _sandbox_of(pod)
@@ -360,7 +360,7 @@ class Pods:
         return replace(plain, hints=hints)
 
     def _hints_of_pod(self, pod: Pod, assignments: Assignments | None) -> tuple[Hint, ...]:
-        """Return what is near to any container of a pod that may have its CPUs as one."""
+        """Return hints of all containers of a pod that may get a room."""
         if assignments is None or self.locator is None:
             return ()
         rooms = self._node.view.layout.settings.pod_rooms is not PodRooms.OFF

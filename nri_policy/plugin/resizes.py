@@ -1,9 +1,9 @@
-"""Resizes: those that the runtime was answered, until it is known what became of them.
+"""Resizes: from our answer until the new amounts are in force, or the old ones again.
 
-The CPUs that a resize frees stay booked until it has ended. The runtime says nothing of one that it
-refuses: `delivery` says when it should have ended, and what the cgroup has. It can come into force
-all the same, by a process that outlives the runtime or is slow: the cgroup is looked at for some
-seconds more (`RESIZE_DOUBT`), and what it has then counts.
+The CPUs that a resize frees stay booked until it has ended. A refused resize
+causes no event: `delivery` says when one is overdue, and what the cgroup has. It can come into
+force all the same, by a process that outlives the runtime or is slow: the cgroup is looked at for
+some seconds more (`RESIZE_DOUBT`), and what it has then counts.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Resizes:
     def begin(self, container_id: str, asked: Resources, pod: Resources | None = None) -> Decision:
         """Decide on a resize, which ends later if the container runs.
 
-        *pod* is what all containers of its pod ask for by now, where that is known.
+        *pod* has the pod's total resources, if known.
         """
         self._settle(container_id)
         running = self._state.phase(container_id) in {Phase.RUNNING, Phase.UPDATING}
@@ -72,7 +72,7 @@ class Resizes:
     def refuse_early(self, container_id: str, asked: Resources) -> None:
         """Decide on a resize that has not begun if it is to be refused: `CallRefused`.
 
-        Of a pod's one container, which asks for what the pod does.
+        For the only container of a pod: both ask for the same resources.
         """
         resized = Resized(container_id=container_id, resources=asked, pod=asked)
         try:
@@ -129,7 +129,7 @@ class Resizes:
             self._executor.decide({container_id: placement})
 
     def restart(self, containers: Iterable[Container]) -> None:
-        """Take back the resizes of which the runtime lists that they are not in force."""
+        """Take back the resizes that are not in force according to the runtime's list."""
         for each in containers:
             resizing = self._node.view.resizing.get(each.id)
             if resizing is None:
@@ -154,9 +154,9 @@ class Resizes:
                     self._resized_late(each, now.resources)
 
     def _shows(self, found: Resources, placed: Placed) -> bool:
-        """Whether a cgroup was *found* to have what its container asks for by now.
+        """Whether the cgroup *found* has the amounts of the resize.
 
-        One without a quota shows that by its CPUs, as far as these are its own.
+        Without a quota, exclusive CPUs show it.
         """
         container, milli = placed.container, placed.request.milli
         desired, _ = self._node.view.sent[container.id]
@@ -168,7 +168,7 @@ class Resizes:
         name = self._node.view.placed[container_id].container.full_name
         log.warning("resized-after-all", extra={"container": name})
         self._settle(container_id)
-        with suppress(CallRefused):  # logged: there is no room for it by now
+        with suppress(CallRefused):  # logged: the CPUs are taken meanwhile
             self._take_in(container_id, found)
 
     def _take_in(self, container_id: str, resources: Resources) -> None:
