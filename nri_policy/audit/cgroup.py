@@ -26,7 +26,7 @@ from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, Observed
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
-from nri_policy.delivery.partition_files import CgroupTree, FolderTree, Settled, settle
+from nri_policy.delivery.partition_files import PARTITION, CgroupTree, FolderTree, Settled, settle
 from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.partitions import Partition
 from nri_policy.engine.quota import NO_QUOTA
@@ -149,6 +149,7 @@ class Cgroups:
                 return None
             cpus, mems = (_cpuset(at.folder, at.hierarchy, name) for name in ("cpus", "mems"))
             inside = _list_threads(at.folder, at.hierarchy)
+            partition = (at.folder.text(PARTITION) or "").strip()
             find_populated = "populated 1" in (at.folder.text("cgroup.events") or "")
             with at.tree.folder("proc") as proc:
                 hidden = 0 in inside
@@ -161,7 +162,7 @@ class Cgroups:
                 window = (shown[start:] + shown[:start])[:MAX_THREADS]
                 found = {each: _affinity(proc, each) for each in {*window, *watched}}
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
-        return Observed(cpus=cpus, mems=mems, threads=seen, hidden=hidden)
+        return Observed(cpus=cpus, mems=mems, threads=seen, partition=partition, hidden=hidden)
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return the settings of a cgroup; None if it does not exist here.

@@ -7,6 +7,7 @@
 | a thread runs on fewer CPUs than the cgroup | no drift: threads may pin themselves |
 | the first process had another scheduling class soon after its start | drift; nothing helps |
 | the cgroup has other I/O limits than decided | drift; sending the update again helps |
+| the cgroup is not the kernel partition decided | drift; the delivery tries again |
 | an unpinned container may run on its exclusive CPUs | drift; nothing helps |
 | a thread runs on CPUs that neither decision nor cgroup allows | drift: it left the cgroup |
 """
@@ -20,6 +21,7 @@ from msgspec import Struct, field
 
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Scheduling, parse_limits
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
 from nri_policy.workload.annotation_values import ROOT_GROUP
@@ -36,6 +38,7 @@ class DeviationKind(StrEnum):
     CLASS = "class"
     IO = "io"
     COMPANY = "company"
+    PARTITION = "partition"
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -50,6 +53,7 @@ class Target(Struct, frozen=True, kw_only=True):
     scheduling: Scheduling | None = None  # set at its creation
     rdt_group: str | None = None  # set at its creation; empty: the root group
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, with their content
+    partition: Partition | None = None  # the kernel partition that it is to be
     company: Company | None = None  # of a pinned container with exclusive CPUs
 
     @property
@@ -71,6 +75,7 @@ class Observed(Struct, frozen=True, kw_only=True):
     cpus: CpusetState
     mems: CpusetState
     threads: Mapping[int, CPUSet]  # the CPUs that each may use, by id
+    partition: str = ""  # cpuset.cpus.partition; empty without that file
     hidden: bool = False  # there are threads that are not visible from here
     process: FirstProcess | None = None  # soon after its start; None: not read
     limits: Mapping[str, str] = field(default_factory=dict)  # files of its cgroup about I/O
@@ -90,6 +95,17 @@ class Deviation(Struct, frozen=True, kw_only=True):
 def compare(decided: Target, observed: Observed) -> tuple[Deviation, ...]:
     """Return all differences between a container and its decision."""
     return tuple(_deviations(decided, observed))
+
+
+def _compare_partition(decided: Partition | None, found: str) -> Iterator[Deviation]:
+    if decided is not None and found != decided.kind:
+        yield Deviation(
+            kind=DeviationKind.PARTITION,
+            decided=decided.kind,
+            found=found or "no such file",
+            reason="it was changed, or the kernel does not make it",
+            curable=False,
+        )
 
 
 def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
@@ -128,6 +144,7 @@ def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
             reason="not applied by the runtime",
             curable=False,
         )
+    yield from _compare_partition(decided.partition, observed.partition)
     for name, text in decided.limits:
         limits, there = parse_limits(text), parse_limits(observed.limits.get(name, ""))
         if any(there.get(disk) != value for disk, value in limits.items()):

@@ -80,9 +80,11 @@ def _list_running(view: NodeView, unsent: Collection[str]) -> Iterator[Target]:
             scheduling=None if classes is None else classes.scheduling,
             rdt_group=None if classes is None or classes.rdt is None else classes.rdt.group,
             limits=() if classes is None else tuple(classes.limits.items()),
+            partition=None if isinstance(partition, str) else partition,
             company=company.get(container_id),
         )
         for container_id, placed in view.placed.items()
+        for partition in [view.partition(container_id)]
         for cpus, mems in [view.sent[container_id]]
         for classes in [view.classes.get(container_id)]
         if placed.container.state is ContainerState.RUNNING

@@ -84,6 +84,7 @@ class Control:
         auditor: Auditor,
         cpu_seconds: Callable[[Iterable[str]], Mapping[str, float]],
         recent_use: Callable[[Iterable[str]], Mapping[str, RecentUseReport]],
+        partition_error: Callable[[str], str],
         tuner_link: TunerLink,
         reloads: Reloads,
         topology: Topology,
@@ -97,6 +98,7 @@ class Control:
         self._auditor = auditor
         self._cpu_seconds = cpu_seconds
         self._recent_use = recent_use
+        self._partition_error = partition_error
         self._tuner_link = tuner_link
         self._reloads = reloads
         self._topology = topology
@@ -381,7 +383,13 @@ class Control:
         hints = placed.request.steering.hints
         if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
             notes = (*notes, _NOT_ASKED)
-        answer = answer_report(view, placed, devices, recent=self._find_use(view, placed))
+        answer = answer_report(
+            view,
+            placed,
+            devices,
+            recent=self._find_use(view, placed),
+            partition_error=self._partition_error(placed.container.id),
+        )
         return replace(report, answer=answer, devices=devices, notes=notes)
 
     def _find_use(self, view: NodeView, placed: Placed) -> RecentUseReport | UnsetType:

@@ -343,6 +343,7 @@ class Daemon:
             unrecorded=len(self.executor.state.unrecorded),
             volatile=len(self.executor.state.volatile),
             unwritable=len(self.executor.state.unwritable),
+            partitions=self.executor.state.kernel_partitions.count(),
         )
 
     async def _serve(self, runtime: Path | int) -> None:
@@ -445,6 +446,7 @@ class Daemon:
             auditor=self.auditor,
             cpu_seconds=self._cgroups.cpu_seconds,
             recent_use=self.cpu_use.recent,
+            partition_error=self.executor.state.kernel_partitions.error,
             tuner_link=self.tuner_link,
             reloads=self.reloads,
             topology=self.topology,

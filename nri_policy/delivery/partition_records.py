@@ -24,6 +24,7 @@ from nri_policy.delivery.schedule import Schedule
 from nri_policy.delivery.table import NEW
 from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.settings import ExclusivePartitions
 
 SETTLE = 0.1  # seconds from a decision or a write to the look
 PAUSE = 0.25  # seconds until the second try
@@ -54,6 +55,22 @@ class PartitionRecords:
         """Whether a container is not the partition due, in spite of all tries."""
         known = self.state(container_id)
         return known.held != known.due and known.tries >= MAX_TRIES
+
+    def error(self, container_id: str) -> str:
+        """Return why a container is not the partition due; empty if it is, or was not tried."""
+        known = self.state(container_id)
+        return "" if known.held == known.due else known.error
+
+    def count(self) -> dict[str, int]:
+        """Return how many containers are partitions, by kind, and how many are to be, but are not.
+
+        The latter are `missing`.
+        """
+        states = [*map(self.state, self._table.partitions)]
+        kinds = (ExclusivePartitions.ROOT, ExclusivePartitions.ISOLATED)
+        held = [each.held.kind for each in states if each.held is not None]
+        missing = sum(each.due is not None and each.held != each.due for each in states)
+        return {**{kind.value: held.count(kind) for kind in kinds}, "missing": missing}
 
     def wanted(
         self, also: Iterable[str], *, is_blocked: Callable[[str, CPUSet], bool]

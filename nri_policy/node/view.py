@@ -45,6 +45,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     home: str | None = None  # the pool that it was moved up from and will return to
     unthrottled: bool = False  # without a CFS quota, because its CPUs are exclusive
     room: CPUSet | None = None  # the CPUs of its pod's room, if it is in one
+    partition: Partition | None = None  # the kernel partition that it is to be
     decided_only: tuple[str, ...] = ()  # decided but not set, by the settings: cpus, mems
 
 
@@ -153,6 +154,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     def holding(self, placed: Placed) -> Holding:
         """Return the grant of a container with its details."""
         pools, grant = self.layout.tree.pools, placed.grant
+        partition = self.partition(placed.container.id)
         return Holding(
             placed=placed,
             pool=pools[grant.pool].name,
@@ -161,6 +163,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             classes=self.classes_of(placed),
             unthrottled=self.quotas.get(placed.container.id) == NO_QUOTA,
             room=self.rooms[placed.container.pod.id].grant.exclusive if grant.tenant else None,
+            partition=None if isinstance(partition, str) else partition,
             decided_only=self.decided_only(placed),
         )
 

@@ -49,6 +49,7 @@ class ExternalCounts(Struct, frozen=True, kw_only=True):
     unrecorded: int  # containers that run in place, and the runtime records another
     volatile: int  # cpusets that were written, and that systemd may undo
     unwritable: int  # containers whose cgroups could not be written
+    partitions: Mapping[str, int]  # kernel partitions by state
 
 
 class Metrics:
@@ -109,7 +110,7 @@ class Metrics:
         self._drift = Counter(
             "nri_policy_drift",
             "Running containers found to run differently from what was decided.",
-            what=("cpus", "mems", "threads", "class", "io", "company"),
+            what=("cpus", "mems", "threads", "class", "io", "company", "partition"),
         )
         self._enforced = Counter(
             "nri_policy_enforced",
@@ -305,6 +306,7 @@ class Metrics:
             "Containers whose cgroups could not be written.",
             external.unwritable,
         )
+        yield partial(_partitions, external.partitions)
         yield partial(
             families.gauge,
             "nri_policy_config_last_reload_successful",
@@ -328,6 +330,17 @@ class Metrics:
 def _lacks(decision: Decision) -> Container[str]:
     lacking = decision.classes is not None and decision.classes.lacking
     return (decision.container_id or "",) if lacking else ()
+
+
+def _partitions(by_state: Mapping[str, int]) -> Metric:
+    family = families.gauge(
+        "nri_policy_partitions",
+        "Containers that are kernel partitions, by kind; missing: that are to be one, and are not.",
+        labels=("state",),
+    )
+    for state, number in by_state.items():
+        family.add_metric((state,), number)
+    return family
 
 
 def _late(answers: Mapping[str, int]) -> Metric:

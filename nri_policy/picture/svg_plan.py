@@ -54,6 +54,7 @@ class _Painter:
         self._prefix = prefix
         narrowing = sorted(scene.areas.values(), key=lambda area: -len(area.cpus))
         self._pools = {cpu: area.name for area in narrowing for cpu in area.cpus}
+        self._partitions = [each for each in scene.occupants if each.partition]
         self._cores = {cpu: core for core in scene.cores for cpu in core}
 
     def box(self, box: Box) -> Element:
@@ -83,6 +84,7 @@ class _Painter:
         mark = self._scene.marks.get(place.owner)
         classes = ["cpu", place.use.value]
         classes += [f"k{mark.colour}"] if mark else []
+        classes += ["partition"] if self._partition(cpu) else []
         moved = cpu in self._scene.moved
         classes += ["moved"] if moved else []
         return group(
@@ -97,6 +99,10 @@ class _Painter:
             data_container=place.owner or None,
         )
 
+    def _partition(self, cpu: int) -> str:
+        """Return the kind of the kernel partition that a CPU is in, empty if it is in none."""
+        return next((each.partition for each in self._partitions if cpu in each.cpus), "")
+
     def _tooltip(self, cpu: int, place: CPUUse) -> Iterator[str]:
         """Yield the lines of a CPU's tooltip."""
         yield f"CPU {cpu}: {place.owner or MEANINGS[place.use]}"
@@ -105,6 +111,8 @@ class _Painter:
             yield from sharing[:_MOST_SHARING]
             if len(sharing) > _MOST_SHARING:
                 yield f"and {len(sharing) - _MOST_SHARING} more"
+        if kind := self._partition(cpu):
+            yield f"kernel partition, {kind}"
         core = self._cores.get(cpu)
         if core is not None and len(core) > 1:
             yield f"core of CPUs {core}"
@@ -126,6 +134,8 @@ def _key(scene: Scene, room: int) -> Drawn:
         if any(each.room for each in scene.occupants):
             meaning += ", or for the rest of a pod's room"
         entries.insert(0, (f"cpu own k{mark.colour}", swatch(mark.letter), meaning))
+    if any(each.partition for each in scene.occupants):
+        entries.append(("cpu idle partition", swatch(""), "kernel partition"))
     if scene.moved:
         entries.append(("cpu idle", (*swatch(""), _SMALL_EDGE), "changed hands"))
     if any(len(core) > 1 for core in scene.cores):

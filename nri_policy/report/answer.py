@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.layout import Layout
+from nri_policy.engine.partitions import Partition
 from nri_policy.engine.placement_notes import lacks_cpus
 from nri_policy.engine.shortage import describe_cpus
 from nri_policy.engine.topology_hints import per_place
@@ -43,27 +44,35 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     better: tuple[str, ...]  # improvements that are, or were, possible
     huge_pages: str | None = None  # huge pages of the request, and their memory nodes
     quota: str | None = None  # CFS quota, if the daemon has set it
+    partition: str | UnsetType = UNSET  # why it is not the kernel partition that was asked for
     alone: str | UnsetType = UNSET  # containers that may run on its exclusive CPUs
     room: str | None = None  # slices of the pod's room, by container
     recent: RecentUseReport | UnsetType = UNSET  # what it used lately, if the kernel says so
 
 
-def answer_report(
+def answer_report(  # noqa: PLR0913 - keywords
     view: NodeView,
     placed: Placed,
     devices: tuple[HintReport, ...] = (),
+    *,
     recent: RecentUseReport | UnsetType = UNSET,
     reader: str | None = None,
+    partition_error: str = "",
 ) -> AnswerReport:
     """Describe a placed container's resources; *devices* are those that its placement considered.
 
+    *partition_error* is why the kernel does not make it the partition that it is to be.
     Where *reader*, a namespace, is given, containers of other namespaces are counted, not named.
     """
     cpus, mems = view.sent[placed.container.id]
     kinds = _memory_kinds(view.layout, mems)
+    found = partition_error or view.partition(placed.container.id)
+    partition, reason = (None, found) if isinstance(found, str) else (found, "")
     return AnswerReport(
         cpus=cpus,
-        cpus_are=_cpus_are(view, placed, reader) if cpus else _cpus_left(view, placed, reader),
+        cpus_are=_cpus_are(view, placed, reader, partition)
+        if cpus
+        else _cpus_left(view, placed, reader),
         mems=mems,
         memory_is=kinds or _memory_left(view.layout, placed),
         away=_away(view.layout, cpus, mems) or UNSET,
@@ -72,6 +81,7 @@ def answer_report(
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
+        partition=f"no kernel partition: {reason}" if reason and placed.grant.own else UNSET,
         alone=_not_alone(view, placed, reader),
         recent=recent,
         better=tuple(_better(view, placed, devices)),
@@ -135,7 +145,9 @@ def _memory_left(layout: Layout, placed: Placed) -> str:
     return f"{left}, because pinMemory is false; decided: {decided}"
 
 
-def _cpus_are(view: NodeView, placed: Placed, reader: str | None) -> str:
+def _cpus_are(
+    view: NodeView, placed: Placed, reader: str | None, partition: Partition | None = None
+) -> str:
     grant = placed.grant
     cpus = view.cpus(placed)
     if grant.sort is Sort.RESERVED:
@@ -144,6 +156,8 @@ def _cpus_are(view: NodeView, placed: Placed, reader: str | None) -> str:
         return "all that it had, but for the exclusive CPUs of others"
     kind = "isolated" if grant.isolated else "exclusive"
     kind = "of its claims" if grant.claimed else kind
+    if partition is not None:
+        kind += f" against the whole machine (kernel partition, {partition.kind})"
     own = f"{kind}, {_place(view.layout, grant.own)}"
     if not (grant.shares or grant.rest):
         return own

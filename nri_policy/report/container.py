@@ -9,6 +9,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Holding
 from nri_policy.report.classes import ClassesReport, classes_report
+from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Sort
 
@@ -31,6 +32,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_seconds: float | None = None  # used so far; only on request
     classes: ClassesReport | None = None  # that it is in
     quota: str | None = None  # CFS quota that the daemon set instead of the kubelet's
+    partition: ExclusivePartitions | None = None  # the kernel partition that it is to be
     home: str | None = None  # the pool that it left to make room, and returns to
     room: CPUSet | None = None  # CPUs of the pod's room, of which this container holds a slice
     # fields that are decided but not in force, because the settings do not pin: cpus, mems
@@ -72,6 +74,7 @@ def container_report(
         updated_by=updated_by,
         classes=classes_report(holding.classes),
         quota=NO_QUOTA if holding.unthrottled else None,
+        partition=None if holding.partition is None else holding.partition.kind,
         home=holding.home,
         room=holding.room,
         decided_only=holding.decided_only,

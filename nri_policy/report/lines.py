@@ -64,6 +64,8 @@ def opening_lines(explanation: ExplanationReport) -> Iterator[tuple[str, str]]:
 def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple[str, str]]:
     """Yield the lines on what it has."""
     yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
+    if answer.partition is not UNSET:
+        yield "", answer.partition
     if answer.alone is not UNSET:
         yield "", answer.alone
     nodes = f"{'node' if len(answer.mems) == 1 else 'nodes'} {answer.mems}, " if answer.mems else ""

@@ -17,7 +17,7 @@ from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
 from nri_policy.simulation.containers import Container, RuntimeState
-from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, Cpusets
+from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, PARTITION, Cpusets
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
@@ -97,13 +97,15 @@ class SimulatedCgroups:
         for each in self._runtime.containers:
             if each.id == container_id and each.state is RuntimeState.RUNNING:
                 machine = self._runtime.machine
-                cpus = _cpuset(each.cpus, machine.online_cpus)
+                cpus, partition = _cpuset(each.cpus, machine.online_cpus), ""
                 if self._cpusets is not None:
-                    effective = self._follow().read(self._known[each.id][0], EFFECTIVE)
+                    cpusets = self._follow()
+                    path, _ = self._known[each.id]
+                    effective = cpusets.read(path, EFFECTIVE)
+                    partition = cpusets.read(path, PARTITION)
                     cpus = CpusetState(written=each.cpus, effective=CPUSet.parse(effective))
-                return Observed(
-                    cpus=cpus, mems=_cpuset(each.mems, machine.memory_nodes), threads={}
-                )
+                mems = _cpuset(each.mems, machine.memory_nodes)
+                return Observed(cpus=cpus, mems=mems, partition=partition, threads={})
         return None
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:

@@ -27,6 +27,7 @@ def counted(now: float = 0.0) -> Metrics:
         unrecorded=4,
         volatile=5,
         unwritable=6,
+        partitions={"root": 7, "isolated": 8, "missing": 9},
     )
     return Metrics("1", now, external=lambda: others)
 

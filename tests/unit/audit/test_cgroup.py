@@ -8,9 +8,12 @@ import pytest
 from nri_policy.audit.cgroup import MAX_THREADS, Cgroups, folder_of
 from nri_policy.audit.deviations import Observed
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.partition_files import PartitionOutcome, Settled
 from nri_policy.delivery.pod_quotas import Limited
+from nri_policy.engine.partitions import Partition
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import Resources
 from tests.unit.audit.host import Root
 
@@ -337,3 +340,23 @@ def test_cgroups_outside_of_pods_are_those_at_the_top_with_their_cpus(root: Root
     for name in ("cpuset.cpus", "cpuset.effective_cpus", "cpuset.cpus.effective"):
         (top / name).write_text("0-15\n")
     assert Cgroups(root.path).outside(pods)["system.slice"] == CPUSet(range(16))
+
+
+def test_partitions_are_written_to_the_files_of_version_2_alone(root: Root) -> None:
+    above = ("kubepods", "kubepods/burstable", POD)
+    folders = [root.cgroup(each).folder for each in (*above, f"{POD}/1")]
+    for each in folders if root.version == 2 else ():
+        (each / "cpuset.cpus.exclusive").write_text("\n")
+        (each / "cpuset.cpus.partition").write_text("member\n")
+    partition = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([2, 3]))
+    cgroups, name = Cgroups(root.path), f"/{POD}/1"
+    done = cgroups.partition({name: partition, "/gone": partition, "..": partition}, ())
+    if root.version == 1:
+        assert done == Settled(outcomes={})
+        return
+    assert done.outcomes == {name: PartitionOutcome(held=partition)}
+    assert {*done.above} == {*above}
+    assert (folders[-1] / "cpuset.cpus.partition").read_text() == "root\n"
+    assert {(each / "cpuset.cpus.exclusive").read_text() for each in folders} == {"2-3\n"}
+    assert cgroups.partition({name: None}, done.above).above == ()
+    assert {(each / "cpuset.cpus.exclusive").read_text() for each in folders} == {"\n"}

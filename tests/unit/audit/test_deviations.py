@@ -11,7 +11,9 @@ from nri_policy.audit.deviations import (
     Target,
     compare,
 )
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.settings import ExclusivePartitions
 
 DECIDED = Target(
     container_id="1",
@@ -103,3 +105,13 @@ def test_few_of_many_stray_threads_are_named() -> None:
     many = dict.fromkeys(range(100, 200), CPUSet([9]))
     (deviation,) = compare(DECIDED, replace(observed(), threads=many))
     assert deviation.threads == tuple(range(100, 108))
+
+
+@pytest.mark.parametrize("state", ["member", "isolated invalid", "root", ""])
+def test_a_cgroup_that_is_not_the_partition_decided_is_drift(state: str) -> None:
+    isolated = Partition(kind=ExclusivePartitions.ISOLATED, cpus=DECIDED.cpus)
+    decided = replace(DECIDED, partition=isolated)
+    assert compare(decided, replace(observed(), partition="isolated")) == ()
+    (deviation,) = compare(decided, replace(observed(), partition=state))
+    assert (deviation.kind, deviation.decided) == (DeviationKind.PARTITION, "isolated")
+    assert deviation.found == (state or "no such file")

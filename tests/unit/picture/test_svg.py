@@ -177,3 +177,16 @@ def test_the_key_shows_a_containers_own_cpus_as_the_picture_does(engine: Engine)
     own = [each.get("class") for each in keys if each.get("data-cpu") is None]
     assert f"cpu own k{colour}" in own
     assert "cpu own" not in own, "a colour that nobody has"
+
+
+def test_cpus_of_a_kernel_partition_have_a_border() -> None:
+    engine = Engine(nodes.machine(), nodes.settings(exclusivePartitions="root"))
+    engine.handle(Created(container=nodes.container(2000)))
+    root = drawn(scene_of(engine))
+    bordered = {
+        name: each
+        for name, each in cpus(root).items()
+        if "partition" in each.attrib["class"].split()
+    }
+    assert [*bordered] == ["cpu-4", "cpu-5"]
+    assert "kernel partition, root" in tooltip(bordered["cpu-4"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from nri_policy.cli.node.holdings import amount
@@ -209,3 +210,22 @@ def test_who_has_which_part_of_a_room_is_one_line() -> None:
     assert log.cpus_are == f"shared with {mesh}, 1 core on NUMA node #1"
     (alone,) = answers(nodes.container(500))
     assert alone.room is None
+
+
+def test_a_kernel_partition_is_exclusive_against_the_whole_machine_or_it_says_why_not() -> None:
+    mixed = annotated("prefer-shared-cpus", "false")
+    containers = nodes.container(2000), nodes.container(2500, annotations=mixed)
+    own, some = answers(*containers, nodes.best_effort(), exclusivePartitions="isolated")[:2]
+    assert own.cpus_are == (
+        "exclusive against the whole machine (kernel partition, isolated), 1 core on NUMA node #1"
+    )
+    assert own.partition is UNSET
+    assert some.partition == "no kernel partition: it also shares CPUs with others"
+    driver = EngineDriver(exclusivePartitions="isolated")
+    driver.handle(Created(container=containers[0]))
+    view = view_of(driver.engine)
+    answer = answer_report(view, view.placed[containers[0].id], partition_error="not exclusive")
+    assert answer.cpus_are == "exclusive, 1 core on NUMA node #1"
+    assert answer.partition == "no kernel partition: not exclusive"
+    report = container_report(view.holding(view.placed[containers[0].id]), "running")
+    assert report.partition == "isolated"
