@@ -6,7 +6,8 @@
 - Once a new life has the runtime's list: containers that go on have the CPUs of their own that they
   had.
 - Every 50 ms: no other container has them for longer than its bound, while the daemon can work.
-- After 45 quiet seconds: every running container is where it is to be; no CPU has two owners.
+- After 45 quiet seconds: every running container is where it is to be; no CPU has two owners; the
+  kernel has the partitions that are due and no others.
 - After 850 more: the books have what exists; store and replay agree; the runtime knows all.
 """
 
@@ -15,11 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 
+from nri_policy.delivery.partition_files import ancestors
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.grant import Placement
+from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import NodeView
 from nri_policy.simulation.containers import Container, RuntimeState
+from nri_policy.simulation.cpusets import EFFECTIVE, EXCLUSIVE, PARTITION, ROOT
 from nri_policy.workload.request import Sort
 from tests.loop.world import World
 from tests.support import stores
@@ -123,6 +127,31 @@ class Checks:
                 if taken & grant.exclusive:
                     self._break(f"{each.key} is not the only owner of {taken & grant.exclusive}")
                 taken |= grant.exclusive
+        if self._world.partitions != "off" and self._world.can_write:
+            self._partitions(view)
+
+    def _partitions(self, view: NodeView) -> None:
+        """Look whether the kernel has the partitions due, and no other CPUs are taken from all."""
+        cgroups, kept = self._world.cgroups, dict[str, CPUSet]()
+        due = {each: view.partition(each.id) for each in self._running()}
+        for container, partition in due.items():
+            path = self._world.path_of(container)
+            found = cgroups.read(path, PARTITION), cgroups.read(path, EXCLUSIVE)
+            if not isinstance(partition, Partition):
+                wanted = ("member", "")
+            else:
+                wanted = (str(partition.kind), str(partition.cpus))
+                for above in ("", *ancestors(path)):
+                    kept[above] = kept.get(above, EMPTY) | partition.cpus
+            if found != wanted:
+                self._break(f"{container.key} is the partition {found}, and is due {wanted}")
+        for above in {each for path in map(self._world.path_of, due) for each in ancestors(path)}:
+            exclusive = cgroups.read(above, EXCLUSIVE)
+            if exclusive != str(kept.get(above, EMPTY)):
+                self._break(f"{above} keeps {exclusive}, and is due {kept.get(above, EMPTY)}")
+        left = self._world.runtime.machine.online_cpus - kept.get("", EMPTY)
+        if (effective := cgroups.read(ROOT, EFFECTIVE)) != str(left):
+            self._break(f"the machine has CPUs {effective}, and {left} are in no partition")
 
     def books(self) -> None:
         """Look whether books, store and runtime agree, long after."""
@@ -167,7 +196,7 @@ class Checks:
     ) -> Iterator[tuple[Container, Container, CPUSet]]:
         """Yield an owner, a running container that has CPUs of the owner's own, and these CPUs."""
         others = [
-            (each, each.cpus - placed.grant.own - placed.grant.rest)
+            (each, self._world.effective(each) - placed.grant.own - placed.grant.rest)
             for each in self._running()
             if (placed := view.placed.get(each.id)) and placed.grant.sort is not Sort.PRESERVE
         ]

@@ -14,6 +14,7 @@ from unittest import mock
 from nri_policy.audit.orphans import OrphanFinder
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.overlaps import Overlaps
+from nri_policy.delivery.partitions import Partitions
 from nri_policy.plugin.answers import Answers
 from nri_policy.store.store import Store
 
@@ -39,6 +40,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         Executor, "wait_until_clear", _nothing
     ),
     "what was sent is not looked at": lambda: _patch(Executor, "look", _no_cases),
+    "partitions are not looked at again": lambda: _patch(Partitions, "look", _never_again),
     "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),

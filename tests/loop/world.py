@@ -8,6 +8,8 @@ when, is in `tests.loop.checks`.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.cgroup import Cgroups, folder_of
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
@@ -28,6 +30,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.settings import from_spec
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container, CRIError
+from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.faults.pods import Kubelets
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
@@ -48,6 +51,7 @@ RUNTIMES = (
     ("cri-o", "1.31.0"),
     ("cri-o", "1.34.0"),
 )
+PARTITIONS = ("off", "root", "off", "isolated")  # by the seed, where cgroups can be seen
 CGROUPS = ("writable", "writable", "writable", "read-only", "invisible")
 BUSY = 15.0  # seconds with workers and mischief
 WORKERS = 4
@@ -76,6 +80,12 @@ class FaultyCgroups(SimulatedCgroups):
             return Confined(cpus=container.cpus, error="[Errno 30] Read-only file system")
         return super()._confine(cgroup, wanted, change)
 
+    def write(self, path: str, name: str, text: str) -> None:
+        """Write a file of a cgroup."""
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        super().write(path, name, text)
+
 
 class World:
     """One node, to be played with in a loop."""
@@ -88,6 +98,10 @@ class World:
         self.spec: dict[str, Any] = {**SPEC, **spec}
         self.release = random.choice(RUNTIMES)
         self.cgroups_are = random.choice(CGROUPS)
+        self.partitions = "off"
+        if self.cgroups_are != "invisible":
+            self.partitions = PARTITIONS[chances.seed % len(PARTITIONS)]
+        self.spec["exclusivePartitions"] = self.partitions
         self.machine = nodes.machine(self.layout)
         self.folder = folder
         self.history: list[str] = []
@@ -270,6 +284,8 @@ class World:
             return
         reserved = self.random.choice(("750m", "1500m", "cpuset:1", "cpuset:0,4"))
         spec = {**self.spec, "reservedResources": {"cpu": reserved}}
+        if self.partitions != "off":
+            spec["exclusivePartitions"] = self.random.choice(PARTITIONS)
         settings = from_spec(spec, "the play")
 
         async def reconfigure() -> None:
@@ -294,13 +310,31 @@ class World:
         self.cgroups.read_only = usual
         self.disturbed = self.loop.time()
 
+    def _endangers(self, container: Container) -> bool:
+        """Whether a write could make a partition invalid: the kernel may lose its CPUs then."""
+        beside = (each for each in container.pod.containers if each is not container)
+        return self.partitions != "off" and any(
+            self.cgroups.read(self.path_of(each), PARTITION) in {"root", "isolated"}
+            for each in beside
+        )
+
+    def path_of(self, container: Container) -> str:
+        """Return the path of a container's cgroup."""
+        return folder_of(container.message.linux.cgroups_path) or ""
+
+    def effective(self, container: Container) -> CPUSet:
+        """Return the CPUs that a container may really run on."""
+        if self.partitions == "off":
+            return container.cpus
+        return CPUSet.parse(self.cgroups.read(self.path_of(container), EFFECTIVE) or "")
+
     async def _write_stale(self) -> None:
         """Let another program write cpusets: what the runtime has recorded, or all CPUs."""
         if not self.can_write:
             return  # only the audit could put that right, a minute later
         for each in self.runtime.containers:
             chance = self.random.random()
-            if each.in_force is not None and chance < 0.5:
+            if each.in_force is not None and chance < 0.5 and not self._endangers(each):
                 recorded, every = each.message.linux.resources.cpu.cpus, self.machine.online
                 each.in_force.cpu.cpus = recorded if chance < 0.3 else str(every)
                 self.foreign[each.id] = each.cpus
