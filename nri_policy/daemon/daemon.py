@@ -118,6 +118,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     cdi_dir: Path = FOLDER  # the runtime's folder for CDI devices
     rivals: Rivals | None = None  # other daemons of the runtime; None: not checked
     ask_tuner: Ask = no_tuner  # sets tunables of the kernel
+    groups_changed: Callable[[], None] = lambda: None  # there are other groups of resctrl
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again
 
 
@@ -259,7 +260,12 @@ class Daemon:
             record=host.record,
         )
         self.tuner_link = TunerLink(
-            self.node, host.root, host.ask_tuner, synchronized=self.synchronized, clock=Clock()
+            self.node,
+            host.root,
+            host.ask_tuner,
+            synchronized=self.synchronized,
+            groups_changed=host.groups_changed,
+            clock=Clock(),
         )
         self.pod_explanations = PodExplanations(
             host.client,

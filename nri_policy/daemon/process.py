@@ -255,6 +255,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             kubelet_dir=options.kubelet_dir,
             manages_cpus=assignments.manages_cpus,
             ask_tuner=partial(ask, options.tuner_socket),
+            groups_changed=equipment.look_soon,
             sources=Sources(
                 locator=Locator(options.host_root, machine),
                 assignments=assignments,

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.wording import some
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.power import Power, power_of
+from nri_policy.hardware.resctrl import resctrl_of
 from nri_policy.node import Node, NodeView, Outcome, assign_cpus
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.settings import Audit, Settings
+from nri_policy.settings import RDT, Audit, Settings
 from nri_policy.tuning.cpu_classes import find_faults, find_wishes
 from nri_policy.tuning.decision import State
-from nri_policy.tuning.items import Desired, Item
+from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.protocol import Reply, Tunable, TunerError
+from nri_policy.tuning.rdt import resolve
 
 PERIOD = 60.0  # seconds between two questions to the tuner while nothing changes
 
@@ -46,9 +49,9 @@ def check_hardware(settings: Settings, root: Path, machine: Machine) -> tuple[st
 
     Raises CapacityError where the settings cannot be in force without it.
     """
-    if not settings.cpu_classes:
-        return ()
-    faults = [*find_faults(settings.cpu_classes, power_of(root, machine))]
+    faults = [*resolve(settings.control.rdt, resctrl_of(root))[1]]
+    if settings.cpu_classes:
+        faults += find_faults(settings.cpu_classes, power_of(root, machine))
     for each in faults:
         if each.fatal:
             raise CapacityError(f"{each.path}: {each.text}")
@@ -58,18 +61,27 @@ def check_hardware(settings: Settings, root: Path, machine: Machine) -> tuple[st
 class TunerLink:
     """What the tuner was asked for, and its latest answer."""
 
-    def __init__(
-        self, node: Node, root: Path, ask: Ask, *, synchronized: asyncio.Event, clock: Clock
+    def __init__(  # noqa: PLR0913 - keywords: what it hears of, and tells
+        self,
+        node: Node,
+        root: Path,
+        ask: Ask,
+        *,
+        synchronized: asyncio.Event,
+        groups_changed: Callable[[], None],
+        clock: Clock,
     ) -> None:
-        """*root* has the host's /sys."""
+        """*root* has the host's /sys; *groups_changed* hears of new groups of resctrl."""
         self._node = node
         self._root = root
         self._ask = ask
         self._synchronized = synchronized
+        self._groups_changed = groups_changed
         self._clock = clock
         self._changed = asyncio.Event()
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
+        self._foreign: list[str] = []
         self._asked = False  # whether the tuner was asked for any value
         self.unmet: Mapping[str, tuple[str, ...]] = {}  # by what asked for it
         self.tunables: Mapping[Item, Tunable] = {}
@@ -84,7 +96,10 @@ class TunerLink:
         await self._synchronized.wait()
         while True:
             self._changed.clear()
+            before = self._list_groups()
             await asyncio.to_thread(self.inform)
+            if self._list_groups() != before:
+                self._groups_changed()
             await self._clock.set_within(PERIOD, self._changed)
 
     def inform(self) -> None:
@@ -96,7 +111,41 @@ class TunerLink:
             [each.cpus for each in view.layout.machine.packages],
         )
         self.unmet = wishes.unmet
-        self._send(wishes.items, repair=view.layout.settings.audit is Audit.REPAIR)
+        settings = view.layout.settings
+        groups = self._groups(settings.control.rdt)
+        self._send({**wishes.items, **groups}, repair=settings.audit is Audit.REPAIR)
+
+    def _groups(self, given: RDT) -> dict[Item, Wish]:
+        """Return the groups of resctrl that the settings need; not those of somebody else."""
+        resctrl = resctrl_of(self._root) if given.enable and given.partitions else None
+        classes, _ = resolve(given, resctrl)
+        kept = set[str]()
+        if classes and resctrl is not None and not given.force:
+            there = {each.name for each in classes} & {*resctrl.existing}
+            kept = there - self._list_own_groups() if there else there
+        self._foreign = sorted(kept)
+        return {
+            Item(Kind.RESCTRL, each.name, "schemata"): Wish(each.schemata, ("control.rdt",))
+            for each in classes
+            if each.name not in kept
+        }
+
+    def _list_own_groups(self) -> set[str]:
+        """Return the groups that the tuner has made."""
+        try:
+            known = self.tunables.values() or self._ask().tunables
+        except TunerError:  # sending the values will fail, too
+            return set()
+        return {
+            each.item.id
+            for each in known
+            if each.item.kind is Kind.RESCTRL and each.original is not None
+        }
+
+    def _list_groups(self) -> set[str]:
+        """Return the groups that exist, of those that the tuner was asked for."""
+        every = self.tunables.values()
+        return {each.item.id for each in every if each.item.kind is Kind.RESCTRL and each.found}
 
     def release(self) -> None:
         """Have the tuner restore all original values."""
@@ -131,7 +180,12 @@ class TunerLink:
     def problems(self) -> Iterator[str]:
         """Yield what is not as it must be, for `status`."""
         if self._trouble:
-            yield f"CPU classes are not in force: {self._trouble}"
+            yield f"CPU classes and partitions of RDT are not in force: {self._trouble}"
+        if self._foreign:
+            yield (
+                f"groups of resctrl that exist already, and are not changed: {some(self._foreign)};"
+                " control.rdt.force takes them over"
+            )
         states = Counter(each.state for each in self.tunables.values())
         for state in (State.PENDING, State.CONTESTED, State.UNSUPPORTED):
             if count := states[state]:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
 
-_FOLDER = "sys/fs/resctrl"
+RESCTRL = "sys/fs/resctrl"
 _OTHERS = frozenset({"info", "mon_data", "mon_groups"})  # folders that are no groups
 _LINE = re.compile(r"\s*([A-Z][A-Z0-9]*):(\d+=[0-9a-f]+(?:;\d+=[0-9a-f]+)*)", re.ASCII)
 _NO_LIMIT = (1 << 32) - 1  # MB/s
@@ -68,7 +68,7 @@ def resctrl_of(root: Path) -> Resctrl | None:
 
 def read_resctrl(tree: Tree) -> Resctrl | None:
     """Return what can be set on the machine that *tree* describes."""
-    with tree.folder(_FOLDER) as folder:
+    with tree.folder(RESCTRL) as folder:
         text = folder.text("schemata")
         if text is None:
             return None
@@ -100,6 +100,20 @@ def parse_schemata(text: str, base: int = 16) -> dict[str, dict[int, int]]:
             each = 10 if name == "MB" else base
             found[name] = {int(id_): int(value, each) for id_, value in values.items()}
     return found
+
+
+def format_schemata(shares: Mapping[str, Mapping[int, int]]) -> str:
+    """Return the lines of schemata, in one order whatever the kernel's is."""
+    return "\n".join(
+        f"{resource}:"
+        + ";".join(f"{id_}={format_share(resource, each)}" for id_, each in of.items())
+        for resource, of in sorted(shares.items())
+    )
+
+
+def format_share(resource: str, share: int) -> str:
+    """Return a share as it is in schemata."""
+    return str(share) if resource == "MB" else f"{share:x}"
 
 
 def _list_groups(folder: Folder) -> list[str]:

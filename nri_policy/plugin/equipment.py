@@ -170,15 +170,19 @@ class HostEquipment:
         self._listen = listen
         self._sleep = sleep
         self._oci = oci_runtime(root)
+        self._notified = asyncio.Event()
         self.latest = equipment_of(root, self._oci)
+
+    def look_soon(self) -> None:
+        """Look again, as if the kernel had news."""
+        self._notified.set()
 
     async def run(self, changed: Callable[[], Awaitable[None]]) -> None:
         """Look again and again, and await *changed* where `latest` is another."""
-        notified = asyncio.Event()
-        with self._listen(notified.set):
+        with self._listen(self._notified.set):
             while True:
-                await self._until(notified)
-                notified.clear()
+                await self._until(self._notified)
+                self._notified.clear()
                 found = await asyncio.to_thread(equipment_of, self._root, self._oci)
                 if found != self.latest:
                     self.latest = found

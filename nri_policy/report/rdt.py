@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.hardware.resctrl import Resctrl
-from nri_policy.tuning.rdt import RDTClass, format_share
+from nri_policy.hardware.resctrl import Resctrl, format_share
+from nri_policy.tuning.rdt import RDTClass
 
 
 class RDTShareReport(Struct, frozen=True, kw_only=True):

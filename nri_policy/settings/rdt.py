@@ -153,8 +153,6 @@ class RDTOptions(Section, frozen=True, kw_only=True):
 class RDT(Section, frozen=True, kw_only=True):
     """Resource director technology."""
 
-    LATER = frozenset({"force", "options", "partitions"})
-
     enable: Annotated[bool, values.flag] = False
     qos_is_default: Annotated[bool, values.flag] = field(
         name="usePodQoSAsDefaultClass", default=False

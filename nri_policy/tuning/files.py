@@ -1,7 +1,7 @@
 """Files: where the kernel has each item, and what it reads and takes there.
 
 The only module that makes paths of items. Values are in one form, whatever the file's is: CPUs
-as the kernel's lists, everything else without blanks around it.
+as the kernel's lists, schemata in one order, everything else without blanks around it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Protocol
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.resctrl import RESCTRL, format_schemata, parse_schemata
 from nri_policy.tuning.decision import Lack
 from nri_policy.tuning.items import Item, Kind
 
 _IRQS = "proc/irq"
 _CPUS = "sys/devices/system/cpu"
+_RESOURCES = {"L2", "L2CODE", "L2DATA", "L3", "L3CODE", "L3DATA", "MB"}  # that classes share
+NO_GROUP = ""  # the value of a group that does not exist
 _CPUFREQ = {
     "min_freq": "scaling_min_freq",
     "max_freq": "scaling_max_freq",
@@ -52,13 +55,17 @@ class KernelFiles:
     def read(self, item: Item) -> str | Lack:
         """Return the value of an item."""
         path = self._path(item)
-        if path is None:
-            return Lack(f"this version cannot set {item.kind} {item.attribute}", absent=True)
         try:
+            if item.kind is Kind.RESCTRL and not path.exists():
+                (self._root / RESCTRL / "schemata").stat()
+                return NO_GROUP
             text = path.read_bytes()[:_MAX_TEXT].decode("ascii", "replace").strip()
             if item.kind is Kind.IRQ:
                 mask = item.id == "default"
                 return str(CPUSet.from_mask(text) if mask else CPUSet.parse(text))
+            if item.kind is Kind.RESCTRL:
+                shares = parse_schemata(text)
+                return format_schemata({k: v for k, v in shares.items() if k in _RESOURCES})
         except OSError as error:
             return Lack(os.strerror(error.errno or 0), absent=error.errno in _ABSENT)
         except ValueError as error:
@@ -68,10 +75,37 @@ class KernelFiles:
     def write(self, item: Item, value: str) -> None:
         """Set an item; OSError."""
         path = self._path(item)
-        assert path is not None, "an item was read before it is written"
+        if item.kind is Kind.RESCTRL:
+            self._write_group(path, value)
+            return
         if item.kind is Kind.IRQ and item.id == "default":
             value = _mask(CPUSet.parse(value))
         self.store(path, value)
+
+    def _write_group(self, path: Path, schemata: str) -> None:
+        """Set the shares of a group, which is made for it, or removed."""
+        made = bool(schemata) and not path.exists()
+        try:
+            if made:
+                self.make_group(path.parent)
+            if schemata:
+                self.store(path, f"{schemata}\n")
+            else:
+                self.remove_group(path.parent)
+        except OSError as error:
+            if made and path.exists():
+                self.remove_group(path.parent)
+            status = (self._root / RESCTRL / "info/last_cmd_status").read_text().strip()
+            why = os.strerror(error.errno or 0) + (f" ({status})" if status != "ok" else "")
+            raise OSError(error.errno, why) from None
+
+    def make_group(self, path: Path) -> None:
+        """Make a group of resctrl; OSError."""
+        path.mkdir()
+
+    def remove_group(self, path: Path) -> None:
+        """Remove a group of resctrl; its processes go to the root group. OSError."""
+        path.rmdir()
 
     def store(self, path: Path, value: str) -> None:
         """Write a file of the kernel; OSError."""
@@ -81,7 +115,7 @@ class KernelFiles:
         finally:
             os.close(file)
 
-    def _path(self, item: Item) -> Path | None:
+    def _path(self, item: Item) -> Path:
         match item.kind:
             case Kind.IRQ if item.id == "default":
                 path = f"{_IRQS}/default_smp_affinity"
@@ -95,8 +129,8 @@ class KernelFiles:
                 path = f"{_CPUS}/cpufreq/policy{item.id}/{_CPUFREQ[item.attribute]}"
             case Kind.UNCORE:
                 path = f"{_CPUS}/intel_uncore_frequency/{item.id}/{item.attribute}_khz"
-            case _:
-                return None
+            case _:  # RESCTRL
+                path = f"{RESCTRL}/{item.id}/schemata"
         return self._root / path
 
 
@@ -117,4 +151,4 @@ def describe_failure(item: Item, error: OSError) -> tuple[str, bool]:
     if item.kind is Kind.IRQ and item.id != "default" and error.errno in _NOT_MOVABLE:
         return f"not movable: {errno.errorcode[error.errno]}", True
     code = errno.errorcode.get(error.errno or 0, "")
-    return f"{code} {os.strerror(error.errno or 0)}".strip(), False
+    return f"{code} {error.strerror or ''}".strip(), False

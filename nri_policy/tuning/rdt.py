@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from nri_policy.hardware.resctrl import BandwidthControl, CacheControl, Resctrl, Unit
+from nri_policy.hardware.resctrl import (
+    BandwidthControl,
+    CacheControl,
+    Resctrl,
+    Unit,
+    format_schemata,
+)
 from nri_policy.settings import RDT, RDTAllocation, RDTPartition
 from nri_policy.tuning.faults import Fault
 
@@ -30,16 +36,7 @@ class RDTClass(Struct, frozen=True, kw_only=True):
     @property
     def schemata(self) -> str:
         """The lines to write to the group's file."""
-        return "\n".join(
-            f"{resource}:"
-            + ";".join(f"{id_}={format_share(resource, each)}" for id_, each in ids.items())
-            for resource, ids in self.shares.items()
-        )
-
-
-def format_share(resource: str, share: int) -> str:
-    """Return a share as it is in schemata."""
-    return str(share) if resource == "MB" else f"{share:x}"
+        return format_schemata(self.shares)
 
 
 class _ImpossibleError(Exception):

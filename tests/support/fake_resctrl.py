@@ -14,9 +14,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-RESCTRL = "sys/fs/resctrl"
+from nri_policy.hardware.resctrl import RESCTRL
+from nri_policy.tuning.files import KernelFiles
+
 NO_LIMIT = (1 << 32) - 1
 _HEX = re.compile(r"(?:0[xX])?[0-9a-fA-F]+")
+
+
+class FakeGroups(KernelFiles):
+    """The tuner's files, on this resctrl."""
+
+    def __init__(self, root: Path, resctrl: FakeResctrl) -> None:
+        super().__init__(root)
+        self._resctrl = resctrl
+
+    def make_group(self, path: Path) -> None:
+        """Make a group as the kernel does; OSError."""
+        self._resctrl.mkdir(path.name)
+
+    def remove_group(self, path: Path) -> None:
+        """Remove a group as the kernel does; OSError."""
+        self._resctrl.rmdir(path.name)
+
+    def store(self, path: Path, value: str) -> None:
+        """Write as the kernel does; OSError."""
+        self._resctrl.write(str(path.relative_to(self._resctrl.top)), value.encode())
 
 
 class FakeResctrl:

@@ -73,6 +73,4 @@ class StrictFiles(KernelFiles):
 
     def text(self, item: Item) -> str:
         """Return a file's own text."""
-        path = self._path(item)
-        assert path is not None
-        return path.read_text()
+        return self._path(item).read_text()

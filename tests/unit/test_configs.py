@@ -210,7 +210,7 @@ def test_the_tuners_unit_can_write_few_files_of_the_kernel_and_no_other_process_
     None
 ):
     lines = {*TUNER_UNIT.read_text().splitlines()}
-    writable = "ReadWritePaths=/proc/irq /sys/devices/system/cpu"
+    writable = "ReadWritePaths=/proc/irq /sys/devices/system/cpu -/sys/fs/resctrl"
     assert {"CapabilityBoundingSet=", "ReadOnlyPaths=/proc /sys", writable} <= lines
     assert "StateDirectory=nri-policy-tuner" in lines
     assert "ProtectKernelTunables=yes" in UNIT.read_text().splitlines()

@@ -58,7 +58,14 @@ from nri_policy.settings import (
     to_spec,
 )
 from nri_policy.settings.document import _fields
-from nri_policy.settings.rdt import RDT
+from nri_policy.settings.rdt import (
+    RDT,
+    Allocation,
+    CacheShare,
+    OptionalResource,
+    Partition,
+    RDTOptions,
+)
 from nri_policy.settings.schema import DRA, ControlSettings
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "settings.yaml"
@@ -192,7 +199,12 @@ spec:
       usePodQoSAsDefaultClass: true
       classes:
         slow: [{Devices: [/dev/sd?], ThrottleReadBps: 50M, ThrottleWriteIOPS: 100, Weight: "10"}]
-    rdt: {enable: true, usePodQoSAsDefaultClass: true}
+    rdt:
+      enable: true
+      usePodQoSAsDefaultClass: true
+      force: true
+      options: {l2: {optional: true}, l3: {optional: true}, mb: {optional: true}}
+      partitions: {all: {l3Allocation: {all: {unified: 50%}}, classes: {gold: {}}}}
   dra: {enabled: true, makeRoom: exclusive}
   agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true, podSpecs: off}
   readiness: {taint: true, condition: true, whileAway: true}
@@ -275,7 +287,21 @@ status: {nodes: {}}
         reserved_cpu_class="slow",
         exclusive_cpu_class="slow",
         control=ControlSettings(
-            rdt=RDT(enable=True, qos_is_default=True),
+            rdt=RDT(
+                enable=True,
+                qos_is_default=True,
+                force=True,
+                options=RDTOptions(
+                    l2=OptionalResource(optional=True),
+                    l3=OptionalResource(optional=True),
+                    mb=OptionalResource(optional=True),
+                ),
+                partitions={
+                    "all": Partition(
+                        l3={"all": CacheShare(unified="50%")}, classes={"gold": Allocation()}
+                    )
+                },
+            ),
             blockio=BlockIOSettings(
                 enable=True,
                 qos_is_default=True,

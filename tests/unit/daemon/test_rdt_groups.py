@@ -1,0 +1,192 @@
+"""RDT classes end to end: a daemon, a tuner, and a resctrl that is as strict as the kernel's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nri_policy.classes import Equipment
+from nri_policy.daemon.tuner_link import check_hardware
+from nri_policy.hardware.resctrl import resctrl_of
+from nri_policy.plugin.sources import Sources
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.tuning.decision import State
+from nri_policy.tuning.items import Desired
+from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.protocol import Reply
+from nri_policy.tuning.tuner import Tuner
+from tests.support import nodes
+from tests.support.daemon import Served, pod, served
+from tests.support.fake_resctrl import FakeGroups, FakeResctrl
+from tests.support.patience import HANGS
+
+KEY = "rdtclass.resource-policy.nri.io/pod"
+
+
+def rdt(gold: str = "60%", **fields: Any) -> dict[str, Any]:
+    """Return settings with a partition of 12 of 20 ways, and one of 8."""
+    shares = {"high": ("60%", {"gold": {"l3Allocation": {"all": {"unified": gold}}}})}
+    shares["low"] = ("40%", {"bronze": {}})
+    partitions = {
+        name: {"l3Allocation": {"all": {"unified": share}}, "classes": classes}
+        for name, (share, classes) in shares.items()
+    }
+    return {"rdt": {"enable": True, "partitions": partitions, **fields}}
+
+
+class Host:
+    """A host with resctrl and a tuner."""
+
+    def __init__(self, folder: Path, **features: Any) -> None:
+        self.folder = folder
+        self.resctrl = FakeResctrl(folder, **({"caches": {"L3": 20}, "ids": [0]} | features))
+        (folder / "tuner").mkdir()
+        files = FakeGroups(folder, self.resctrl)
+        self.time = 0.0
+        self.tuner = Tuner(
+            files, Journal(folder / "tuner", "boot"), now=lambda: self.time, wall=lambda: 0.0
+        )
+
+    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+        if desired is not None:
+            self.tuner.set(desired, repair=repair)
+        return Reply(tunables=self.tuner.list_tunables(), writes=self.tuner.list_writes())
+
+    def equipment(self) -> Equipment:
+        found = resctrl_of(self.folder)
+        assert found is not None
+        return Equipment(rdt_groups=found.existing)
+
+    def schemata(self) -> dict[str, str]:
+        """Return what groups have, by name."""
+        return {
+            path.parent.name: path.read_text().split("\n")[0]
+            for path in self.resctrl.top.glob("*/schemata")
+        }
+
+    @asynccontextmanager
+    async def serving(self, control: dict[str, Any]) -> AsyncIterator[Served]:
+        sources = Sources(equipment=self.equipment)
+        async with served(
+            self.folder, sources=sources, ask_tuner=self.ask, listening=False, control=control
+        ) as up:
+            yield up
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), HANGS))
+
+
+def test_groups_are_made_for_classes_and_removed_with_them(host: Host) -> None:
+    host.resctrl.mkdir("theirs")  # the peer removes such a group
+
+    async def test() -> None:
+        async with host.serving(rdt()) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert host.schemata() == {
+                "gold": "L3:0=ff00",  # 8 of the upper 12 ways
+                "bronze": "L3:0=ff",
+                "theirs": "L3:0=fffff",
+            }
+            assert {each.state for each in link.tunables.values()} == {State.OK}
+            await up.daemon.events.equip()
+            up.runtime.machine.rdt_groups = frozenset({"gold", "bronze"})
+            assert not await up.start(pod("web", annotations={KEY: "gold"}))
+            process = up.runtime.container("web/main").process
+            assert process is not None
+            assert process.rdt_group == "gold"
+            host.resctrl.tasks = {7: "gold"}
+            link.release()
+            assert host.schemata().keys() == {"theirs"}
+            assert host.resctrl.tasks == {7: ""}
+
+    run(test)
+
+
+def test_new_shares_count_at_once(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(rdt("100%")) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert host.schemata()["gold"] == "L3:0=fff00"
+            settings = nodes.settings(control=rdt("50%"))
+            await up.daemon.events.reconfigure(settings=settings)
+            link.inform()
+            assert host.schemata()["gold"] == "L3:0=3f00"
+            off = nodes.settings(control=rdt(enable=False))
+            await up.daemon.events.reconfigure(settings=off)
+            link.inform()
+            assert not host.schemata(), "with the peer they stay"
+
+    run(test)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_group_of_somebody_else_is_taken_over_only_by_force(host: Host, force: bool) -> None:
+    host.resctrl.mkdir("gold")
+    host.resctrl.write("gold/schemata", b"L3:0=1\n")
+
+    async def test() -> None:
+        async with host.serving(rdt("100%", force=force)) as up:
+            link = up.daemon.tuner_link
+            for _ in range(2):  # it is somebody else's the second time, too
+                link.inform()
+                assert host.schemata()["gold"] == ("L3:0=fff00" if force else "L3:0=1")
+            told = "groups of resctrl that exist already, and are not changed: gold"
+            assert any(told in each for each in link.problems()) is not force
+            link.release()
+            assert host.schemata() == {"gold": "L3:0=1"}, "as it was"
+
+    run(test)
+
+
+def test_what_the_kernel_says_is_quoted(tmp_path: Path) -> None:
+    host = Host(tmp_path, closids=3)
+    host.resctrl.mkdir("theirs")
+
+    async def test() -> None:
+        async with host.serving(rdt()) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            (each,) = (each for each in link.tunables.values() if each.state is State.PENDING)
+            assert each.why == "ENOSPC No space left on device (Out of CLOSIDs)"
+            host.resctrl.rmdir("theirs")
+            host.time += 1
+            link.inform()
+            assert {each.state for each in link.tunables.values()} == {State.OK}
+
+    run(test)
+
+
+def test_a_group_whose_shares_are_refused_is_not_left_behind(host: Host) -> None:
+    host.resctrl.exclusive = {""}  # all of the cache
+
+    async def test() -> None:
+        async with host.serving(rdt()) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert not host.schemata()
+            whys = {each.why for each in link.tunables.values()}
+            assert whys == {"EINVAL Invalid argument (Overlaps with exclusive group)"}
+
+    run(test)
+
+
+def test_a_host_without_resctrl_runs_without(tmp_path: Path) -> None:
+    settings = nodes.settings(control=rdt())
+    (notice,) = check_hardware(settings, tmp_path, nodes.machine())
+    assert "resctrl is not mounted" in notice
+    FakeResctrl(tmp_path, caches={"L3": 20}, closids=2)
+    with pytest.raises(CapacityError, match=r"2 classes: this machine can have 1 groups"):
+        check_hardware(settings, tmp_path, nodes.machine())
