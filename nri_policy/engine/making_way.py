@@ -84,11 +84,8 @@ def find_relocations(
             # widen the search to pools above only if the request needs it
             if left.parent is None or (best is not None and len(best.movers) <= most):
                 break
-            relocation = search.relocation(left, target, len(grant.exclusive), request, _LOOKED_AT)
-            if relocation is not None and (
-                best is None or len(relocation.movers) < len(best.movers)
-            ):
-                best = relocation
+            n = len(grant.exclusive)
+            best = search.relocation(left, target, n, request, _LOOKED_AT) or best
         if best is not None:
             width, to = layout.widths.pools[target.id], layout.widths.pools[best.to.id]
             found.append(((width, len(best.movers), to, best.milli, target.id), best))
