@@ -44,7 +44,7 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[tuple[str, str], float] = {}  # owner and other → since when they overlap
-        self._seen: dict[str, CPUSet] = {}  # the cpusets of running containers at the last look
+        self._seen: dict[str, int] = {}  # updates of running containers until the last look
         self.broken: list[str] = []
         self.starts = 0  # owners whose start was looked at
         world.started = self.start
@@ -63,7 +63,8 @@ class Checks:
             if world.foreign.get(other.id) == other.cpus:
                 continue  # nobody could know before the CPUs were the owner's
             updating = world.daemon.executor.state.phase(other.id) is Phase.UPDATING
-            if updating and self._seen.get(other.id) != other.cpus:
+            since = other.updated_by[self._seen.get(other.id, 0) :]
+            if updating and any(each.cause == f"UpdateContainer {other.key}" for each in since):
                 continue  # a resize that was answered before was written since the last look
             self._break(f"{container.key} starts, and {other.key} still has its CPUs {cpus}")
 
@@ -75,7 +76,7 @@ class Checks:
 
     def _look(self) -> None:
         world, now = self._world, self._world.loop.time()
-        self._seen = {each.id: each.cpus for each in self._running()}
+        self._seen = {each.id: len(each.updated_by) for each in self._running()}
         if not world.works or world.daemon is None or not world.daemon.synchronized.is_set():
             self._since.clear()
             return

@@ -17,7 +17,14 @@ import selectors
 import socket
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import (
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    MutableMapping,
+)
 from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
@@ -64,6 +71,7 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
     # asyncio's own, which it does not declare
     _selector: selectors.BaseSelector
     _scheduled: list[asyncio.TimerHandle]
+    _transports: MutableMapping[int, Any]
     _remove_reader: Callable[[int], bool]
     _remove_writer: Callable[[int], bool]
     _process_events: Callable[[Iterable[tuple[selectors.SelectorKey, int]]], None]
@@ -103,6 +111,7 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
                 self._remove_writer(fd)
                 end.close()
                 del self._sockets[fd]
+                self._transports.pop(fd, None)  # another file may get the number
 
     def freeze(self, party: str) -> None:
         """Stop a party until it is thawed, as SIGSTOP does."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tests.loop.checks import Checks
 from tests.loop.deterministic import DeterministicLoop
-from tests.loop.world import Chances, World
+from tests.loop.world import Chances, World, disk
 
 QUIET, LONG_AFTER = 45.0, 850.0  # seconds
 HANGS = 120.0  # seconds of virtual time that a worker may need for what it has begun
@@ -54,7 +54,8 @@ def _outcome(chances: Chances, folder: Path) -> Outcome:
         world = World(loop, folder, chances)
         checks = Checks(world)
         try:
-            loop.run_until_complete(_play(world, checks))
+            with disk(world):
+                loop.run_until_complete(_play(world, checks))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what became of the play
             checks.broken.append(f"{type(error).__name__}: {error}")
         return Outcome(
@@ -92,6 +93,7 @@ async def _play(world: World, checks: Checks) -> None:
         checks.in_force()
     watching.cancel()
     if not checks.broken:
+        await world.decide()
         await asyncio.sleep(LONG_AFTER)
         checks.in_force()
         checks.books()
@@ -123,6 +125,8 @@ def _smaller(chances: Chances) -> Iterator[Chances]:
         "slow files",
         "files that cannot be written",
         "stale writes",
+        "hotplug",
+        "full disk",
     ):
         if kind not in chances.without:
             yield replace(chances, without=chances.without | {kind})

@@ -9,22 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+import sqlite3
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest import mock
 
 from msgspec import Struct
 
 from nri_policy.audit.cgroup import Cgroups, folder_of
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.engine.event import Event
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
+from nri_policy.hardware.machine import Machine
 from nri_policy.kubelet.runtime_requests import Kubelet
-from nri_policy.node import NodeView
+from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.session import registration_delay
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import from_spec
@@ -32,6 +38,8 @@ from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container, CRIError
 from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.store.store import RETRY_AFTER
+from nri_policy.store.writer import Writer
 from tests.faults.pods import Kubelets
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
 from tests.loop.virtual_time import Virtual
@@ -87,6 +95,20 @@ class FaultyCgroups(SimulatedCgroups):
         super().write(path, name, text)
 
 
+@contextmanager
+def disk(world: World) -> Iterator[None]:
+    """Let nothing be stored while the disk of a *world* is full."""
+    write = Writer.write
+
+    def unless_full(self: Writer, event: Event, outcome: Outcome, view: NodeView, at: float) -> int:
+        if world.disk_is_full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return write(self, event, outcome, view, at)
+
+    with mock.patch.object(Writer, "write", unless_full):
+        yield
+
+
 class World:
     """One node, to be played with in a loop."""
 
@@ -110,6 +132,8 @@ class World:
         self.calm = False  # no mischief any more
         self.disturbed = 0.0  # when something last kept the daemon from its work
         self.lost_store = False
+        self.disk_is_full = False
+        self.stored_late = -math.inf  # until when the store may lack what was decided
         self.before: NodeView | None = None  # the books of a life that was killed
         # cpusets that another program has written, by container id: only the audit sees them
         self.foreign: dict[str, CPUSet] = {}
@@ -187,7 +211,8 @@ class World:
         """End the daemon at once."""
         self.note(f"{self.party} is killed")
         daemon, self.daemon = self.daemon, None
-        if daemon is not None and daemon.synchronized.is_set():
+        stored = self.loop.time() > self.stored_late
+        if daemon is not None and daemon.synchronized.is_set() and stored:
             self.before = daemon.node.view
         self.loop.kill(self.party)
 
@@ -246,6 +271,8 @@ class World:
             "slow files": self._slow_files,
             "files that cannot be written": self._deny_writes,
             "stale writes": self._write_stale,
+            "hotplug": self._hotplug,
+            "full disk": self._fill_disk,
         }
         able = [each for each in kinds if each not in self.chances.without]
         for _ in range(self.chances.faults):
@@ -338,4 +365,33 @@ class World:
                 recorded, every = each.message.linux.resources.cpu.cpus, self.machine.online
                 each.in_force.cpu.cpus = recorded if chance < 0.3 else str(every)
                 self.foreign[each.id] = each.cpus
+        self.disturbed = self.loop.time()
+
+    async def _fill_disk(self) -> None:
+        self.disk_is_full = True
+        await asyncio.sleep(self.random.uniform(0.5, 3.0))
+        self.disk_is_full = False
+        self.stored_late = self.loop.time() + 2 * RETRY_AFTER
+
+    async def decide(self) -> None:
+        """Have the daemon decide once more: that stores what a full disk did not take."""
+        assert self.daemon is not None
+        await self.loop.spawn(self.party, self.daemon.events.resend(()))
+
+    async def _hotplug(self) -> None:
+        """Take a core away for a while; the kernel takes its CPUs from all cpusets."""
+        core = self.random.choice(self.machine.cores[1:])  # the first cannot go offline
+        await self._replace_machine(self.machine.restricted(self.machine.online - core.cpus))
+        await asyncio.sleep(self.random.uniform(0.5, 3.0))
+        await self._replace_machine(nodes.machine(self.layout))
+
+    async def _replace_machine(self, machine: Machine) -> None:
+        self.machine = machine
+        self.runtime.machine.online_cpus = machine.online
+        for each in self.runtime.containers:
+            if each.in_force is not None and each.in_force.cpu.cpus:
+                each.in_force.cpu.cpus = str((each.cpus & machine.online) or machine.online)
+        if (daemon := self.daemon) is not None:
+            change = daemon.events.reconfigure(machine=machine)
+            await asyncio.wait({self.loop.spawn(self.party, change)}, timeout=5.0)
         self.disturbed = self.loop.time()

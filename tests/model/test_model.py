@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
+from unittest import mock
 
 import pytest
 
+from nri_policy.delivery import machine
 from nri_policy.nri import versions
 from tests.model.__main__ import explore
+from tests.model.coverage import Row, met, rows_of_table
 from tests.model.mutants import MUTANTS
 from tests.model.scenes import RELEASES, SCENES, differences
 from tests.model.world import Scene
@@ -52,3 +56,22 @@ def test_each_release_is_like_one_that_is_explored() -> None:
 def test_the_model_finds_a_known_fault(fault: str, scene: str) -> None:
     found = explore(BY_NAME[scene], NEWEST_CONTAINERD, 2500, MUTANTS[fault])
     assert found.broken.startswith(("S1", "S2"))
+
+
+def test_the_rows_of_the_machines_table_are_known() -> None:
+    assert rows_of_table() == [each.value for each in Row]
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=" ".join)
+def test_each_row_of_the_machines_table_is_reached(release: tuple[str, str]) -> None:
+    rows: set[Row] = set()
+    for name in (
+        "an owner comes to a sharer",
+        "a sharer comes to an owner",
+        "an owner comes to a sharer, a fault",
+    ):
+        explore(BY_NAME[name], release, STATES, partial(met, rows))
+    with mock.patch.object(machine, "MAX_TRIES", 1):  # one fault has a change given up
+        scene = BY_NAME["an owner comes, cgroups are read-only, a fault"]
+        explore(scene, release, STATES, partial(met, rows))
+    assert rows == {*Row}
