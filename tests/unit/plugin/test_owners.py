@@ -29,7 +29,7 @@ from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.history import History
 from nri_policy.workload.pod import ContainerState
-from tests.support import nodes
+from tests.support import nodes, rooms
 from tests.support.daemon import PATIENT, Served, pod, served
 from tests.support.deliveries import put_in_flight
 from tests.support.gate import Gate
@@ -886,3 +886,24 @@ async def test_where_crio_lists_what_was_once_so_and_no_cgroup_is_seen_all_hear_
         await it.runtime.synchronized(after=1)
         await until(lambda: owners(it) == {})
         assert guest.cpus == narrow == it.daemon.node.view.sent[guest.id][0]
+
+
+@RUNTIMES
+async def test_a_sibling_in_a_room_follows_two_resizes_where_no_cgroup_can_be_written(
+    runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "PATIENCE", 0.0)
+    monkeypatch.setattr(machine, "PATIENCE_TO_REGISTER", 0.0)
+    manifest = pod("web", annotations=rooms.ROOM)
+    (first,) = manifest["spec"]["containers"]
+    both = [{**first, "name": name, "resources": {"requests": {"cpu": "2"}}} for name in "ab"]
+    manifest["spec"]["containers"] = both
+    async with host(tmp_path, runtime, nodes.SMALL, Unwritable) as it:
+        await it.start(manifest)
+        sibling = it.runtime.container("web/b")
+        for milli in (1000, 3000):  # the room shrinks to 3 CPUs, and grows to 5
+            amounts = ResourceChange(requests=Amounts({"cpu": milli}))
+            await it.runtime.resize(it.runtime.pod("web"), "a", amounts)
+            due = it.daemon.node.view.sent[sibling.id][0]
+            assert len(due) == 2 + milli // 1000
+            await until(lambda due=due: sibling.cpus == due)  # type: ignore[misc]
