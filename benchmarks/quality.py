@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from benchmarks.table import Section
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Resized, Stopped
+from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state import Placed, State
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Level
@@ -74,6 +75,7 @@ class ChangingNode:
             nodes.machine(MACHINES[cpus]), nodes.settings(reservedResources={"cpu": "cpuset:0"})
         )
         self._requested: dict[str, int] = {}  # container id -> milli-CPU
+        self.events: list[Event] = []  # the history so far
 
     def run(self) -> None:
         for _ in range(EVENTS):
@@ -116,7 +118,7 @@ class ChangingNode:
         )
         sent = dict(before.sent)
         try:
-            decision = self._engine.handle(Created(container=container))
+            decision = self._handle(Created(container=container))
         except PlacementError as refusal:
             if refusal.lack is Lack.CPU:
                 self.counts["refused"] += 1
@@ -159,15 +161,14 @@ class ChangingNode:
             for each in self._engine.state.placed.values()
             if each is not placed
         )
-        cores = [core.cpus for core in machine.cores if core.cpus & own]
+        cores, beside, left = count_cores(machine, own, others)
         threads = max(len(core.cpus) for core in machine.cores)
-        more = len(cores) > -(-len(own) // threads)
+        more = cores > -(-len(own) // threads)
         counts["more cores"] += more
-        counts["avoidable cores"] += more and (*touched, len(cores)) > fewest
-        beside = any(core & others for core in cores)
+        counts["avoidable cores"] += more and (*touched, cores) > fewest
         counts["strangers' cores"] += beside
         counts["larger beside others"] += beside and len(own) > 1
-        counts["open threads"] += len(CPUSet.union(cores) - own)
+        counts["open threads"] += left
 
     def _count_moves(self, decision: Decision) -> None:
         state = self._engine.state
@@ -196,7 +197,7 @@ class ChangingNode:
         if milli < 1000 or milli > 333 * self._cpus:
             return
         try:
-            decision = self._engine.handle(
+            decision = self._handle(
                 Resized(container_id=container_id, resources=nodes.resources(milli, milli))
             )
         except PlacementError:
@@ -206,7 +207,18 @@ class ChangingNode:
 
     def _stop(self, container_id: str) -> None:
         del self._requested[container_id]
-        self._count_moves(self._engine.handle(Stopped(container_id=container_id)))
+        self._count_moves(self._handle(Stopped(container_id=container_id)))
+
+    def _handle(self, event: Event) -> Decision:
+        self.events.append(event)
+        return self._engine.handle(event)
+
+
+def count_cores(machine: Machine, own: CPUSet, others: CPUSet) -> tuple[int, bool, int]:
+    """Return the number of cores with CPUs of *own*, if *others* have CPUs there, and CPUs left."""
+    cores = [core.cpus for core in machine.cores if core.cpus & own]
+    beside = any(core & others for core in cores)
+    return len(cores), beside, len(CPUSet.union(cores) - own)
 
 
 def _domains(state: State, level: Level) -> set[CPUSet]:

@@ -1,0 +1,165 @@
+"""Count how nri-plugins' topology-aware policy shares cores, in the histories of `quality`.
+
+Its program runs beside an embedded runtime, on the same synthetic machines as sysfs folders, and
+gets the pods over NRI. It needs the program that `python3 -m tools.nri_plugins` builds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.peer import PATIENCE, peer
+from benchmarks.quality import MACHINES, ChangingNode, count_cores
+from benchmarks.requests import runtime_on
+from benchmarks.table import Section
+from nri_policy.engine.event import Created, Event, Resized, Stopped
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.hardware import synthetic
+from nri_policy.manifests.resources import Amounts, ResourceChange
+from nri_policy.simulation.containers import CRIError, Pod
+from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError
+from nri_policy.workload.pod import Container
+from tests.support import nodes
+from tools import nri_plugins
+
+HISTORIES = {16: 5, 32: 5, 64: 2, 256: 1}  # CPUs -> seeds from 1 on
+# the defaults of its resource definition, which a file does not get from an API server
+SETTINGS = """\
+apiVersion: config.nri/v1alpha1
+kind: TopologyAwarePolicy
+metadata: {name: default}
+spec:
+  reservedResources: {cpu: "cpuset:0"}
+  pinCPU: true
+  pinMemory: true
+  preferIsolatedCPUs: true
+  defaultCPUPriority: none
+  unlimitedBurstable: package
+  agent: {podResourceAPI: false}
+"""
+COUNTED = {
+    "exclusive": "exclusive containers placed",
+    "strangers' cores": "with a thread of a core where another one has one",
+    "larger beside others": "of these, containers of two CPUs and more",
+    "open threads": "threads of the cores of exclusive containers that others may use",
+    "refused": "creations refused",
+}
+
+
+class PeerNode:
+    """A node of nri-plugins on which a history is played."""
+
+    def __init__(self, cpus: int, runtime: EmbeddedRuntime, state: Path) -> None:
+        """Take the folder in which the program keeps its *state*."""
+        self.counts = dict.fromkeys(COUNTED, 0)
+        self._machine = nodes.machine(MACHINES[cpus])
+        self._runtime = runtime
+        self._state = state
+        self._pods: dict[str, Pod] = {}  # by the id of the history's container
+
+    async def play(self, history: Iterable[Event]) -> None:
+        """Play a history; it goes on without containers that were refused."""
+        for event in history:
+            match event:
+                case Created(container=container):
+                    await self._create(container)
+                case Resized(container_id=id_, resources=resources) if id_ in self._pods:
+                    amount = Amounts(cpu=resources.cpu_limit or 0)
+                    change = ResourceChange(requests=amount, limits=amount)
+                    try:
+                        await self._runtime.resize(self._pods[id_], "main", change)
+                    except CRIError:  # it keeps what it has
+                        continue
+                case Stopped(container_id=id_) if id_ in self._pods:
+                    await self._runtime.delete_pod(self._pods.pop(id_))
+                case _:
+                    pass
+
+    async def _create(self, container: Container) -> None:
+        try:
+            pod = await self._runtime.start_pod(_manifest(container))
+        except PodStartError:
+            self.counts["refused"] += 1
+            await self._runtime.delete_pod(self._runtime.pod(container.id))
+            return
+        others = CPUSet.union(map(self._exclusive, self._pods.values()))
+        self._pods[container.id] = pod
+        own = self._exclusive(pod)
+        if own and not container.resources.cpu_request % 1000:
+            _, beside, left = count_cores(self._machine, own, others)
+            self.counts["exclusive"] += 1
+            self.counts["strangers' cores"] += beside
+            self.counts["larger beside others"] += beside and len(own) > 1
+            self.counts["open threads"] += left
+
+    def _exclusive(self, pod: Pod) -> CPUSet:
+        """Return the exclusive CPUs of a pod's container, by the file that the program exports."""
+        file = self._state / "containers" / pod.container("main").id / "resources.sh"
+        found = EMPTY
+        for line in file.read_text().splitlines():
+            name, _, value = line.partition("=")
+            if name in {"EXCLUSIVE_CPUS", "ISOLATED_CPUS"}:
+                found |= CPUSet.parse(value.strip('"'))
+        return found
+
+
+def _manifest(container: Container) -> dict[str, Any]:
+    """Return the pod of one of a history's containers."""
+    asked = container.resources
+    limits = {"cpu": f"{asked.cpu_limit}m"} if asked.cpu_limit else {}
+    if asked.memory_limit:
+        limits["memory"] = str(asked.memory_limit)
+    requests = {"cpu": f"{asked.cpu_request}m"} if asked.cpu_request else {}
+    if asked.cpu_request == asked.cpu_limit:  # Guaranteed
+        requests = limits
+    resources = {"requests": requests, "limits": limits}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": container.id},
+        "spec": {"containers": [{"name": "main", "image": "busybox", "resources": resources}]},
+    }
+
+
+async def measure(cpus: int, history: Iterable[Event]) -> dict[str, int]:
+    """Return the counts of nri-plugins for one history."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm")))
+        synthetic.write(MACHINES[cpus], folder / "host")
+        (folder / "settings.yaml").write_text(SETTINGS)
+        runtime = await stack.enter_async_context(runtime_on(MACHINES[cpus], folder))
+        await stack.enter_async_context(peer(folder, runtime))
+        await asyncio.wait_for(runtime.synchronized(), PATIENCE)
+        node = PeerNode(cpus, runtime, folder / "state")
+        await node.play(history)
+        return node.counts
+
+
+def section() -> Section:
+    """Count all histories, here and there."""
+    cells = {}
+    for cpus, seeds in HISTORIES.items():
+        ours, theirs = dict.fromkeys(COUNTED, 0), dict.fromkeys(COUNTED, 0)
+        for seed in range(1, seeds + 1):
+            here = ChangingNode(cpus, seed)
+            here.run()
+            there = asyncio.run(measure(cpus, here.events))
+            for name in COUNTED:
+                ours[name] += here.counts[name]
+                theirs[name] += there[name]
+        cells[cpus] = {name: f"{ours[name]} / {theirs[name]}" for name in COUNTED}
+    return Section(
+        title="Cores that containers share, here / nri-plugins",
+        text=f"Its program (commit {nri_plugins.COMMIT[:8]}) beside an embedded runtime, over NRI.",
+        head=("what", *(f"{cpus} CPUs" for cpus in HISTORIES)),
+        rows=[(text, *(cells[cpus][name] for cpus in HISTORIES)) for name, text in COUNTED.items()],
+    )
+
+
+def main() -> None:
+    print(section().plain())
