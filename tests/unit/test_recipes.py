@@ -63,8 +63,8 @@ def asked(pods: str) -> tuple[int, str]:
     return tried, said
 
 
-def test_there_are_eleven_recipes() -> None:
-    assert len(RECIPES) == PAGE.read_text().count("\n## ") == 11
+def test_there_are_twelve_recipes() -> None:
+    assert len(RECIPES) == PAGE.read_text().count("\n## ") == 12
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["title"])
