@@ -67,7 +67,7 @@ class Affinities(Struct, frozen=True, kw_only=True):
 def affinities_of(container: Container, settings: Settings) -> Affinities:
     """Return the affinities of *container*; raises AnnotationError if its own are malformed.
 
-    Without affinities of its own it has those that the settings imply.
+    A container without affinities gets the implied ones of the settings.
     """
     found: list[Affinity] = []
     notices: list[str] = []

@@ -53,7 +53,7 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def cpu_limit(self) -> int | None:
-        """The limit in milli-CPU, None for none."""
+        """The limit in milli-CPU; None: no limit."""
         if self.cpu_quota <= 0 or self.cpu_period <= 0:
             return None
         return -(-self.cpu_quota * 1000 // self.cpu_period)
@@ -98,7 +98,7 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def joins_pod(self) -> bool:
-        """Whether it was added to its running pod, as by `kubectl debug`.
+        """Whether it was added to a running pod, such as by `kubectl debug`.
 
         NRI does not say so. Without the pod's object it is visible only in a Guaranteed pod: all
         its containers have limits, except in pods with pod-level resources.
@@ -119,7 +119,7 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def claim_part(self) -> ClaimPart:
-        """The part of a claim that it stands for; it must stand for one."""
+        """The part of a claim that this container stands for, which must exist."""
         assert self.part is not None, "it stands for a part of a claim"
         return self.part
 

@@ -32,7 +32,7 @@ _TOGETHER = {_PREFER.name, _REQUIRE.name}
 def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     """Return the preferences in a pod's *annotations* for its container of that name.
 
-    Raises AnnotationError for all values in force that are not accepted.
+    Raises AnnotationError with all invalid values in force.
     """
     if not any_ours(annotations):
         return _NONE
