@@ -59,12 +59,12 @@ class Explorer(Generic[S]):
                 if broken:
                     return self._found(depth, broken, [*self._history(number), *then])
             for text, after in self._moves(state):
+                if broken := self._wrong(after):  # of the move, be the state known or not
+                    return self._found(depth, broken, [*self._history(number), text])
                 key = hash(self._key(after))
                 if key in self._from:
                     continue
                 self._from[key] = number, text
-                if broken := self._wrong(after):
-                    return self._found(depth, broken, self._history(key))
                 ahead.append((after, key, depth + 1))
             if len(self._from) >= most:
                 return self._found(depth, "", (), whole=False)

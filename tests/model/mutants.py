@@ -15,6 +15,11 @@ from unittest import mock
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.table import RecordTable
+from nri_policy.engine import engine
+from nri_policy.engine.event import Reconfigured
+from nri_policy.engine.reconfiguration import Change, reconfigure
+from nri_policy.engine.state import State
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.answers import Answers
 
 Fault = Callable[[], AbstractContextManager[object]]
@@ -22,10 +27,6 @@ Fault = Callable[[], AbstractContextManager[object]]
 
 async def _nothing(*_: object, **_options: object) -> None:
     """Do nothing."""
-
-
-async def _seldom(*_: object) -> float:
-    return 1e6
 
 
 def _patched(owner: type, name: str, instead: Callable[..., Any]) -> Fault:
@@ -47,6 +48,14 @@ def _changed(owner: type, name: str, line: str, instead: str) -> Fault:
     return put_in
 
 
+def _forget_resizes() -> AbstractContextManager[object]:
+    def forgetful(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
+        old.resizing.clear()
+        return reconfigure(old, event, unheard)
+
+    return mock.patch.object(engine, "reconfigure", forgetful)
+
+
 MUTANTS: dict[str, Fault] = {
     "a start does not wait for others to leave its CPUs": _patched(
         Executor, "wait_until_clear", _nothing
@@ -61,4 +70,5 @@ MUTANTS: dict[str, Fault] = {
         DeliveryState, "put", RecordTable.put
     ),
     "no answer takes changes along": _patched(Answers, "take", lambda *_a, **_k: []),
+    "new settings forget what a resize keeps": _forget_resizes,
 }
