@@ -8,14 +8,15 @@ import pytest
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Equipped
+from nri_policy.engine.event import Created, Equipped, Prepared
 from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node.view import view_of
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import Container
-from tests.support import nodes
+from tests.support import nodes, rooms
+from tests.support.claims import part, user
 
 ROOT, ISOLATED = ExclusivePartitions.ROOT, ExclusivePartitions.ISOLATED
 KEY = "exclusive-partition.resource-policy.nri.io"
@@ -115,3 +116,30 @@ def test_by_the_setting_a_node_that_cannot_goes_on_as_before() -> None:
     assert view_of(engine).partition(container.id) == "kernel too old"
     off = nodes.container(2000, annotations={f"{KEY}/pod": "off"})
     assert isinstance(create(off), Engine)
+
+
+def test_the_only_user_of_a_claim_is_a_partition_and_several_are_not() -> None:
+    cpus = part(2000, 1)
+    engine = Engine(nodes.machine(), nodes.settings(exclusivePartitions="root"))
+    engine.handle(Prepared(parts=(cpus,)))
+    first, second = user(cpus), user(cpus)
+    engine.handle(Created(container=first))
+    only = view_of(engine).partition(first.id)
+    assert isinstance(only, Partition)
+    assert len(only.cpus) == 2
+    engine.handle(Created(container=second))
+    for each in (first, second):
+        assert view_of(engine).partition(each.id) == "other containers use its resource claim, too"
+
+
+def test_a_slice_of_a_room_is_a_partition_and_the_shared_rest_is_not() -> None:
+    whole = rooms.pod(4000)
+    engine = Engine(nodes.machine(), nodes.settings(exclusivePartitions="root"))
+    own, rest = rooms.tenant(whole, "own", 2000, 2000), rooms.tenant(whole, "rest", 1500, 1500)
+    for each in (own, rest):
+        engine.handle(Created(container=each))
+    view = view_of(engine)
+    partition = view.partition(own.id)
+    assert isinstance(partition, Partition)
+    assert partition.cpus == view.placed[own.id].grant.exclusive
+    assert isinstance(view.partition(rest.id), str)
