@@ -740,7 +740,8 @@ class DeliveryState(Occupancy):
     def is_due_before(self, at: float) -> bool:
         """Whether the plan has anything to do before a time: after each input, so it is cheap."""
         due = self._schedule.due
-        if min(due[Action.WRITE], due[Action.READ], due[Action.QUOTAS], due[Action.OVERLAPS]) < at:
+        files = min(due[Action.WRITE], due[Action.READ], due[Action.QUOTAS])
+        if min(files, due[Action.PARTITIONS], due[Action.OVERLAPS]) < at:
             return True
         for action, ids in self._concerned:
             if ids and (due[action] < at or (action is Action.INFORM and due[action] == math.inf)):
