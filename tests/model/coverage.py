@@ -1,7 +1,8 @@
 """Which rows of the machine's table an exploration reaches.
 
 A record is in the row that says what is next for it; the rows are those of
-`nri_policy.delivery.machine`, in their order.
+`nri_policy.delivery.machine`, in their order. The model has no kernel partitions: the loop plays
+those (`tests/loop`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Row(Enum):
     RESIZE = "after `GRACE` its resize was refused: taken back"
     WRITTEN = "PERSIST; again after `RETRY_SCOPE`"
     UNRECORDED = "INFORM: few in each answer, or a call"
+    PARTITION = "PARTITIONS; again with pauses"
     OVERLAP = "OVERLAPS, READ, then written at once"
     REFUSED = "nothing till it is decided anew or listed"
     DONE = "nothing"
