@@ -42,6 +42,7 @@ from nri_policy.report import (
     encode,
     explanation_report,
     held_hints,
+    interrupt_items,
     list_neighbours,
     machine_report,
     newcomer_report,
@@ -152,9 +153,6 @@ class Control:
                 publications=tuple(self._topology.publications),
                 latest_reload=latest,
                 lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
-                unsupported_annotations=sum(
-                    bool(placed.request.steering.unsupported) for placed in view.placed.values()
-                ),
                 cpu_seconds=used.cpu_seconds,
                 memory_bytes=used.memory_bytes,
             )
@@ -264,7 +262,11 @@ class Control:
             return None
         found = self._auditor.in_kernel(placed.container.id)
         tunables = self._tuner_link.of_origin(placed.container.full_name)
-        return class_items(view.classes_of(placed), found, *tunables)
+        items = class_items(view.classes_of(placed), found, *tunables) or ()
+        if placed.request.steering.interrupts is not None:
+            name = placed.container.full_name
+            items += interrupt_items(*self._tuner_link.of_origin(name, interrupts=True))
+        return items or None
 
     def _find_explanation(
         self, name: str, placed: Placed | None, refusal: Refusal | None

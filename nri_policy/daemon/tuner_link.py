@@ -15,14 +15,23 @@ from typing import NoReturn, Protocol
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import some
+from nri_policy.hardware.interrupts import read_interrupts
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.power import Power, power_of
 from nri_policy.hardware.resctrl import resctrl_of
-from nri_policy.node import Node, NodeView, Outcome, assign_cpus
+from nri_policy.node import (
+    Node,
+    NodeView,
+    Outcome,
+    assign_cpus,
+    uses_interrupts,
+    wish_interrupts,
+)
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import RDT, Audit, Settings
 from nri_policy.tuning.cpu_classes import find_faults, find_wishes
 from nri_policy.tuning.decision import State
+from nri_policy.tuning.interrupts import InterruptWishes
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.protocol import Reply, Tunable, TunerError
 from nri_policy.tuning.rdt import resolve
@@ -83,7 +92,8 @@ class TunerLink:
         self._trouble = ""
         self._foreign: list[str] = []
         self._asked = False  # whether the tuner was asked for any value
-        self.unmet: Mapping[str, tuple[str, ...]] = {}  # by what asked for it
+        self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by what asked for it
+        self.unmet_interrupts: Mapping[str, tuple[str, ...]] = {}  # by container
         self.tunables: Mapping[Item, Tunable] = {}
 
     def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
@@ -110,10 +120,12 @@ class TunerLink:
             self._power(view),
             [each.cpus for each in view.layout.machine.packages],
         )
-        self.unmet = wishes.unmet
+        interrupts = self._wish_interrupts(view)
+        self.unmet, self.unmet_interrupts = wishes.unmet, interrupts.unmet
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
-        self._send({**wishes.items, **groups}, repair=settings.audit is Audit.REPAIR)
+        desired = {**wishes.items, **interrupts.items, **groups}
+        self._send(desired, repair=settings.audit is Audit.REPAIR)
 
     def _groups(self, given: RDT) -> dict[Item, Wish]:
         """Return the groups of resctrl that the settings need; not those of somebody else."""
@@ -151,7 +163,7 @@ class TunerLink:
         """Have the tuner restore all original values."""
         self._send({}, repair=False)
 
-    def _send(self, desired: Desired, *, repair: bool) -> None:
+    def _send(self, desired: Desired | None, *, repair: bool) -> None:
         self._trouble = ""
         try:
             reply = self._ask(desired, repair=repair)
@@ -160,8 +172,20 @@ class TunerLink:
             if desired or self._asked:
                 self._trouble = str(error)
             return
-        self._asked = bool(desired)
+        if desired is not None:
+            self._asked = bool(desired)
         self.tunables = {each.item: each for each in reply.tunables}
+
+    def _wish_interrupts(self, view: NodeView) -> InterruptWishes:
+        """Return the wishes for the interrupts that there are now, from their original values."""
+        if not uses_interrupts(view):
+            return InterruptWishes(items={}, unmet={})
+        if not self.tunables:  # another daemon may have had some changed
+            self._send(None, repair=False)
+        originals = {
+            item: each.original for item, each in self.tunables.items() if each.original is not None
+        }
+        return wish_interrupts(view, read_interrupts(self._root), originals)
 
     def _power(self, view: NodeView) -> Power:
         """Return what can be set; it is read again when the machine has changed."""
@@ -172,15 +196,25 @@ class TunerLink:
             self._seen = machine, power_of(self._root, machine)
         return self._seen[1]
 
-    def of_origin(self, origin: str) -> tuple[tuple[Tunable, ...], tuple[str, ...]]:
-        """Return what is set for a container, and what it does without, and why."""
-        tunables = (each for each in self.tunables.values() if origin in each.origin)
-        return tuple(tunables), self.unmet.get(origin, ())
+    def of_origin(
+        self, origin: str, *, interrupts: bool = False
+    ) -> tuple[tuple[Tunable, ...], tuple[str, ...]]:
+        """Return what is set for a container, and what it does without, and why.
+
+        By its CPU class, or by its choice of interrupts.
+        """
+        tunables = (
+            each
+            for each in self.tunables.values()
+            if origin in each.origin and (each.item.kind is Kind.IRQ) is interrupts
+        )
+        unmet = self.unmet_interrupts if interrupts else self.unmet
+        return tuple(tunables), unmet.get(origin, ())
 
     def problems(self) -> Iterator[str]:
         """Yield what is not as it must be, for `status`."""
         if self._trouble:
-            yield f"CPU classes and partitions of RDT are not in force: {self._trouble}"
+            yield f"CPU classes, interrupts and RDT partitions are not set: {self._trouble}"
         if self._foreign:
             yield (
                 f"groups of resctrl that exist already, and are not changed: {some(self._foreign)};"

@@ -25,20 +25,20 @@ from nri_policy.classes import (
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.state import State
-from nri_policy.settings import Settings, Unsupported
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.annotations import AnnotationError, Scope
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
 _UNHEARD = "it was created before this policy could set it"
 
 
-def check_supported(container: Container, request: Request, settings: Settings) -> None:
-    """Raise AnnotationError for annotations without effect, if the settings want that."""
-    if request.steering.unsupported and settings.unsupported_annotations is Unsupported.REFUSE:
-        key = request.steering.unsupported[0]
-        text = container.pod.annotations[key]
-        raise AnnotationError(key, text, "supported yet, and unsupportedAnnotations is refuse")
+def check_interrupts(container: Container, request: Request) -> None:
+    """Raise AnnotationError for interrupts of a container that has no CPUs for them."""
+    choice = request.steering.interrupts
+    if choice is not None and choice.scope is Scope.CONTAINER and not request.exclusive:
+        why = request.steering.because or "it asks for no whole CPU"
+        text = f"possible for it: only exclusive CPUs claim or mask interrupts ({why})"
+        raise AnnotationError(choice.key, container.pod.annotations[choice.key], text)
 
 
 def classes_of(

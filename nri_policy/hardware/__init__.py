@@ -10,6 +10,7 @@ Others import from these modules:
 | `discovery` | from a root folder to the Machine that it describes |
 | `disks` | the block devices of a host that I/O can be limited on, with all the paths they have |
 | `hotplug` | tells when the machine has become another than it was |
+| `interrupts` | the interrupts of devices, with the CPUs that may handle each |
 | `locality` | which CPUs and NUMA nodes a device file, a network interface or a mount is near to |
 | `machine` | the frozen description of a node, as everything above `hardware` sees it |
 | `notes` | what was missing or odd about the hardware's description, for people |

@@ -11,6 +11,7 @@ from nri_policy.engine.state import Placed
 from nri_policy.node.alignment import describe_misfit, is_remote
 from nri_policy.node.company import Companion, Company, list_company
 from nri_policy.node.cpu_classes import assign_cpus
+from nri_policy.node.interrupts import uses_interrupts, wish_interrupts
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import ContainerOutcome, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
@@ -56,5 +57,7 @@ __all__ = [
     "describe_misfit",
     "is_remote",
     "list_company",
+    "uses_interrupts",
     "view_of",
+    "wish_interrupts",
 ]

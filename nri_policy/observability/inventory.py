@@ -21,7 +21,6 @@ from nri_policy.foundation.units import format_page_size
 from nri_policy.node import NodeView, Placed, is_remote, list_company
 from nri_policy.observability import families
 from nri_policy.pools.memory_offer import Booking
-from nri_policy.workload.annotation_table import LATER
 from nri_policy.workload.request import Sort
 
 if TYPE_CHECKING:
@@ -136,19 +135,6 @@ def make_gauges(snapshot: InventorySnapshot) -> Iterator[GaugeMetricFamily]:
     )
     short[Shortcoming.REMOTE.value,] = sum(
         is_remote(snapshot.layout, each.grant, snapshot.free) for each in snapshot.placed
-    )
-    unsupported = Counter(
-        (key.partition(".")[0],)
-        for each in snapshot.placed
-        for key in each.request.steering.unsupported
-    )
-    yield _add_counts(
-        families.gauge(
-            "nri_policy_unsupported_annotations",
-            "Containers with an annotation that has no effect.",
-            labels=("annotation",),
-        ),
-        {(name,): unsupported[name,] for name in LATER},
     )
     yield _add_counts(
         families.gauge(

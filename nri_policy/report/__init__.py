@@ -17,6 +17,7 @@ from nri_policy.report.classes import (
     ClassItemReport,
     class_items,
     classes_report,
+    interrupt_items,
 )
 from nri_policy.report.codec import convert, decode, encode, plain, schemas
 from nri_policy.report.container import (
@@ -139,6 +140,7 @@ __all__ = [
     "fate_report",
     "format_cpus",
     "held_hints",
+    "interrupt_items",
     "list_neighbours",
     "machine_report",
     "newcomer_report",

@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.classes import BlockIOClass, Classes, CPUUse, RDTGroup, Scheduling, parse_limits
+from nri_policy.classes import (
+    BlockIOClass,
+    Classes,
+    CPUUse,
+    Origin,
+    RDTGroup,
+    Scheduling,
+    parse_limits,
+)
 from nri_policy.tuning.protocol import Tunable
 
 
@@ -27,8 +35,8 @@ class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ClassItemReport(Struct, frozen=True, kw_only=True):
     """One thing that a class gives a container."""
 
-    kind: str  # scheduling, blockio, rdt, cpu
-    name: str  # of the class
+    kind: str  # scheduling, blockio, rdt, cpu, irq
+    name: str  # of the class; of irq the annotation's
     origin: str  # annotation, namespace, QoS, default
     item: str  # scheduler, io_priority, a file of the cgroup
     wanted: str
@@ -68,6 +76,31 @@ def class_items(
     return tuple(items)
 
 
+def interrupt_items(
+    tunables: Iterable[Tunable], unmet: Iterable[str]
+) -> tuple[ClassItemReport, ...]:
+    """Return the interrupts that a container claims and masks, and what is *unmet* of that."""
+    fixed = {"kind": "irq", "name": "irq-affinity", "origin": Origin.ANNOTATION.value}
+    items = [
+        ClassItemReport(
+            **fixed,
+            item=str(each.item),
+            wanted=each.wished or "",
+            found=each.found,
+            state=_state_of(each),
+        )
+        for each in tunables
+    ]
+    notes = [
+        ClassItemReport(**fixed, item="", wanted=text, found=None, state="note") for text in unmet
+    ]
+    return (*items, *notes)
+
+
+def _state_of(tunable: Tunable) -> str:
+    return f"{tunable.state.value}: {tunable.why}" if tunable.why else tunable.state.value
+
+
 def _cpu_items(cpu: CPUUse, tunables: Iterable[Tunable]) -> Iterator[ClassItemReport]:
     """Yield the tunables of a container's CPUs."""
     for each in tunables:
@@ -78,7 +111,7 @@ def _cpu_items(cpu: CPUUse, tunables: Iterable[Tunable]) -> Iterator[ClassItemRe
             item=str(each.item),
             wanted=each.wished or "",
             found=each.found,
-            state=f"{each.state.value}: {each.why}" if each.why else each.state.value,
+            state=_state_of(each),
         )
 
 

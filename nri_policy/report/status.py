@@ -43,7 +43,6 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     publications: tuple[PublicationReport, ...]
     latest_reload: ReloadResult | None = None
     lacking_classes: int = 0  # containers that do without a part of their classes
-    unsupported_annotations: int = 0  # containers with such
     cpu_seconds: float = 0.0  # that the daemon has used since its start
     memory_bytes: int = 0  # that it has in memory now (RSS)
 

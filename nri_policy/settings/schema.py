@@ -30,6 +30,7 @@ from nri_policy.settings.values import (
     ExclusivePartitions,
     ExclusiveQuota,
     FullCores,
+    IsolateInterrupts,
     JournalSync,
     Level,
     Listed,
@@ -177,12 +178,6 @@ class DRA(Section, frozen=True, kw_only=True):
 class Settings(Section, frozen=True, kw_only=True):
     """The `spec` of a TopologyAwarePolicy, checked and typed."""
 
-    LATER = frozenset(
-        {
-            "controllableInterrupts",
-        }
-    )
-
     origin: str  # the file or object of the settings
     notices: tuple[str, ...] = ()  # about settings without effect
     given: frozenset[str] = frozenset()  # the fields that are set, by their paths in `spec`
@@ -256,6 +251,9 @@ class Settings(Section, frozen=True, kw_only=True):
     )
     controllable_interrupts: Annotated[tuple[Glob, ...], values.globs] = field(
         name="controllableInterrupts", default=(Glob.parse("*"),)
+    )
+    isolate_interrupts: Annotated[IsolateInterrupts, values.choice(IsolateInterrupts)] = field(
+        name="isolateInterrupts", default=IsolateInterrupts.OFF
     )
     dra: DRA = DRA()
     agent: Agent = Agent()

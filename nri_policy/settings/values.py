@@ -148,6 +148,13 @@ class OnExit(StrEnum):
     WIDEN = "widen"
 
 
+class IsolateInterrupts(StrEnum):
+    """The CPUs that no interrupt may use without being asked for."""
+
+    OFF = "off"
+    EXCLUSIVE = "exclusive"
+
+
 class JournalSync(StrEnum):
     """When the journal is synced to the disk; it only matters at a power cut."""
 

@@ -20,7 +20,7 @@ from nri_policy.workload.annotation_values import (
     Asked,
     HintFilter,
     HintKind,
-    check_irq_affinity,
+    InterruptChoice,
     read_boolean,
     read_class,
     read_cold_start,
@@ -29,6 +29,7 @@ from nri_policy.workload.annotation_values import (
     read_full_cores,
     read_hint_filter,
     read_hint_kinds,
+    read_irq_affinity,
     read_level,
     read_memory_kinds,
     read_of_pod,
@@ -72,9 +73,9 @@ class Preferences(Struct, frozen=True, kw_only=True):
     blockio_class: Asked | None = None
     rdt_class: Asked | None = None
     cpu_class: Asked | None = None
+    interrupts: InterruptChoice | None = None
     requirements: Requirements | None = None
-    unsupported: tuple[str, ...] = ()  # keys of annotations that have no effect yet
-    notices: tuple[str, ...] = ()  # about deprecated and unsupported annotations
+    notices: tuple[str, ...] = ()  # about deprecated annotations
 
 
 class Annotation(Struct, frozen=True, kw_only=True):
@@ -322,6 +323,16 @@ ANNOTATIONS = (
         ),
     ),
     Annotation(
+        name="irq-affinity",
+        steers="interrupts",
+        read=read_irq_affinity,
+        value="`isolate`, `sink`, or a map such as `{claim: [24], mask: ['*'], mode: mask-first}`",
+        help=(
+            "the interrupts that the container's exclusive CPUs must handle, and those that they"
+            " must not: [tuning](tuning.md#interrupts)"
+        ),
+    ),
+    Annotation(
         name="blockioclass",
         steers="blockio_class",
         read=read_class,
@@ -353,14 +364,10 @@ ANNOTATIONS = (
     ),
 )
 BY_NAME = {each.name: each for each in ANNOTATIONS}
-# Annotations without effect yet, with the check of their values; it raises AnnotationError.
-LATER: Mapping[str, Callable[[FoundAnnotation], object]] = {
-    "irq-affinity": check_irq_affinity,
-}
 AFFINITIES = frozenset({"affinity", "anti-affinity"})  # `affinity` reads them
 DEPRECATED = frozenset(each.name for each in ANNOTATIONS if each.deprecated_form)
 
-_NAMES = frozenset({*BY_NAME, *LATER})
+_NAMES = frozenset(BY_NAME)
 _BEFORE_DOMAIN = tuple(f"{name}." for name in _NAMES)
 _AFTER_DOMAIN = AFFINITIES | DEPRECATED
 _SHOWN = 20  # warnings for one pod

@@ -60,6 +60,16 @@ class Asked(Struct, frozen=True):
     scope: Scope = Scope.POD
 
 
+class InterruptChoice(Struct, frozen=True, kw_only=True):
+    """The interrupts that a container claims and masks: numbers, or globs on their names."""
+
+    key: str  # of the annotation, in full
+    scope: Scope
+    claim: tuple[int | str, ...] = ()
+    mask: tuple[int | str, ...] = ()
+    claim_first: bool = False  # masks also count where a container claims the interrupt
+
+
 class HintFilter(Struct, frozen=True):
     """Which hints are meant: by host path, by `podresourceapi:RESOURCE`, or by `claim:DRIVER`."""
 
@@ -91,6 +101,10 @@ _HINTS: dict[str, set[HintKind]] = {
 }
 _MAX_LIST = 1000  # characters
 _MAX_PATHS = 256
+_IRQ_WORDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "isolate": ((), ("*",)),
+    "sink": (("*",), ()),
+}  # claim, mask
 _MAX_COLD_START = 3600.0  # seconds
 
 
@@ -161,23 +175,31 @@ def read_rdt_class(found: FoundAnnotation) -> Asked:
     return read_class(found)
 
 
-def check_irq_affinity(found: FoundAnnotation) -> None:
-    """Check a choice of interrupts to claim or mask; raises AnnotationError."""
-    allowed = "a map such as {claim: [24], mask: ['*'], mode: mask-first}, or claim-first"
+def read_irq_affinity(found: FoundAnnotation) -> InterruptChoice:
+    """Read which interrupts a container claims and masks; raises AnnotationError."""
+    allowed = "isolate, sink, or a map such as {claim: [24], mask: ['*'], mode: claim-first}"
+    if found.value in _IRQ_WORDS:
+        claims, masks = _IRQ_WORDS[found.value]
+        return InterruptChoice(key=found.key, scope=found.scope, claim=claims, mask=masks)
     value = yaml_map(found.key, found.value, allowed)
     lists = [value.get(name) or [] for name in ("claim", "mask")]
+    mode = value.get("mode", "mask-first")
     if (
         not value.keys() <= {"claim", "mask", "mode"}
-        or value.get("mode", "mask-first") not in ("mask-first", "claim-first")
+        or mode not in ("mask-first", "claim-first")
         or not all(isinstance(each, list) and len(each) <= _MAX_PATHS for each in lists)
     ):
         raise AnnotationError(found.key, found.value, allowed)
     try:
-        for entry in (entry for each in lists for entry in each):
-            if type(entry) is not int:
-                Glob.parse(entry)
+        claim, mask = (
+            tuple(entry if type(entry) is int else Glob.parse(entry).pattern for entry in each)
+            for each in lists
+        )
     except ValueError as error:
         raise AnnotationError(found.key, found.value, f"{allowed} ({error})") from None
+    return InterruptChoice(
+        key=found.key, scope=found.scope, claim=claim, mask=mask, claim_first=mode == "claim-first"
+    )
 
 
 def read_cold_start(found: FoundAnnotation) -> float | None:

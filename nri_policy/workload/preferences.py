@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, LATER, Preferences
+from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, Preferences
 from nri_policy.workload.annotation_values import (
     read_boolean,
 )
@@ -37,7 +37,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     if not any_ours(annotations):
         return _NONE
     found = _find(annotations, container)
-    values, wrong, unsupported = dict[str, Any](), list[AnnotationError](), tuple[str, ...]()
+    values, wrong = dict[str, Any](), list[AnnotationError]()
     for name, each in found.items():
         try:
             if name not in _TOGETHER:
@@ -47,24 +47,13 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
         except AnnotationError as error:
             wrong.append(error)
     try:
-        unsupported = tuple(_list_unsupported(annotations, container))
-    except AnnotationError as error:
-        wrong.append(error)
-    try:
         values["requirements"] = requirements(annotations, container)
     except AnnotationError as error:
         wrong.append(error)
     if wrong:
         wrong[0].others = wrong[1:]
         raise wrong[0]
-    return Preferences(
-        **values,
-        unsupported=unsupported,
-        notices=(
-            *_list_deprecated(container, found),
-            *(f"annotation {key}: not supported yet, it has no effect" for key in unsupported),
-        ),
-    )
+    return Preferences(**values, notices=(*_list_deprecated(container, found),))
 
 
 def _find(annotations: Mapping[str, str], container: str) -> dict[str, FoundAnnotation]:
@@ -96,12 +85,3 @@ def _list_deprecated(container: str, found: Mapping[str, FoundAnnotation]) -> It
                 f"annotation {each.key}: this form is deprecated;"
                 f" use {name}.{DOMAIN}/container.{container}"
             )
-
-
-def _list_unsupported(annotations: Mapping[str, str], container: str) -> Iterator[str]:
-    """Yield the keys of annotations in force that have no effect yet; AnnotationError."""
-    for name, check in LATER.items():
-        later = find(annotations, container, name)
-        if later is not None:
-            check(later)
-            yield later.key

@@ -24,7 +24,7 @@ from nri_policy.settings import (
 from nri_policy.workload.affinity import Affinity
 from nri_policy.workload.amounts import AmountSource, amounts_of
 from nri_policy.workload.annotation_table import Preferences
-from nri_policy.workload.annotation_values import Asked
+from nri_policy.workload.annotation_values import Asked, InterruptChoice
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import Hint, hints_of
 from nri_policy.workload.pod import Container
@@ -119,7 +119,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     blockio_class: Asked | None = None
     rdt_class: Asked | None = None
     cpu_class: Asked | None = None
-    unsupported: tuple[str, ...] = ()  # keys of its annotations without effect yet
+    interrupts: InterruptChoice | None = None
     source: AmountSource = AmountSource.ESTIMATE  # of the amounts
     room: bool = False  # whether its pod should have its CPUs as a whole
     because: str = ""  # why it gets no exclusive or no isolated CPUs: the end of a sentence
@@ -209,7 +209,7 @@ def request_of(
             blockio_class=preferences.blockio_class,
             rdt_class=preferences.rdt_class,
             cpu_class=preferences.cpu_class,
-            unsupported=preferences.unsupported,
+            interrupts=preferences.interrupts,
             source=amounts.source,
             room=sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings),
             because=because,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.workload.annotation_table import BY_NAME, DEPRECATED, LATER, Preferences, warnings
+from nri_policy.workload.annotation_table import BY_NAME, DEPRECATED, Preferences, warnings
 from nri_policy.workload.annotations import DOMAIN, RESOURCES, AnnotationError
 from nri_policy.workload.preferences import preferences
 
 keys = (
     st.builds(
         "{}.{}{}".format,
-        st.sampled_from(sorted((*BY_NAME, *LATER))),
+        st.sampled_from(sorted(BY_NAME)),
         st.just(DOMAIN),
         st.sampled_from(["", "/pod", "/container.c0", "/container.c1", "/x"]),
     )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.tuning.decision import Lack
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.items import Item, Kind
+from nri_policy.tuning.server import listening, serve
+from nri_policy.tuning.tuner import Tuner
 
 BOOT = "0f3f1c0e-boot-1"
 
@@ -74,3 +79,21 @@ class StrictFiles(KernelFiles):
     def text(self, item: Item) -> str:
         """Return a file's own text."""
         return self._path(item).read_text()
+
+
+@contextmanager
+def answering(tuner: Tuner, path: Path) -> Iterator[None]:
+    """Answer callers at *path* for the duration of a `with`."""
+    with listening(path) as listener:
+        thread = threading.Thread(target=_serve, args=(tuner, listener), daemon=True)
+        thread.start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+
+
+def _serve(tuner: Tuner, listener: socket.socket) -> None:
+    try:
+        serve(tuner, listener)
+    except OSError:
+        return  # it was shut down

@@ -33,7 +33,6 @@ from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
 from nri_policy.settings import Settings
 from nri_policy.settings.schema import ControlSettings
-from nri_policy.workload.annotation_table import LATER
 from tests.support import nodes
 from tests.support.daemon import pod, served
 from tests.support.forked_program import ForkedProgram, forked_program
@@ -414,10 +413,7 @@ def test_what_the_readme_calls_missing_is_missing() -> None:
     page = (PROJECT / "README.md").read_text()
     missing = page.partition("## What is not there")[2].partition("\n## ")[0]
     keys = {*re.findall(r"`([\w-]+)`", " ".join(re.findall(r"\(([^)]*)\)", missing)))}
-    classes = {"cpu", "defaultExclusiveCPUClass", "reservedPoolCPUClass", "sharedPoolCPUClass"}
-    assert (
-        keys == ({*LATER} | Settings.LATER | ControlSettings.LATER) - classes
-    )  # those of `cpuClasses`
+    assert keys == (Settings.LATER | ControlSettings.LATER) - {"cpu"}, "of balloons"
 
 
 def test_the_figures_of_the_readme_are_those_of_the_performance_page() -> None:

@@ -18,7 +18,6 @@ from nri_policy.workload.annotation_table import (
     AFFINITIES,
     ANNOTATIONS,
     BY_NAME,
-    LATER,
     Preferences,
 )
 from nri_policy.workload.annotations import DOMAIN, RESOURCES
@@ -31,7 +30,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_every_annotation_is_described() -> None:
     page = (DOCS / "annotations.md").read_text()
-    for key in (*BY_NAME, *LATER, RESOURCES, *(f"{DOMAIN}/{name}" for name in AFFINITIES)):
+    for key in (*BY_NAME, RESOURCES, *(f"{DOMAIN}/{name}" for name in AFFINITIES)):
         assert f"`{key}`" in page, key
 
 

@@ -58,11 +58,6 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     if status.lacking_classes:
         text = f"not all in effect for {counted(status.lacking_classes, 'container')}: see explain"
         table.add_row("classes", Text(text))
-    if status.unsupported_annotations:
-        text = (
-            f"without effect in {counted(status.unsupported_annotations, 'container')}: see explain"
-        )
-        table.add_row("annotations", Text(text))
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:

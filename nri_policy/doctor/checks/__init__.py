@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from nri_policy.doctor.checks.daemon import api_server, readiness, settings, status
-from nri_policy.doctor.checks.host import classes, kernel, partitions, rights, unreadable
+from nri_policy.doctor.checks.host import classes, kernel, partitions, rights, tuning, unreadable
 from nri_policy.doctor.checks.kubelet import dra, managers, pod_resources, reserved
 from nri_policy.doctor.checks.runtime import cgroups, nri, plugins, version
 from nri_policy.doctor.facts import Facts
@@ -25,6 +25,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     plugins.check,
     kernel.check,
     classes.check,
+    tuning.check,
     partitions.check,
     pod_resources.check,
     dra.check,

@@ -283,7 +283,7 @@ def test_explain_gives_values_with_their_units(tmp_path: Path) -> None:
 def test_what_if_warns_of_annotations_that_do_nothing_once(tmp_path: Path) -> None:
     odd = {
         "memory-type.resource-policy.nri.io/container.mian": "dram",
-        "irq-affinity.resource-policy.nri.io/pod": "{claim: [24]}",
+        "irq-affinit.resource-policy.nri.io/pod": "isolate",
     }
 
     def check(control: Path) -> None:
@@ -296,7 +296,7 @@ def test_what_if_warns_of_annotations_that_do_nothing_once(tmp_path: Path) -> No
                 " the pod has no container 'mian'; did you mean 'main'?"
             )
         ]
-        assert sum("new-1/main: annotation irq-affinity" in each for each in warnings) == 1
+        assert sum("new-1/main: annotation 'irq-affinit." in each for each in warnings) == 1
         several = pod("several", annotations=odd | {"cpu.preserv.resource-policy.nri.io": "true"})
         several["spec"]["containers"] = [{"name": name} for name in ("main", "log", "mesh")]
         result = run(control, "what-if", "-f", "-", "-o", "json", given=json.dumps(several))
@@ -833,26 +833,6 @@ def test_status_says_where_settings_come_from_and_what_is_set(tmp_path: Path) ->
         assert any("pinMemory is false" in line for line in shown)
 
     beside_a_daemon(tmp_path, check, pinMemory=False)
-
-
-def test_status_counts_containers_whose_annotations_have_no_effect(tmp_path: Path) -> None:
-    shown = "annotations         without effect in 1 container: see explain"
-
-    def check(control: Path) -> None:
-        assert (
-            json.loads(run(control, "status", "-o", "json").stdout)["unsupported_annotations"] == 1
-        )
-        assert shown in lines(run(control, "status"))
-
-    annotations = {"irq-affinity.resource-policy.nri.io/pod": "{claim: [24]}"}
-    beside_a_daemon(tmp_path, check, pod("rdt", "1", annotations=annotations), pod("plain"))
-    beside_a_daemon(
-        tmp_path / "none", lambda control: _has_no(control, "annotations"), pod("plain")
-    )
-
-
-def _has_no(control: Path, row: str) -> None:
-    assert row not in run(control, "status").stdout
 
 
 def test_what_is_watched_is_shown_again_every_second(

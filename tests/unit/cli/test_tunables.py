@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,33 +11,14 @@ from click.testing import CliRunner, Result
 from nri_policy.cli import main
 from nri_policy.tuning.items import Wish
 from nri_policy.tuning.protocol import ask
-from nri_policy.tuning.server import listening, open_tuner, serve
-from nri_policy.tuning.tuner import Tuner
-from tests.support.tunables import StrictFiles, irq, make_host
+from nri_policy.tuning.server import open_tuner
+from tests.support.tunables import StrictFiles, answering, irq, make_host
 
 WISHES = {irq(24): Wish("1", ("ns/p/c",))}
 
 
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)])
-
-
-@contextmanager
-def answering(tuner: Tuner, path: Path) -> Iterator[None]:
-    """Answer callers at *path* for the duration of a `with`."""
-    with listening(path) as listener:
-        thread = threading.Thread(target=_serve, args=(tuner, listener), daemon=True)
-        thread.start()
-        yield
-        listener.shutdown(2)
-        thread.join(10)
-
-
-def _serve(tuner: Tuner, listener: object) -> None:
-    try:
-        serve(tuner, listener)  # type: ignore[arg-type]
-    except OSError:
-        return  # it was shut down
 
 
 @pytest.fixture

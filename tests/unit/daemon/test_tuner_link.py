@@ -174,7 +174,7 @@ def test_without_a_tuner_containers_run_and_status_says_so(host: Host) -> None:
             assert not await up.start(pod("web", "1", annotations=FAST))
             up.daemon.tuner_link.inform()
             assert [*up.daemon.tuner_link.problems()] == [
-                "CPU classes and partitions of RDT are not in force: tuner.sock: no such file"
+                "CPU classes, interrupts and RDT partitions are not set: tuner.sock: no such file"
             ]
 
     run(test)

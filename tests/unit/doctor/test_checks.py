@@ -308,7 +308,7 @@ def test_settings_are_to_be_good_and_to_fit_the_machine(made: Made) -> None:
     assert worst(made.found("settings"), "no CPU is left for pods") is Verdict.WARNING
     made.settings(pinCPUs=True)
     assert worst(made.found("settings"), "did you mean 'pinCPU'") is Verdict.ERROR
-    made.settings(cpuClasses=[])
+    made.settings(log={"source": True})
     assert worst(made.found("settings"), "not supported yet") is Verdict.NOTE
     (made.root / "settings.yaml").unlink()
     assert worst(made.found("settings"), "No such file") is Verdict.ERROR
@@ -675,6 +675,21 @@ def test_the_doctor_says_what_the_kernel_can_do_with_partitions(made: Made) -> N
     for name in ("cpuset.cpus", "cpuset.cpus.exclusive"):
         made.write(f"sys/fs/cgroup/a.slice/{name}", "\n")
     assert [*made.found("partitions").values()] == [Verdict.OK]
+
+
+def test_the_doctor_finds_a_missing_tuner_and_irqbalance(made: Made) -> None:
+    made.write("proc/7/cmdline", "/usr/sbin/irqbalance\0")
+    made.settings()
+    assert made.found("tuning") == {}
+    made.settings(isolateInterrupts="exclusive")
+    balanced = "irqbalance runs: it moves interrupts back to exclusive CPUs"
+    missing = "no tuner runs, so isolateInterrupts has no effect"
+    warning = Verdict.WARNING
+    assert made.found("tuning") == {missing: warning, balanced: warning}
+    made.write("proc/8/cmdline", "/usr/bin/python3\0/usr/bin/nri-policy\0tuner\0")
+    assert made.found("tuning") == {balanced: warning}
+    made.settings()
+    assert made.found("tuning") == {balanced: Verdict.NOTE}
 
 
 def test_links_to_disks_are_not_known_without_the_database_of_udev(made: Made) -> None:

@@ -122,17 +122,6 @@ def test_who_does_without_a_part_of_its_class_is_degraded() -> None:
     assert gauges(driver)["degraded_containers", "class"] == 1
 
 
-def test_containers_are_counted_by_annotations_that_have_no_effect() -> None:
-    driver = EngineDriver()
-    driver.create(
-        nodes.container(1000, annotations={f"irq-affinity.{DOMAIN}/pod": "{claim: [24]}"})
-    )
-    driver.create(nodes.container(1000))
-    found = gauges(driver)
-    assert found["unsupported_annotations", "irq-affinity"] == 1
-    assert ("unsupported_annotations", "cpu-class") not in found, "it has an effect"
-
-
 def test_a_sharer_that_was_moved_off_the_cpus_beside_its_memory_is_remote() -> None:
     driver = EngineDriver("package:2 numa:1 core:4 pu:1", reservedResources={"cpu": "cpuset:0"})
     small = with_memory(nodes.container(100), GIB)

@@ -30,8 +30,11 @@ from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.tuning.items import Wish
+from nri_policy.tuning.server import open_tuner
 from tests.support.daemon import Served, pod, served
 from tests.support.nodes import SMALL
+from tests.support.tunables import StrictFiles, answering, irq, make_host
 
 PROJECT = Path(__file__).parents[3]
 GOLDEN = Path(__file__).with_name("golden")
@@ -105,6 +108,15 @@ def documents(form: str = "json") -> dict[str, str]:
         }
 
 
+def _tunables(folder: Path, form: str) -> str:
+    """Return what is printed of a tuner that has moved an interrupt, and cannot move another."""
+    root, path = make_host(folder / "tuned", {24: "0-3"}), folder / "tuner.sock"
+    wishes = {irq(24): Wish("1", ("default/own/main",)), irq(99): Wish("1", ("default/own/main",))}
+    with open_tuner(root, folder / "tuner", StrictFiles) as tuner, answering(tuner, path):
+        tuner.set(wishes, repair=False)
+        return printed("tunables", "--tuner-socket", path, form=form)
+
+
 def _alone(folder: Path, form: str) -> Iterator[tuple[str, str]]:
     """Yield what commands print that ask no daemon."""
     spec = SPEC | {"availableResources": {"cpu": "cpuset:0-13"}}
@@ -130,6 +142,7 @@ def _alone(folder: Path, form: str) -> Iterator[tuple[str, str]]:
     ]
     scenario = _written(folder / "scenario.yaml", steps)
     yield from _of_a_cluster(folder, form)
+    yield "tunables", _tunables(folder, form)
     yield "simulate-fails", printed("simulate", scenario, "--synthetic", SMALL, form=form)
 
 

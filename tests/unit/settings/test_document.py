@@ -28,6 +28,7 @@ from nri_policy.settings import (
     FullCores,
     Instrumentation,
     IOClass,
+    IsolateInterrupts,
     JournalSettings,
     JournalSync,
     Level,
@@ -148,7 +149,7 @@ def test_every_field_that_has_an_effect_is_told_with_who_set_it() -> None:
     assert shown["reservedResources.cpu"].value == "750m"
     assert not shown["reservedResources.cpu"].is_default, "it has no default"
     assert shown["availableResources.memory"].value is None
-    assert "controllableInterrupts" not in shown, "it has no effect"
+    assert "log.klog" not in shown, "it has no effect"
 
 
 def test_every_field_is_read() -> None:
@@ -205,6 +206,8 @@ spec:
       force: true
       options: {l2: {optional: true}, l3: {optional: true}, mb: {optional: true}}
       partitions: {all: {l3Allocation: {all: {unified: 50%}}, classes: {gold: {}}}}
+  controllableInterrupts: ["PCI-*"]
+  isolateInterrupts: exclusive
   dra: {enabled: true, makeRoom: exclusive}
   agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true, podSpecs: off}
   readiness: {taint: true, condition: true, whileAway: true}
@@ -317,6 +320,8 @@ status: {nodes: {}}
                 },
             ),
         ),
+        controllable_interrupts=(Glob.parse("PCI-*"),),
+        isolate_interrupts=IsolateInterrupts.EXCLUSIVE,
         dra=DRA(enabled=True, make_room=MakeRoom.EXCLUSIVE),
         agent=Agent(
             node_resource_topology=False,
@@ -538,12 +543,10 @@ def test_fields_of_later_versions_are_accepted_with_a_notice() -> None:
     spec: dict[str, Any] = RESERVED | {
         "cpuClasses": [{"name": "a", "minFreq": "2.5GHz", "sstClosID": 1}],
         "sharedPoolCPUClass": "a",
-        "controllableInterrupts": ["*"],
         "control": None,
         "log": {"klog": {}},
     }
     assert from_spec(spec, "here").notices == (
-        "controllableInterrupts: not supported yet, it has no effect",
         "cpuClasses[0].sstClosID: not supported yet, it has no effect",
         "log.klog: not supported yet, it has no effect",
     )

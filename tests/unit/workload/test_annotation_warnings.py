@@ -26,11 +26,6 @@ DOMAIN = "resource-policy.nri.io"
             f"annotation {DOMAIN}/anti-affinity: the pod has had no container 'other' so far",
         ),
         (
-            f"irq-affinity.{DOMAIN}/pod",
-            "{claim: [24]}",
-            f"annotation irq-affinity.{DOMAIN}/pod: not supported yet, it has no effect",
-        ),
-        (
             f"memory-typ.{DOMAIN}",
             "dram",
             (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.workload.annotation_table import AFFINITIES, BY_NAME, DEPRECATED, LATER, warnings
+from nri_policy.workload.annotation_table import AFFINITIES, BY_NAME, DEPRECATED, warnings
 
 DOMAIN = "resource-policy.nri.io"
 
 
 def test_known_keys_and_other_domains_give_no_warning() -> None:
-    keys = [f"{key}.{DOMAIN}{scope}" for key in (*BY_NAME, *LATER) for scope in ("", "/pod")]
-    keys += [f"{key}.{DOMAIN}/container.c0" for key in (*BY_NAME, *LATER)]
+    keys = [f"{key}.{DOMAIN}{scope}" for key in BY_NAME for scope in ("", "/pod")]
+    keys += [f"{key}.{DOMAIN}/container.c0" for key in BY_NAME]
     keys += [f"{DOMAIN}/{key}" for key in AFFINITIES | DEPRECATED]
     keys += ["noderesource.dev/resources", "example.com/x", f"other{DOMAIN}/x", f"a/b.{DOMAIN}", ""]
     assert warnings(dict.fromkeys(keys, "")) == ()

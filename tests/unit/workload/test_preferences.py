@@ -256,19 +256,6 @@ def test_a_deprecated_annotation_must_be_a_map(text: str) -> None:
         preferences({f"{DOMAIN}/prefer-shared-cpus": text}, "c9")
 
 
-def test_annotations_of_later_versions_give_a_notice() -> None:
-    annotations = {
-        f"irq-affinity.{DOMAIN}/pod": "{claim: [24]}",
-        f"rdtclass.{DOMAIN}/container.other": "gold",
-        f"{DOMAIN}/affinity": "c0: [c1]",
-    }
-    key = f"irq-affinity.{DOMAIN}/pod"
-    assert preferences(annotations, "c0") == Preferences(
-        unsupported=(key,),
-        notices=(f"annotation {key}: not supported yet, it has no effect",),
-    )
-
-
 def test_exact_requirements_are_part_of_the_preferences() -> None:
     text = '{"containers": {"c0": {"limits": {"cpu": "1500m"}}}}'
     found = preferences({"noderesource.dev/resources": text}, "c0")

@@ -11,7 +11,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import ExclusivePartitions, ExclusiveQuota, FullCores, Level, Priority
-from nri_policy.workload.annotation_table import BY_NAME, LATER
+from nri_policy.workload.annotation_table import BY_NAME
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.hints import Hint
@@ -281,7 +281,7 @@ TEXTS = (
 DISK = Hint(source="/dev/fast0", kind=HintKind.DEVICES, cpus=CPUSet([1]), nodes=EMPTY)
 
 
-@pytest.mark.parametrize("key", [*BY_NAME, *LATER])
+@pytest.mark.parametrize("key", [*BY_NAME])
 def test_every_annotation_is_part_of_the_entitlement_or_steers(key: str) -> None:
     def changes(others: dict[str, str], text: str) -> bool:
         plain, annotated = (

@@ -1,1 +1,1 @@
-"""The host: its kernel, its classes, its partitions, permissions, and what could not be read."""
+"""The host: its kernel, its classes, partitions, tuner, permissions, and what could not be read."""

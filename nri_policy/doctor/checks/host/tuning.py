@@ -1,0 +1,37 @@
+"""Whether a tuner runs for what the settings have set, and whether irqbalance works against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.finding import Finding, Verdict
+from nri_policy.doctor.processes import Process, find_named
+from nri_policy.settings import IsolateInterrupts, Settings
+
+_PROGRAM = ["nri-policy", "tuner"]
+
+
+def check(facts: Facts) -> Iterator[Finding]:
+    """Yield what keeps tunables from being set; processes that cannot be seen are not judged."""
+    settings = facts.settings
+    if not isinstance(settings, Settings) or not facts.processes:
+        return
+    isolates = settings.isolate_interrupts is not IsolateInterrupts.OFF
+    wanted = ["isolateInterrupts"] * isolates + ["cpuClasses"] * bool(settings.cpu_classes)
+    tuned = any(_is_tuner(each) for each in facts.processes)
+    if wanted and not tuned:
+        found = f"no tuner runs, so {' and '.join(wanted)} has no effect"
+        remedy = "start it: systemctl enable --now nri-policy-tuner, or as docs/tuning.md says"
+        yield Finding("tuning", Verdict.WARNING, found, remedy)
+    if (isolates or tuned) and find_named(facts.processes, "irqbalance"):
+        found = "irqbalance runs: it moves interrupts back to exclusive CPUs"
+        remedy = "stop it, or keep it off these CPUs with IRQBALANCE_BANNED_CPULIST"
+        yield Finding("tuning", Verdict.WARNING if isolates else Verdict.NOTE, found, remedy)
+
+
+def _is_tuner(process: Process) -> bool:
+    """Return whether a process is `nri-policy tuner`, with its interpreter in front or not."""
+    words = [PurePosixPath(word).name for word in process.arguments[:3]]
+    return words[process.name.startswith("python") :][:2] == _PROGRAM

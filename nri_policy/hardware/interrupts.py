@@ -1,0 +1,57 @@
+"""Interrupts: those that devices use on a host, with the CPUs that may handle each."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec import Struct
+
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.notes import Notes
+from nri_policy.hardware.sysfs import Tree
+
+_MOST = 32 << 20  # bytes of /proc/interrupts: 4 MB on 512 CPUs with 800 interrupts
+_LINE = re.compile(r"\s*([0-9]{1,9}):(.*)")
+
+
+class Interrupt(Struct, frozen=True, kw_only=True):
+    """An interrupt that a device uses."""
+
+    number: int
+    name: str  # what follows the counters in /proc/interrupts, joined by single blanks
+    affinity: CPUSet
+
+
+class Interrupts(Struct, frozen=True, kw_only=True):
+    """The interrupts of a host."""
+
+    each: tuple[Interrupt, ...] = ()
+    default: CPUSet = EMPTY  # the affinity of those that come later
+
+
+def read_interrupts(root: Path) -> Interrupts:
+    """Return the interrupts of the host below *root*."""
+    with Tree(root, Notes()) as tree, tree.folder("proc") as proc:
+        names = parse_names(proc.text("interrupts", _MOST) or "")
+        with proc.folder("irq") as folder:
+            found = []
+            for number, name in names.items():
+                with folder.folder(str(number)) as irq:
+                    affinity = irq.set("smp_affinity_list")
+                if affinity is not None:
+                    found.append(Interrupt(number=number, name=name, affinity=affinity))
+            text = folder.text("default_smp_affinity") or ""
+            default = tree.parse(text, "proc/irq/default_smp_affinity", mask=True) if text else None
+    return Interrupts(each=tuple(found), default=default or EMPTY)
+
+
+def parse_names(text: str) -> dict[int, str]:
+    """Return the names of the interrupts in the text of /proc/interrupts, by number."""
+    header, *lines = text.splitlines() or [""]
+    counters, names = len(header.split()), {}
+    for line in lines:
+        found = _LINE.fullmatch(line)
+        if found:
+            names[int(found[1])] = " ".join(found[2].split()[counters:])
+    return names

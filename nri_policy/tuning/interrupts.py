@@ -1,0 +1,143 @@
+"""Interrupts: which CPUs must handle each, as wishes for items.
+
+Pure (spec classes.md §3). An interrupt that nothing claims or masks has no wish: it has its
+original affinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec import Struct
+
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.glob import Glob
+from nri_policy.hardware.interrupts import Interrupt, Interrupts
+from nri_policy.tuning.items import Item, Kind, Wish
+from nri_policy.workload.annotation_values import InterruptChoice
+
+ISOLATION = "isolateInterrupts"  # the setting
+DEFAULT = Item(Kind.IRQ, "default", "affinity")
+MAX_UNMET = 4  # texts for one container
+
+
+def item_of(number: int) -> Item:
+    """Return the item of an interrupt's affinity."""
+    return Item(Kind.IRQ, str(number), "affinity")
+
+
+class Owner(Struct, frozen=True, kw_only=True):
+    """A container with exclusive CPUs, or all other exclusive CPUs."""
+
+    name: str  # namespace/pod/container; empty: CPUs of rooms and claims that no container has
+    cpus: CPUSet
+    choice: InterruptChoice | None = None
+
+
+class InterruptWishes(Struct, frozen=True, kw_only=True):
+    """What the choices of all containers come to."""
+
+    items: Mapping[Item, Wish]
+    unmet: Mapping[str, tuple[str, ...]]  # by owner, what it does not have, and why
+
+
+class _Users(Struct, kw_only=True):
+    """The CPUs that are claimed for an interrupt, and those that are kept free of it."""
+
+    claims: CPUSet = EMPTY
+    mask: CPUSet = EMPTY  # claims come before it
+    premask: CPUSet = EMPTY  # it comes before claims
+    origin: tuple[str, ...] = ()
+
+
+def find_interrupt_wishes(  # noqa: PLR0913 - keywords
+    interrupts: Interrupts,
+    owners: Collection[Owner],
+    *,
+    controllable: Collection[Glob],
+    isolate: bool,
+    online: CPUSet,
+    reserved: CPUSet,
+) -> InterruptWishes:
+    """Return the wishes for interrupts, which are given with their original affinities.
+
+    *isolate* keeps all interrupts away from the owners' CPUs, also those that come later.
+    """
+    allowed = [
+        irq for irq in interrupts.each if any(each.matches(irq.name) for each in controllable)
+    ]
+    users = {irq.number: _Users() for irq in allowed}
+    unmet = dict[str, list[str]]()
+    own = CPUSet.union(owner.cpus for owner in owners)
+    if isolate and own:
+        for use in users.values():
+            use.mask, use.origin = own, (ISOLATION,)
+    for owner in owners:
+        if owner.choice is not None:
+            unmet[owner.name] = [*_add_choice(owner, owner.choice, allowed, interrupts.each, users)]
+    items = dict[Item, Wish]()
+    for irq in allowed:
+        use = users[irq.number]
+        if not use.origin:
+            continue
+        cpus, lacking = _decide(irq, use, online, reserved)
+        items[item_of(irq.number)] = Wish(str(cpus), _unique(use.origin))
+        if lacking:
+            for name in _unique(use.origin):
+                unmet.setdefault(name, []).append(f"interrupt {irq.number} ({irq.name}): {lacking}")
+    if isolate and own and interrupts.default:
+        left = (interrupts.default & online) - own or reserved
+        items[DEFAULT] = Wish(str(left), (ISOLATION,))
+    return InterruptWishes(
+        items=items,
+        unmet={name: (*texts[:MAX_UNMET],) for name, texts in unmet.items() if texts},
+    )
+
+
+def _add_choice(
+    owner: Owner,
+    choice: InterruptChoice,
+    allowed: Iterable[Interrupt],
+    every: Iterable[Interrupt],
+    users: Mapping[int, _Users],
+) -> Iterator[str]:
+    """Add what a container chooses to *users*; yield entries that select nothing."""
+    for entries, claims in ((choice.claim, True), (choice.mask, False)):
+        for entry in entries:
+            numbers = _select(entry, allowed)
+            if not numbers and _select(entry, every):
+                yield f"interrupt {entry}: it is not one of controllableInterrupts"
+            elif not numbers:
+                yield f"interrupt {entry}: there is none here now"
+            for number in numbers:
+                use = users[number]
+                use.origin = (*use.origin, owner.name)
+                if claims:
+                    use.claims |= owner.cpus
+                elif choice.claim_first:
+                    use.premask |= owner.cpus
+                else:
+                    use.mask |= owner.cpus
+
+
+def _select(entry: int | str, interrupts: Iterable[Interrupt]) -> list[int]:
+    """Return the numbers of the interrupts that an entry, a number or a glob, selects."""
+    if isinstance(entry, int):
+        return [irq.number for irq in interrupts if irq.number == entry]
+    glob = Glob.parse(entry)
+    return [irq.number for irq in interrupts if glob.matches(irq.name)]
+
+
+def _decide(irq: Interrupt, use: _Users, online: CPUSet, reserved: CPUSet) -> tuple[CPUSet, str]:
+    """Return the CPUs of an interrupt, and what is lacking."""
+    base = (use.claims or irq.affinity) & online
+    cpus = base - use.premask - (use.mask - use.claims)
+    if cpus:
+        return cpus, ""
+    if use.claims:
+        return use.claims, "the claims of containers leave it no CPU that no other has masked"
+    return reserved or irq.affinity, "only the reserved CPUs are left for it"
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return (*dict.fromkeys(names),)

@@ -1,0 +1,198 @@
+"""Interrupts end to end: a daemon, a tuner, and /proc/irq as strict as the kernel's."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nri_policy.cli import main
+from nri_policy.tuning.decision import State
+from nri_policy.tuning.items import Desired
+from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.protocol import Reply, TunerError
+from nri_policy.tuning.tuner import Tuner
+from tests.support.daemon import Served, pod, served
+from tests.support.patience import HANGS
+from tests.support.tunables import StrictFiles, irq, make_host
+
+KEY = "irq-affinity.resource-policy.nri.io"
+AFFINITIES = {4: "0-3", 24: "1", 25: "0-3", 26: "2"}
+TEXT = """\
+       CPU0   CPU1   CPU2   CPU3
+  4:      0      0      0      0  IO-APIC 4-edge ttyS0
+ 24:      0      0      0      0  PCI-MSIX-0000:00:03.0 0-edge virtio2-config
+ 25:      0      0      0      0  PCI-MSIX-0000:00:03.0 1-edge virtio2-input.0
+ 26:      0      0      0      0  PCI-MSIX-0000:00:02.0 1-edge nvme0q1
+"""
+
+
+class Host:
+    """A host of four CPUs with a tuner; interrupt 26 is managed by the kernel."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = make_host(folder, AFFINITIES)
+        (folder / "proc/interrupts").write_text(TEXT)
+        self.files = StrictFiles(folder, managed=[26])
+        self.away = False
+        self.restart_tuner()
+
+    def restart_tuner(self) -> None:
+        folder = self.folder / "tuner"
+        folder.mkdir(exist_ok=True)
+        journal = Journal(folder, "boot")
+        self.tuner = Tuner(self.files, journal, now=lambda: 0.0, wall=lambda: 0.0)
+
+    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+        if self.away:
+            raise TunerError("tuner.sock: no such file")
+        if desired is not None:
+            self.tuner.set(desired, repair=repair)
+        return Reply(tunables=self.tuner.list_tunables())
+
+    def affinities(self) -> dict[str, str]:
+        return {
+            str(each): str(self.files.read(irq(each)))
+            for each in [*map(str, AFFINITIES), "default"]
+        }
+
+    @asynccontextmanager
+    async def serving(self, **spec: Any) -> AsyncIterator[Served]:
+        settings = {"reservedResources": {"cpu": "cpuset:0"}, **spec}
+        async with served(
+            self.folder, "package:1 core:4 pu:1", ask_tuner=self.ask, **settings
+        ) as up:
+            yield up
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), HANGS))
+
+
+def test_interrupts_stay_away_from_exclusive_cpus_until_their_container_ends(host: Host) -> None:
+    before = host.affinities()
+
+    async def test() -> None:
+        async with host.serving(listening=False, isolateInterrupts="exclusive") as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert host.affinities() == before, "no CPU is exclusive"
+            assert not await up.start(pod("web", "2"))
+            link.inform()
+            own = up.daemon.node.view.exclusive
+            left = str(up.daemon.node.view.layout.machine.online - own)
+            assert host.affinities() == {
+                "4": left,
+                "24": "0" if 1 in own else "1",
+                "25": left,
+                "26": "2",  # the kernel's own
+                "default": left,
+            }
+            (managed,) = [each for each in link.tunables.values() if each.item == irq(26)]
+            assert (managed.state, managed.why) == (State.UNSUPPORTED, "not movable: EPERM")
+            await up.runtime.stop_pod(up.runtime.container("web/main").pod)
+            link.inform()
+            assert host.affinities() == before
+
+    run(test)
+
+
+def test_a_container_claims_and_masks_interrupts_and_explain_says_how_they_are(host: Host) -> None:
+    text = "{claim: ['* virtio2-*'], mask: [4, 99]}"
+
+    async def test() -> None:
+        async with host.serving() as up:
+            asked = {f"{KEY}/container.main": text}
+            assert not await up.start(pod("web", "1", annotations=asked))
+            up.daemon.tuner_link.inform()
+            (own,) = up.daemon.node.view.exclusive
+            found = host.affinities()
+            assert (found["24"], found["25"]) == (str(own), str(own))
+            assert str(own) not in found["4"]
+            command = ["explain", "web", "-o", "json", "--control-socket", str(up.socket)]
+            shown = await asyncio.to_thread(CliRunner().invoke, main, command)
+            (document,) = json.loads(shown.output)
+            items = document["classes"]
+            assert {(each["item"], each["wanted"], each["state"]) for each in items} == {
+                ("irq/24/affinity", str(own), "ok"),
+                ("irq/25/affinity", str(own), "ok"),
+                ("irq/4/affinity", found["4"], "ok"),
+                ("", "interrupt 99: there is none here now", "note"),
+            }
+
+    run(test)
+
+
+def test_after_restarts_interrupts_are_computed_from_their_originals(host: Host) -> None:
+    before = host.affinities()
+    asked = {f"{KEY}/pod": "isolate"}
+
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            assert not await up.start(pod("web", "2", annotations=asked))
+            up.daemon.tuner_link.inform()
+            changed = host.affinities()
+            assert changed != before
+            host.restart_tuner()
+            up.daemon.tuner_link.tunables = {}  # as a new daemon
+            up.daemon.tuner_link.inform()
+            assert host.affinities() == changed
+            up.daemon.tuner_link.release()
+            assert host.affinities() == before
+
+    run(test)
+
+
+def test_a_new_interrupt_gets_its_due(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False, isolateInterrupts="exclusive") as up:
+            assert not await up.start(pod("web", "2"))
+            up.daemon.tuner_link.inform()
+            make_host(host.folder, {30: "0-3"})
+            line = " 30:      0      0      0      0  PCI-MSIX-0000:00:05.0 0-edge eth9\n"
+            (host.folder / "proc/interrupts").write_text(TEXT + line)
+            up.daemon.tuner_link.inform()
+            own = up.daemon.node.view.exclusive
+            left = str(up.daemon.node.view.layout.machine.online - own)
+            assert host.files.read(irq(30)) == left
+
+    run(test)
+
+
+def test_the_annotation_is_refused_on_a_container_without_exclusive_cpus(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            for_one = {f"{KEY}/container.main": "isolate"}
+            (refusal,) = await up.start(pod("web", "500m", annotations=for_one))
+            assert "only exclusive CPUs claim or mask interrupts" in refusal
+            assert not await up.start(pod("api", "500m", annotations={f"{KEY}/pod": "isolate"}))
+
+    run(test)
+
+
+def test_without_a_tuner_the_daemon_says_what_is_not_set(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            link = up.daemon.tuner_link
+            host.away = True
+            link.inform()
+            assert [*link.problems()] == [], "nothing asks for a tuner"
+            asked = {f"{KEY}/pod": "isolate"}
+            assert not await up.start(pod("web", "1", annotations=asked))
+            link.inform()
+            assert [*link.problems()] == [
+                "CPU classes, interrupts and RDT partitions are not set: tuner.sock: no such file"
+            ]
+
+    run(test)
