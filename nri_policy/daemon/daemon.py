@@ -350,6 +350,7 @@ class Daemon:
             volatile=len(self.executor.state.volatile),
             unwritable=len(self.executor.state.unwritable),
             partitions=self.executor.state.kernel_partitions.count(),
+            tunables=self.tuner_link.count(),
         )
 
     async def _serve(self, runtime: Path | int) -> None:

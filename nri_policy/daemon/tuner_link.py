@@ -211,6 +211,10 @@ class TunerLink:
         unmet = self.unmet_interrupts if interrupts else self.unmet
         return tuple(tunables), unmet.get(origin, ())
 
+    def count(self) -> Mapping[tuple[str, str], int]:
+        """Count what the tuner was asked for, by kind and state."""
+        return Counter((each.item.kind.value, each.state.value) for each in self.tunables.values())
+
     def problems(self) -> Iterator[str]:
         """Yield what is not as it must be, for `status`."""
         if self._trouble:

@@ -50,6 +50,7 @@ class ExternalCounts(Struct, frozen=True, kw_only=True):
     volatile: int  # cpusets that were written, and that systemd may undo
     unwritable: int  # containers whose cgroups could not be written
     partitions: Mapping[str, int]  # kernel partitions by state
+    tunables: Mapping[tuple[str, str], int]  # that the tuner was asked for, by kind and state
 
 
 class Metrics:
@@ -307,6 +308,7 @@ class Metrics:
             external.unwritable,
         )
         yield partial(_partitions, external.partitions)
+        yield partial(_tunables, external.tunables)
         yield partial(
             families.gauge,
             "nri_policy_config_last_reload_successful",
@@ -351,4 +353,15 @@ def _late(answers: Mapping[str, int]) -> Metric:
     )
     for method in METHODS:
         family.add_metric((method,), answers.get(method, 0))
+    return family
+
+
+def _tunables(by_kind_and_state: Mapping[tuple[str, str], int]) -> Metric:
+    family = families.gauge(
+        "nri_policy_tunables",
+        "Kernel tunables that the tuner was asked for, by how they are.",
+        labels=("kind", "state"),
+    )
+    for labels, number in sorted(by_kind_and_state.items()):
+        family.add_metric(labels, number)
     return family

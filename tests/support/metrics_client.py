@@ -28,6 +28,7 @@ def counted(now: float = 0.0) -> Metrics:
         volatile=5,
         unwritable=6,
         partitions={"root": 7, "isolated": 8, "missing": 9},
+        tunables={("irq", "ok"): 10, ("cpufreq", "pending"): 11},
     )
     return Metrics("1", now, external=lambda: others)
 
