@@ -350,7 +350,8 @@ class Daemon:
             volatile=len(self.executor.state.volatile),
             unwritable=len(self.executor.state.unwritable),
             partitions=self.executor.state.kernel_partitions.count(),
-            tunables=self.tuner_link.count(),
+            tunables=self.tuner_link.count_tunables(),
+            tunable_writes=self.tuner_link.writes,
         )
 
     async def _serve(self, runtime: Path | int) -> None:

@@ -95,6 +95,7 @@ class TunerLink:
         self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by what asked for it
         self.unmet_interrupts: Mapping[str, tuple[str, ...]] = {}  # by container
         self.tunables: Mapping[Item, Tunable] = {}
+        self.writes: Mapping[tuple[str, str], int] = {}  # by kind and result
 
     def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Have the tuner informed soon; an observer of the node."""
@@ -175,6 +176,7 @@ class TunerLink:
         if desired is not None:
             self._asked = bool(desired)
         self.tunables = {each.item: each for each in reply.tunables}
+        self.writes = {(each.kind, each.result): each.count for each in reply.writes}
 
     def _wish_interrupts(self, view: NodeView) -> InterruptWishes:
         """Return the wishes for the interrupts that there are now, from their original values."""
@@ -211,8 +213,8 @@ class TunerLink:
         unmet = self.unmet_interrupts if interrupts else self.unmet
         return tuple(tunables), unmet.get(origin, ())
 
-    def count(self) -> Mapping[tuple[str, str], int]:
-        """Count what the tuner was asked for, by kind and state."""
+    def count_tunables(self) -> Mapping[tuple[str, str], int]:
+        """Return how many tunables there are, by kind and state."""
         return Counter((each.item.kind.value, each.state.value) for each in self.tunables.values())
 
     def problems(self) -> Iterator[str]:

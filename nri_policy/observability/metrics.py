@@ -50,7 +50,8 @@ class ExternalCounts(Struct, frozen=True, kw_only=True):
     volatile: int  # cpusets that were written, and that systemd may undo
     unwritable: int  # containers whose cgroups could not be written
     partitions: Mapping[str, int]  # kernel partitions by state
-    tunables: Mapping[tuple[str, str], int]  # that the tuner was asked for, by kind and state
+    tunables: Mapping[tuple[str, str], int]  # by kind and state
+    tunable_writes: Mapping[tuple[str, str], int]  # by kind and result, since the tuner's start
 
 
 class Metrics:
@@ -308,7 +309,8 @@ class Metrics:
             external.unwritable,
         )
         yield partial(_partitions, external.partitions)
-        yield partial(_tunables, external.tunables)
+        yield partial(_tunables, dict(external.tunables))
+        yield partial(_tunable_writes, dict(external.tunable_writes))
         yield partial(
             families.gauge,
             "nri_policy_config_last_reload_successful",
@@ -356,12 +358,17 @@ def _late(answers: Mapping[str, int]) -> Metric:
     return family
 
 
-def _tunables(by_kind_and_state: Mapping[tuple[str, str], int]) -> Metric:
-    family = families.gauge(
-        "nri_policy_tunables",
-        "Kernel tunables that the tuner was asked for, by how they are.",
-        labels=("kind", "state"),
-    )
-    for labels, number in sorted(by_kind_and_state.items()):
-        family.add_metric(labels, number)
+def _tunables(counts: Mapping[tuple[str, str], int]) -> Metric:
+    text = "Kernel tunables that are set for containers and settings, by how they are."
+    family = families.gauge("nri_policy_tunables", text, labels=("kind", "state"))
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
+    return family
+
+
+def _tunable_writes(counts: Mapping[tuple[str, str], int]) -> Metric:
+    text = "Writes of kernel tunables since the tuner started."
+    family = families.counter("nri_policy_tunable_writes", text, labels=("kind", "result"))
+    for labels, count in sorted(counts.items()):
+        family.add_metric(labels, count)
     return family

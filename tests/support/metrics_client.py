@@ -28,7 +28,8 @@ def counted(now: float = 0.0) -> Metrics:
         volatile=5,
         unwritable=6,
         partitions={"root": 7, "isolated": 8, "missing": 9},
-        tunables={("irq", "ok"): 10, ("cpufreq", "pending"): 11},
+        tunables={("cpufreq", "pending"): 7},
+        tunable_writes={("cpufreq", "failed"): 8},
     )
     return Metrics("1", now, external=lambda: others)
 

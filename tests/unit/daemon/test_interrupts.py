@@ -99,7 +99,7 @@ def test_interrupts_stay_away_from_exclusive_cpus_until_their_container_ends(hos
                 "26": "2",  # the kernel's own
                 "default": left,
             }
-            assert link.count() == {("irq", "ok"): 4, ("irq", "unsupported"): 1}
+            assert link.count_tunables() == {("irq", "ok"): 4, ("irq", "unsupported"): 1}
             (managed,) = [each for each in link.tunables.values() if each.item == irq(26)]
             assert (managed.state, managed.why) == (State.UNSUPPORTED, "not movable: EPERM")
             await up.runtime.stop_pod(up.runtime.container("web/main").pod)

@@ -160,6 +160,8 @@ def test_a_write_that_the_kernel_refuses_is_pending_and_fails_no_container(host:
             )
             assert "EBUSY" in tunable.why
             assert tunable.origin == ("default/web/main",)
+            assert up.daemon.tuner_link.count_tunables()["cpufreq", "pending"] == 1
+            assert up.daemon.tuner_link.writes["cpufreq", "failed"] == 1
             assert [*up.daemon.tuner_link.problems()] == [
                 "tunables that are pending: 1 (see nri-policy tunables)"
             ]

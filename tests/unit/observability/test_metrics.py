@@ -152,6 +152,8 @@ def test_what_others_find_out_is_counted_by_one_method_each() -> None:
     driver.metrics.count_lag(0.3)
     assert driver.total("nri_policy_drift_total", what="cpus") == 1
     assert driver.total("nri_policy_late_answers_total", event="CreateContainer") == 3
+    assert driver.total("nri_policy_tunables", kind="cpufreq", state="pending") == 7
+    assert driver.total("nri_policy_tunable_writes_total", kind="cpufreq", result="failed") == 8
     assert driver.total("nri_policy_store_errors_total") == 1
     assert driver.total("nri_policy_state_generation") == 1
     assert driver.total("nri_policy_nrt_publish_errors_total") == 2
