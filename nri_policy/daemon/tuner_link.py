@@ -37,6 +37,7 @@ from nri_policy.tuning.protocol import Reply, Tunable, TunerError
 from nri_policy.tuning.rdt import resolve
 
 PERIOD = 60.0  # seconds between two questions to the tuner while nothing changes
+PAUSE = 0.05  # seconds after a decision, for those that come with it
 
 
 class Ask(Protocol):
@@ -91,6 +92,8 @@ class TunerLink:
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
         self._foreign: list[str] = []
+        self._in_force: tuple[Desired, bool] | None = None  # what was sent last, if all of it is
+        self._due = 0.0  # when that is sent again
         self._asked = False  # whether the tuner was asked for any value
         self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by what asked for it
         self.unmet_interrupts: Mapping[str, tuple[str, ...]] = {}  # by container
@@ -111,7 +114,8 @@ class TunerLink:
             await asyncio.to_thread(self.inform)
             if self._list_groups() != before:
                 self._groups_changed()
-            await self._clock.set_within(PERIOD, self._changed)
+            if await self._clock.set_within(PERIOD, self._changed):
+                await self._clock.sleep(PAUSE)
 
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""
@@ -126,7 +130,9 @@ class TunerLink:
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
         desired = {**wishes.items, **interrupts.items, **groups}
-        self._send(desired, repair=settings.audit is Audit.REPAIR)
+        repair = settings.audit is Audit.REPAIR
+        if (desired, repair) != self._in_force or self._clock.now() >= self._due:
+            self._send(desired, repair=repair)
 
     def _groups(self, given: RDT) -> dict[Item, Wish]:
         """Return the groups of resctrl that the settings need; not those of somebody else."""
@@ -165,16 +171,20 @@ class TunerLink:
         self._send({}, repair=False)
 
     def _send(self, desired: Desired | None, *, repair: bool) -> None:
-        self._trouble = ""
+        self._trouble, self._in_force = "", None
         try:
             reply = self._ask(desired, repair=repair)
         except TunerError as error:
             self.tunables = {}
             if desired or self._asked:
                 self._trouble = str(error)
+            else:  # without a tuner, nothing is set that nothing asks for
+                self._in_force, self._due = ({}, repair), self._clock.now() + PERIOD
             return
         if desired is not None:
             self._asked = bool(desired)
+            if all(each.state is State.OK for each in reply.tunables):
+                self._in_force, self._due = (desired, repair), self._clock.now() + PERIOD
         self.tunables = {each.item: each for each in reply.tunables}
         self.writes = {(each.kind, each.result): each.count for each in reply.writes}
 

@@ -278,3 +278,24 @@ def test_settings_that_the_machine_cannot_have_are_refused(tmp_path: Path) -> No
     optional = from_spec({**SPEC, "cpuClasses": [wrong[0] | {"optional": True}]}, "here")
     (notice,) = check_hardware(optional, tmp_path, machine)
     assert "'ondemand'" in notice
+
+
+def test_what_is_in_force_is_not_sent_again_for_each_decision(host: Host) -> None:
+    sent: list[Desired | None] = []
+
+    def ask(desired: Desired | None = None, *, repair: bool = False) -> Reply:
+        sent.append(desired)
+        return host.ask(desired, repair=repair)
+
+    async def test() -> None:
+        async with served(host.folder, HYBRID, ask_tuner=ask, listening=False, **SPEC) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert not await up.start(pod("shared", "100m"))
+            link.inform()
+            assert len(sent) == 1, "shared CPUs are in the same class as before"
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            link.inform()
+            assert len(sent) == 2
+
+    run(test)
