@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -72,14 +72,24 @@ class Tuner:
             return
         self._looked_at = self._now()
         self._steps = {}
-        # with one governor the kernel takes energy preferences that it refuses with another
-        items = sorted(self._desired.keys() | self._journal.entries)
-        for item in sorted(items, key=lambda item: item.attribute != "governor"):
-            self._steps[item] = self._decide(item)
-        ready = self._record(self._with_action(Action.WRITE))
-        for item in [*ready, *self._with_action(Action.RESTORE)]:
-            self._write(item)
+        # With the governor performance the kernel hides the energy preference, and refuses writes
+        # of it: other governors are set before these are read, and this one after all else.
+        orders: tuple[list[Item], ...] = ([], [], [])
+        for item in sorted(self._desired.keys() | self._journal.entries):
+            hides = item.attribute == "governor" and self._target(item) == "performance"
+            orders[2 if hides else item.attribute != "governor"].append(item)
+        for items in orders:
+            self._bring(items)
         self._drop()
+
+    def _bring(self, items: Iterable[Item]) -> None:
+        """Bring some items to the values that they must have."""
+        steps = {item: self._decide(item) for item in items}
+        self._steps |= steps
+        ready = self._record([i for i, (step, _) in steps.items() if step.action is Action.WRITE])
+        restored = [i for i, (step, _) in steps.items() if step.action is Action.RESTORE]
+        for item in [*ready, *restored]:
+            self._write(item)
 
     @property
     def next_look(self) -> float:
@@ -159,11 +169,15 @@ class Tuner:
             return []
         return items
 
-    def _write(self, item: Item) -> None:
-        """Write an item's wish, or its original, and read it back."""
-        step, _ = self._steps[item]
+    def _target(self, item: Item) -> str:
+        """Return the value that an item must have: what is asked for, or its original."""
         wish = (self._desired or {}).get(item)
-        value = self._journal.entries[item].original if wish is None else wish.value
+        return self._journal.entries[item].original if wish is None else wish.value
+
+    def _write(self, item: Item) -> None:
+        """Write the value that an item must have, and read it back."""
+        step, _ = self._steps[item]
+        value = self._target(item)
         if step.state is State.CONTESTED:
             attempts = self._attempts.get(item, Attempts())
             self._attempts[item] = record_repair(attempts, self._now())

@@ -299,3 +299,34 @@ def test_what_is_in_force_is_not_sent_again_for_each_decision(host: Host) -> Non
             assert len(sent) == 2
 
     run(test)
+
+
+def test_the_original_preference_outlives_a_governor_that_hides_it(host: Host) -> None:
+    """With the governor performance the kernel shows another one, and refuses writes."""
+    before = host.cpus.texts()
+    classes = [
+        {"name": "calm", "energyPerformancePreference": 192},
+        {"name": "fast", "freqGovernor": "performance"},
+    ]
+    epp = "cpufreq/policy1/energy_performance_preference"
+
+    async def test() -> None:
+        async with host.serving(listening=False, cpuClasses=classes) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert host.cpus.read(epp) == "balance_power"
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            for _ in range(2):
+                link.inform()
+                assert (host.cpus.read(GOVERNOR), host.cpus.read(epp)) == (
+                    "performance",
+                    "performance",
+                )
+                assert {each.state for each in link.tunables.values()} == {State.OK}
+            await up.runtime.stop_pod(up.runtime.container("web/main").pod)
+            link.inform()
+            assert (host.cpus.read(GOVERNOR), host.cpus.read(epp)) == ("powersave", "balance_power")
+            link.release()
+            assert host.cpus.texts() == before
+
+    run(test)
