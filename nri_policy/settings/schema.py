@@ -15,6 +15,7 @@ from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import values
 from nri_policy.settings.blockio import BlockIOSettings
 from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, find_contradictions
@@ -387,11 +388,23 @@ class Settings(Section, frozen=True, kw_only=True):
 
     def list_unreferenced(self) -> Iterator[str]:
         """Yield the classes that containers are in only by annotation."""
-        given = {*self.class_of_namespace.values(), *self.class_of_qos.values()}
-        scheduling = [each.name for each in self.scheduling_classes if each.name not in given]
-        default = values.QOS if self.control.blockio.qos_is_default else ()
-        blockio = [each for each in self.control.blockio.classes if each.lower() not in default]
-        for kind, names in (("scheduling", scheduling), ("block I/O", blockio)):
+        blockio, rdt = self.control.blockio, self.control.rdt
+        pools = (self.shared_cpu_class, self.reserved_cpu_class, self.exclusive_cpu_class)
+        for kind, every, given in (
+            (
+                "scheduling",
+                [each.name for each in self.scheduling_classes],
+                (*self.class_of_namespace.values(), *self.class_of_qos.values()),
+            ),
+            ("block I/O", blockio.classes, tuple(QoS) if blockio.qos_is_default else ()),
+            ("CPU", [each.name for each in self.cpu_classes], pools),
+            (
+                "RDT",
+                [name for each in rdt.partitions.values() for name in each.classes],
+                tuple(QoS) if rdt.qos_is_default else (),
+            ),
+        ):
+            names = [each for each in every if each not in given]
             if names:
                 yield f"{kind} classes that only annotations can ask for: {', '.join(names)}"
 

@@ -338,6 +338,14 @@ def test_what_cpu_classes_set_on_a_machine_is_shown(check: Check, tmp_path: Path
     }
 
 
+def test_cpu_and_rdt_classes_that_only_annotations_name_are_listed(check: Check) -> None:
+    shown = check(CPU_CLASSES).stdout
+    assert "CPU classes that only annotations can ask for: awake" in shown
+    by_qos = RDT.replace("enable: true", "enable: true\n      usePodQoSAsDefaultClass: true")
+    shown = check(by_qos).stdout
+    assert "RDT classes that only annotations can ask for: gold\n" in shown
+
+
 def test_a_cpu_class_that_the_machine_cannot_have_is_an_error(check: Check, tmp_path: Path) -> None:
     write(HYBRID, tmp_path)
     two_kinds(tmp_path)
