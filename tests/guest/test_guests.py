@@ -24,6 +24,7 @@ from tools.environment import SetupError
 
 SECONDS = 2400  # for one guest; on an idle machine it needs a tenth of that
 LIKE_OTHERS = {"devices", "large", "sockets"}  # in all that is tried on every machine
+MORE = {"devices": ("classes", "scheduling"), "plain": ("partitions",)}  # modules of tests
 # Hardware does not matter to a restart of the runtime: the daemon synchronizes as after a start of
 # its own, which every machine tries. Who makes the cgroups does: systemd on one of these.
 RESTARTED = {"plain", "systemd"}
@@ -48,7 +49,7 @@ done
 def script(name: str) -> str:
     """Return what runs in the machine."""
     every = () if name in LIKE_OTHERS else ("every_machine",)
-    more = ("classes", "scheduling") if name == "devices" else ()
+    more = MORE.get(name, ())
     modules = (f"{INSIDE}/test_{each}.py" for each in ("capture", *every, name, *more))
     without = () if name in RESTARTED else (f"--deselect={INSIDE}/{RESTART}",)
     scenes = f"python3 -m tests.guest.partitions {name} > /tmp/out/{PARTITIONS}"
