@@ -21,6 +21,8 @@ from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, PARTITION, Cpusets
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
+POSSIBLE = CPUSet(range(8192))  # CPUs that a kernel can know: any of them may come online
+
 
 class SimulatedCgroups:
     """A `Reader` of containers that have no threads, and run where the runtime has set them."""
@@ -53,7 +55,7 @@ class SimulatedCgroups:
         """Return the cpusets, with the pods and containers that there are now."""
         machine = self._runtime.machine
         if self._cpusets is None:
-            self._cpusets, self._online = Cpusets(machine.online_cpus), machine.online_cpus
+            self._cpusets, self._online = Cpusets(POSSIBLE), POSSIBLE
         cpusets = self._cpusets
         there = {each.id: each for each in self._runtime.containers if each.in_force is not None}
         for container_id in [*(self._known.keys() - there)]:
