@@ -1,4 +1,4 @@
-"""Tuner link: has the tuner set what settings, machine and grants need (spec classes.md §0).
+"""Tuner link: has the tuner set what settings, machine and grants need (classes.md §0).
 
 The daemon itself can write no tunable. It sends the tuner all values each time; the tuner keeps
 them, and the originals, while no daemon runs.

@@ -33,7 +33,7 @@ class Occupancy(RecordTable):
         self._giving = {}
 
     def shrink(self) -> Sequence[str]:
-        """Return the containers that must shrink, by a file (§3.7a 2).
+        """Return the containers that must shrink, by a file (nri.md §3.7a 2).
 
         Containers that keep no CPU come last: they get new CPUs, which others have left by then.
         """

@@ -1,6 +1,6 @@
 """Writing the partitions of cgroups (version 2), in the order that the kernel needs.
 
-Owns that order (spec partitions.md §1, §2): those that give CPUs up come first, and a cgroup above
+Owns that order (delivery.md §5): those that give CPUs up come first, and a cgroup above
 has the CPUs before those below it have them, and until after. What is written is read again: a
 partition is there if the kernel says so, and one that it calls invalid is removed.
 """

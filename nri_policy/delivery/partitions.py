@@ -1,6 +1,6 @@
 """Partitions: keeps everything else of the machine off exclusive CPUs, by the kernel.
 
-They come on top of the cpusets (spec partitions.md §2): a partition that the kernel calls invalid
+They come on top of the cpusets (delivery.md §5): a partition that the kernel calls invalid
 leaves what the cpusets say. When they are tried again is in `partition_records`, the order of
 writes in `partition_files`.
 """

@@ -1,4 +1,4 @@
-"""Partitions: which containers the kernel keeps all others off for; spec partitions.md §3.
+"""Partitions: which containers the kernel keeps all others off for; delivery.md §5.
 
 Pure: from the grant, the settings and what the kernel can do.
 """

@@ -1,4 +1,4 @@
-"""Which class each CPU of a node is in (spec classes.md §2), as the latest settings say.
+"""Which class each CPU of a node is in (classes.md §2), as the latest settings say.
 
 | CPUs | class |
 |---|---|

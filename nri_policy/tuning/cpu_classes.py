@@ -1,6 +1,6 @@
 """CPU classes: the frequencies, idle states and uncore frequencies of CPUs, as wishes for items.
 
-Pure (spec classes.md §2). An attribute that a class leaves out has no wish: the CPUs have its
+Pure (classes.md §2). An attribute that a class leaves out has no wish: the CPUs have its
 original value. CPUs that the driver sets together have the highest minimum and the highest maximum
 that is wished for any of them.
 """

@@ -29,7 +29,7 @@ _CPUFREQ = {
 _MAX_TEXT = 4096
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
 # What a write of a managed interrupt's affinity gives: by the kernel's version, by the rights of
-# the process, and on a read-only mount (spec classes.md §3).
+# the process, and on a read-only mount (classes.md §3).
 _NOT_MOVABLE = (errno.EPERM, errno.EIO, errno.EACCES, errno.EROFS)
 
 

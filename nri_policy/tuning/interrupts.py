@@ -1,6 +1,6 @@
 """Interrupts: which CPUs must handle each, as wishes for items.
 
-Pure (spec classes.md §3). An interrupt that nothing claims or masks has no wish: it has its
+Pure (classes.md §3). An interrupt that nothing claims or masks has no wish: it has its
 original affinity.
 """
 

@@ -1,7 +1,7 @@
 """Items: the kernel tunables that the policy can set, and the values wished for them.
 
 Plain data, for the daemon, which computes wishes, and the tuner, which writes them. `check` holds
-the closed list of what can be set at all: never a path (spec classes.md §0.8).
+the closed list of what can be set at all: never a path (classes.md §0.8).
 """
 
 from __future__ import annotations

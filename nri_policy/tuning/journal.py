@@ -1,7 +1,7 @@
 """Journal: the original values of all items that were written, in a file.
 
 Rule 1: an entry is on the disk before its item is written for the first time. Rule 2: entries of
-another boot are dropped: the kernel has made all items anew (spec classes.md §0.4).
+another boot are dropped: the kernel has made all items anew (classes.md §0.4).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """RDT: the schemata of the classes in the settings, on the caches of a machine.
 
-Pure (spec classes.md §4). Partitions are disjoint: their percents are given out smallest first, in
+Pure (classes.md §4). Partitions are disjoint: their percents are given out smallest first, in
 whole ways, and the last one takes the rest. The share of a class is relative to its partition's.
 A class has a share of every resource that the machine has, so that its schemata can be compared.
 """

@@ -74,6 +74,7 @@ def test_other_messages_that_are_quoted_are_in_the_program() -> None:
         "not isolated: ",
         "it ran on CPUs",
         "by the pod's object",
+        "possible on this node:",
     ):
         assert text in PAGE, text
         assert text in sources, text
