@@ -18,7 +18,7 @@ WISHES = {irq(24): Wish("1", ("ns/p/c",))}
 
 
 def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [*map(str, arguments)])
+    return CliRunner(env={"COLUMNS": "200"}).invoke(main, [*map(str, arguments)])
 
 
 @pytest.fixture
