@@ -683,13 +683,28 @@ def test_the_doctor_finds_a_missing_tuner_and_irqbalance(made: Made) -> None:
     assert made.found("tuning") == {}
     made.settings(isolateInterrupts="exclusive")
     balanced = "irqbalance runs: it moves interrupts back to exclusive CPUs"
-    missing = "no tuner runs, so isolateInterrupts has no effect"
+    missing = "no tuner runs, which these settings need: isolateInterrupts"
     warning = Verdict.WARNING
     assert made.found("tuning") == {missing: warning, balanced: warning}
     made.write("proc/8/cmdline", "/usr/bin/python3\0/usr/bin/nri-policy\0tuner\0")
     assert made.found("tuning") == {balanced: warning}
     made.settings()
     assert made.found("tuning") == {balanced: Verdict.NOTE}
+
+
+def test_the_doctor_names_every_setting_that_needs_a_tuner(made: Made) -> None:
+    made.write("proc/7/cmdline", "/usr/bin/kubelet\0")
+    classes = {"cpuClasses": [{"name": "calm"}], "sharedPoolCPUClass": "calm"}
+    rdt = {
+        "partitions": {
+            "all": {"l3Allocation": {"all": {"unified": "100%"}}, "classes": {"gold": {}}}
+        }
+    }
+    made.settings(**classes, control={"rdt": {"enable": True, **rdt}})
+    missing = "no tuner runs, which these settings need: cpuClasses, control.rdt.partitions"
+    assert made.found("tuning") == {missing: Verdict.WARNING}
+    made.settings(control={"rdt": {"enable": False, **rdt}})
+    assert made.found("tuning") == {}
 
 
 def test_links_to_disks_are_not_known_without_the_database_of_udev(made: Made) -> None:

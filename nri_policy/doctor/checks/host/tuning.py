@@ -20,9 +20,11 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     isolates = settings.isolate_interrupts is not IsolateInterrupts.OFF
     wanted = ["isolateInterrupts"] * isolates + ["cpuClasses"] * bool(settings.cpu_classes)
+    rdt = settings.control.rdt
+    wanted += ["control.rdt.partitions"] * (rdt.enable and bool(rdt.partitions))
     tuned = any(_is_tuner(each) for each in facts.processes)
     if wanted and not tuned:
-        found = f"no tuner runs, so {' and '.join(wanted)} has no effect"
+        found = f"no tuner runs, which these settings need: {', '.join(wanted)}"
         remedy = "start it: systemctl enable --now nri-policy-tuner, or as docs/tuning.md says"
         yield Finding("tuning", Verdict.WARNING, found, remedy)
     if (isolates or tuned) and find_named(facts.processes, "irqbalance"):
