@@ -25,6 +25,7 @@ from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
 from nri_policy.report.recent_use import RecentUseReport
 from nri_policy.workload.amounts import AmountSource
+from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort
 
 _MOST_SHARERS = 3  # that are named
@@ -68,6 +69,8 @@ def answer_report(  # noqa: PLR0913 - keywords
     kinds = _memory_kinds(view.layout, mems)
     found = partition_error or view.partition(placed.container.id)
     partition, reason = (None, found) if isinstance(found, str) else (found, "")
+    container = placed.container
+    itself = preferences(container.pod.annotations, container.name).exclusive_partition
     return AnswerReport(
         cpus=cpus,
         cpus_are=_cpus_are(view, placed, reader, partition)
@@ -81,7 +84,9 @@ def answer_report(  # noqa: PLR0913 - keywords
         got=_got(view, placed),
         room=describe_room(view, placed.container.pod.id) if placed.grant.tenant else None,
         quota=NO_QUOTA if view.holding(placed).unthrottled else None,
-        partition=f"no kernel partition: {reason}" if reason and placed.grant.own else UNSET,
+        partition=f"no kernel partition: {reason}"
+        if reason and (placed.grant.own or itself is not None)
+        else UNSET,
         alone=_not_alone(view, placed, reader),
         recent=recent,
         better=tuple(_better(view, placed, devices)),

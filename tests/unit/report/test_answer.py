@@ -221,6 +221,10 @@ def test_a_kernel_partition_is_exclusive_against_the_whole_machine_or_it_says_wh
     )
     assert own.partition is UNSET
     assert some.partition == "no kernel partition: it also shares CPUs with others"
+    share = nodes.container(500, annotations=annotated("exclusive-partition", "isolated"))
+    asking, silent = answers(share, nodes.container(500), exclusivePartitions="isolated")
+    assert asking.partition == "no kernel partition: it has no exclusive CPUs"
+    assert silent.partition is UNSET, "the setting is for containers with exclusive CPUs"
     driver = EngineDriver(exclusivePartitions="isolated")
     driver.handle(Created(container=containers[0]))
     view = view_of(driver.engine)
