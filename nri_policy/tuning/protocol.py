@@ -22,6 +22,7 @@ STATE_DIR = Path("/var/lib/nri-policy-tuner")  # no other process of the policy 
 MAX_LINE = 4 << 20  # bytes
 MAX_ITEMS = 32768
 _PATIENCE = 5.0  # seconds
+_START = "start the tuner: systemctl enable --now nri-policy-tuner, or as docs/tuning.md says"
 
 
 class WishedItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,7 +104,11 @@ def ask(path: Path, desired: Desired | None = None, *, repair: bool = False) -> 
             connection.connect(str(path))
             connection.sendall(line)
             reply = _replies.decode(receive_line(connection))
-    except (OSError, ValueError) as error:
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise TunerError(f"{path}: {error.strerror}; {_START}") from error
+    except OSError as error:
+        raise TunerError(f"{path}: {error.strerror or error}") from error
+    except ValueError as error:
         raise TunerError(f"{path}: {error}") from error
     if reply.refused:
         raise TunerError(f"{path}: {reply.refused}")

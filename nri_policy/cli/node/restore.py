@@ -39,7 +39,8 @@ def command(context: click.Context, host_root: Path, journal_dir: Path, *, dry_r
             tuner.set({}, repair=False)
             left = tuner.list_tunables()
     except AlreadyRunningError as error:
-        raise Failure(f"{error}: the tuner runs, and the daemon would set them again") from error
+        text = f"the tuner runs (process {error.holder}): stop the daemon, then the tuner"
+        raise Failure(text) from error
     except OSError as error:
         raise Failure(str(error)) from error
     print_drawing(Text(f"{counted(len(before) - len(left), 'tunable')} restored or left alone."))

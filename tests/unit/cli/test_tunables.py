@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def test_tunables_says_that_no_tuner_answers(tmp_path: Path) -> None:
     result = run("tunables", "--tuner-socket", tmp_path / "tuner.sock")
     assert result.exit_code == 3
     assert "the tuner does not answer" in result.output
+    assert "tuner.sock: No such file or directory; start the tuner: " in result.output
 
 
 def test_restore_puts_originals_back_without_a_tuner(root: Path, tmp_path: Path) -> None:
@@ -52,7 +54,8 @@ def test_restore_puts_originals_back_without_a_tuner(root: Path, tmp_path: Path)
     with open_tuner(root, tmp_path / "state", StrictFiles) as tuner:
         tuner.set(WISHES, repair=False)
         held = run("restore", *where)
-        assert (held.exit_code, "the tuner runs" in held.output) == (1, True)
+        says = f"the tuner runs (process {os.getpid()}): stop the daemon, then the tuner\n"
+        assert (held.exit_code, held.output.endswith(f": {says}")) == (1, True)
     dry = run("restore", "--dry-run", *where)
     assert (dry.exit_code, affinity.read_text()) == (0, "1")
     assert "irq/24/affinity" in dry.output
