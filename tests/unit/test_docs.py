@@ -31,7 +31,7 @@ from benchmarks.__main__ import main as benchmark
 from nri_policy.cli import main
 from nri_policy.cli.examples import EXAMPLES
 from nri_policy.hardware import synthetic
-from nri_policy.settings import Settings
+from nri_policy.settings import CPUClass, Instrumentation, Log, Settings
 from nri_policy.settings.schema import ControlSettings
 from tests.support import nodes
 from tests.support.daemon import pod, served
@@ -414,6 +414,8 @@ def test_what_the_readme_calls_missing_is_missing() -> None:
     missing = page.partition("## What is not there")[2].partition("\n## ")[0]
     keys = {*re.findall(r"`([\w-]+)`", " ".join(re.findall(r"\(([^)]*)\)", missing)))}
     assert keys == (Settings.LATER | ControlSettings.LATER) - {"cpu"}, "of balloons"
+    for said, section in (("OpenTelemetry", Instrumentation), ("SST", CPUClass), ("its log", Log)):
+        assert (said in missing) == bool(section.LATER), said
 
 
 def test_the_figures_of_the_readme_are_those_of_the_performance_page() -> None:
