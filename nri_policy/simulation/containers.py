@@ -224,7 +224,7 @@ class SimulatedKernel:
     disks: frozenset[str] = frozenset()  # MAJOR:MINOR
     cgroup_v2: bool = True
     realtime: bool = True  # whether cgroups have a real-time budget
-    rdt_groups: frozenset[str] = frozenset()  # of resctrl
+    rdt_groups: frozenset[str] | None = frozenset()  # of resctrl; None: any
     several_lines: bool = False  # whether runc writes files of cgroups line by line
     promised: float = 0  # CPU time that processes outside of containers have by deadlines, in CPUs
 

@@ -54,15 +54,15 @@ def first_process(  # noqa: PLR0913 - what kernels differ in
     online: CPUSet,
     realtime: bool,
     promised: float = 0,
-    groups: Collection[str] = (),
+    groups: Collection[str] | None = (),
 ) -> FirstProcess:
     """Return the attributes of a container's first process on *cpus*; raises KernelError.
 
     *realtime*: whether cgroups have a real-time budget; *promised*: CPU time, in CPUs, of other
-    processes with deadlines; *groups*: those of resctrl.
+    processes with deadlines; *groups*: those of resctrl, None for any.
     """
     group = linux.resources.rdt_class.value
-    if group and group not in groups:
+    if group and groups is not None and group not in groups:
         raise KernelError(f"runc: intelRdt: group {group} does not exist and has no schemata")
     scheduler, io = linux.scheduler, linux.io_priority
     nice = priority = 0
@@ -88,7 +88,7 @@ def first_process(  # noqa: PLR0913 - what kernels differ in
         priority=priority,
         io_class=io_class,
         io_level=level,
-        rdt_group=group if groups else None,
+        rdt_group=group if groups or groups is None else None,
     )
 
 

@@ -85,6 +85,7 @@ class SimulatedNode:
             timeouts=Timeouts(registration=COMES_BACK, request=COMES_BACK),
             clock=lambda: self._time,
         )
+        self.runtime.machine.rdt_groups = None  # no tuner makes those of the settings here
         self.runtime.devices.advertise(devices)
         write_devices(self._devices, self.runtime.devices.numa_nodes, {})
         self.runtime.prepare, self.runtime.unprepare = self._prepare, self._unprepare

@@ -87,3 +87,20 @@ async def test_what_containers_ask_for_is_in_their_manifests_unless_nobody_reads
         assert node.daemon is not None
         (placed,) = node.daemon.node.view.placed.values()
     assert (placed.request.memory == asked) is exact
+
+
+async def test_a_simulated_node_has_every_group_of_resctrl(tmp_path: Path) -> None:
+    """No tuner runs there that would make the groups of the settings."""
+    rdt = {"enable": True, "usePodQoSAsDefaultClass": True}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}}
+    steps = [
+        {"settings": {"reservedResources": {"cpu": 1}, "control": {"rdt": rdt}}},
+        {"apply": {**pod, "spec": {"containers": [{"name": "app"}]}}},
+    ]
+    async with AsyncExitStack() as stack:
+        node = SimulatedNode(nodes.machine(nodes.SMALL), None, tmp_path, stack)
+        await stack.enter_async_context(node.runtime)
+        read = [read_step(step, folder=tmp_path) for step in steps]
+        assert [each.error async for each in Playback(node.runtime, node).play(read)] == [None] * 2
+        (container,) = node.runtime.containers
+    assert container.message.linux.resources.rdt_class.value == "BestEffort"
