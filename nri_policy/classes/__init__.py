@@ -19,9 +19,11 @@ from nri_policy.classes.io_limits import join_changes, limits_to_write, parse_li
 from nri_policy.classes.scheduler import IOPriority, Scheduler
 from nri_policy.classes.selection import (
     check_cpu_class,
+    explain_unserved,
     select_blockio,
     select_classes,
     select_cpu,
+    select_crio,
     select_rdt,
     select_scheduling,
 )
@@ -37,12 +39,14 @@ __all__ = [
     "Scheduler",
     "Scheduling",
     "check_cpu_class",
+    "explain_unserved",
     "join_changes",
     "limits_to_write",
     "parse_limits",
     "select_blockio",
     "select_classes",
     "select_cpu",
+    "select_crio",
     "select_rdt",
     "select_scheduling",
 ]

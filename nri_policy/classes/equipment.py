@@ -22,5 +22,6 @@ class Equipment(Struct, frozen=True, kw_only=True):
     one_disk: str = ""  # only one disk of a container can have limits
     no_rdt: str = ""  # shares of caches
     rdt_groups: tuple[str, ...] | None = None  # the groups of resctrl; None: not known
+    crio: bool = False  # the runtime is CRI-O, which serves its annotations itself
     weights: tuple[str, ...] = ()  # the files for weights of I/O that cgroups have
     disks: tuple[Disk, ...] = ()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from msgspec.structs import replace
+
 from nri_policy.classes.container_classes import (
     BlockIOClass,
     Classes,
@@ -25,8 +27,9 @@ from nri_policy.foundation.wording import did_you_mean
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import REALTIME, CPUClass, Preserve, SchedulingClass, Settings, Unsupported
 from nri_policy.workload.annotation_values import ROOT_GROUP
-from nri_policy.workload.annotations import AnnotationError, Scope
-from nri_policy.workload.pod import Container
+from nri_policy.workload.annotations import CRIO, AnnotationError, Scope
+from nri_policy.workload.crio_annotations import CRIOChoice, read_crio
+from nri_policy.workload.pod import Container, Pod
 from nri_policy.workload.request import Request, Sort
 
 
@@ -103,6 +106,48 @@ def select_cpu(settings: Settings, namespace: str, request: Request) -> CPUUse |
     default = settings.exclusive_cpu_class or settings.shared_cpu_class
     assert default is not None, "it is required with classes"
     return CPUUse(name=default, origin=Origin.DEFAULT, lacking=(lacking,) * bool(lacking))
+
+
+def select_crio(
+    settings: Settings, equipment: Equipment, container: Container, request: Request
+) -> CRIOChoice | None:
+    """Return what CRI-O's annotations ask for a container's exclusive CPUs; None: nothing.
+
+    Our annotations of the same meaning come before them. Raises AnnotationError.
+    """
+    pod, steering = container.pod, request.steering
+    if not request.exclusive or pod.annotations.keys().isdisjoint(CRIO):
+        return None
+    if _why_unserved(settings, equipment, pod.namespace):
+        return None
+    choice = read_crio(pod.annotations)
+    if steering.interrupts is not None:
+        choice = replace(choice, interrupts=None)
+    if steering.cpu_class is not None:
+        choice = replace(choice, governor=None, latency=None)
+    return None if choice == CRIOChoice() else choice
+
+
+def explain_unserved(settings: Settings, equipment: Equipment, pod: Pod) -> tuple[str, ...]:
+    """Return a remark if a pod has annotations of CRI-O that have no effect by this policy."""
+    if not (keys := [key for key in CRIO if key in pod.annotations]):
+        return ()
+    if why := _why_unserved(settings, equipment, pod.namespace):
+        return (f"annotations {', '.join(keys)}: {why}",)
+    try:
+        read_crio(pod.annotations)
+    except AnnotationError as error:  # of a pod that ran before these settings
+        return (str(error),)
+    return ()
+
+
+def _why_unserved(settings: Settings, equipment: Equipment, namespace: str) -> str:
+    """Return why CRI-O's annotations are left alone, empty if they are not."""
+    if equipment.crio:
+        return "CRI-O serves them itself"
+    if not _any(settings.crio_annotation_namespaces, namespace):
+        return f"no effect, because crioAnnotationNamespaces does not name namespace {namespace}"
+    return "" if settings.pin_cpu else "no effect, because pinCPU is false"
 
 
 def _cpu_class(settings: Settings, name: str) -> CPUClass | None:

@@ -14,6 +14,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor
+from nri_policy.classes import explain_unserved
 from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.daemon.hypotheses import Hypotheses
@@ -36,13 +37,13 @@ from nri_policy.report import (
     SettingsReport,
     StatusReport,
     TopologyReport,
+    annotation_items,
     answer_report,
     class_items,
     container_report,
     encode,
     explanation_report,
     held_hints,
-    interrupt_items,
     list_neighbours,
     machine_report,
     newcomer_report,
@@ -55,6 +56,7 @@ from nri_policy.settings import effective
 from nri_policy.store.history import History
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotation_warnings import check_annotations
+from nri_policy.workload.annotations import CRIO
 from nri_policy.workload.pod import Container
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
@@ -242,7 +244,7 @@ class Control:
                 self._with_answer(
                     replace(
                         self._find_explanation(each, placed.get(each), refusals.get(each)),
-                        annotations=_remarks(each, known.get(each), had),
+                        annotations=_remarks(each, known.get(each), had, view),
                         classes=self._class_items(placed.get(each), view),
                     ),
                     placed.get(each),
@@ -261,11 +263,15 @@ class Control:
         if placed is None:
             return None
         found = self._auditor.in_kernel(placed.container.id)
-        tunables = self._tuner_link.of_origin(placed.container.full_name)
-        items = class_items(view.classes_of(placed), found, *tunables) or ()
-        if placed.request.steering.interrupts is not None:
-            name = placed.container.full_name
-            items += interrupt_items(*self._tuner_link.of_origin(name, interrupts=True))
+        name, classes = placed.container.full_name, view.classes_of(placed)
+        tunables = self._tuner_link.of_origin(name)
+        items = class_items(classes, found, *tunables) or ()
+        if classes is None or classes.cpu is None:
+            items += annotation_items("cpu", "crio.io", *tunables)
+        if (choice := view.interrupts_of(placed)) is not None:
+            key = choice.key if choice.key in CRIO else "irq-affinity"
+            tunables = self._tuner_link.of_origin(name, interrupts=True)
+            items += annotation_items("irq", key, *tunables)
         return items or None
 
     def _find_explanation(
@@ -419,13 +425,17 @@ class Control:
         }
 
 
-def _remarks(full_name: str, container: Container | None, known: Iterable[str]) -> tuple[str, ...]:
+def _remarks(
+    full_name: str, container: Container | None, known: Iterable[str], view: NodeView
+) -> tuple[str, ...]:
     """Return what is odd about the annotations of a container, as far as its pod is known."""
     if container is None:
         return ()
     pod = full_name.rpartition("/")[0]
     siblings = {name for each, _, name in (k.rpartition("/") for k in known) if each == pod}
-    return check_annotations(container.pod.annotations, container.name, siblings, all_known=False)
+    left = explain_unserved(view.layout.settings, view.equipment, container.pod)
+    odd = check_annotations(container.pod.annotations, container.name, siblings, all_known=False)
+    return (*odd, *left)
 
 
 def _why_kept(before: ExplanationReport | None, pool: str | None) -> str:

@@ -24,6 +24,7 @@ from nri_policy.node import (
     NodeView,
     Outcome,
     assign_cpus,
+    uses_cpu_classes,
     uses_interrupts,
     wish_interrupts,
 )
@@ -201,7 +202,7 @@ class TunerLink:
 
     def _power(self, view: NodeView) -> Power:
         """Return what can be set; it is read again when the machine has changed."""
-        if not view.layout.settings.cpu_classes:
+        if not uses_cpu_classes(view.layout.settings):
             return Power()
         machine = view.layout.machine
         if self._seen is None or self._seen[0] is not machine:

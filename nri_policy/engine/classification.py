@@ -19,6 +19,7 @@ from nri_policy.classes import (
     limits_to_write,
     select_blockio,
     select_classes,
+    select_crio,
     select_rdt,
     select_scheduling,
 )
@@ -32,8 +33,13 @@ from nri_policy.workload.request import Request
 _UNHEARD = "it was created before this policy could set it"
 
 
-def check_interrupts(container: Container, request: Request) -> None:
-    """Raise AnnotationError for interrupts of a container that has no CPUs for them."""
+def check_tuning(state: State, container: Container, request: Request) -> None:
+    """Raise AnnotationError for what the tuner cannot set for a container.
+
+    Interrupts without CPUs for them, or a value of CRI-O's annotations.
+    """
+    if request.exclusive:
+        select_crio(state.layout.settings, state.equipment, container, request)
     choice = request.steering.interrupts
     if choice is not None and choice.scope is Scope.CONTAINER and not request.exclusive:
         why = request.steering.because or "it asks for no whole CPU"

@@ -12,7 +12,7 @@ from nri_policy.engine.announcement import announce, announce_all, announce_sinc
 from nri_policy.engine.claim_users import with_held_claims
 from nri_policy.engine.classification import (
     add_classes,
-    check_interrupts,
+    check_tuning,
     classes_of,
     updatable_limits,
 )
@@ -47,7 +47,7 @@ def create(state: State, event: Created) -> Decision:
     else:
         check_amounts(container.resources)
         request, warnings = read_request(container, state.layout)
-        check_interrupts(container, request)
+        check_tuning(state, container, request)
         check_partition(container, request, state.equipment)
     # older runtimes have no creation times: assume that it is the latest
     container = replace(container, created=max(container.created, state.latest + 1))

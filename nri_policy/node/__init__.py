@@ -10,7 +10,7 @@ from nri_policy.engine.grant import Outcome
 from nri_policy.engine.state import Placed
 from nri_policy.node.alignment import describe_misfit, is_remote
 from nri_policy.node.company import Companion, Company, list_company
-from nri_policy.node.cpu_classes import assign_cpus
+from nri_policy.node.cpu_classes import assign_cpus, uses_cpu_classes
 from nri_policy.node.interrupts import uses_interrupts, wish_interrupts
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import ContainerOutcome, Score, Statistics
@@ -57,6 +57,7 @@ __all__ = [
     "describe_misfit",
     "is_remote",
     "list_company",
+    "uses_cpu_classes",
     "uses_interrupts",
     "view_of",
     "wish_interrupts",

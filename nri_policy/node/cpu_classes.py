@@ -7,45 +7,63 @@
 | reserved | `reservedPoolCPUClass` |
 | all others that are available | `sharedPoolCPUClass` |
 
-Where one of the settings is missing, `sharedPoolCPUClass` counts.
+Where one of the settings is missing, `sharedPoolCPUClass` counts. CRI-O's annotations change the
+governor and C-states of their container's class; without classes, only such containers have one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from nri_policy.classes import select_cpu
-from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.view import NodeView
-from nri_policy.tuning.cpu_classes import Assignment
+from nri_policy.settings import CPUClass, Settings
+from nri_policy.tuning.cpu_classes import PERFORMANCE, Assignment
+from nri_policy.workload.crio_annotations import CRIOChoice
+
+_PLAIN = CPUClass(name="none")
 
 
 def assign_cpus(view: NodeView) -> tuple[Assignment, ...]:
-    """Return the classes of all available CPUs; none if the settings have no classes."""
+    """Return the classes of CPUs: of all available ones, if the settings have classes."""
     settings = view.layout.settings
-    if not settings.cpu_classes or not settings.pin_cpu:
+    if not uses_cpu_classes(settings):
         return ()
-    known = {each.name: each for each in settings.cpu_classes}
-    return tuple(
-        Assignment(given=known[name], cpus=cpus, origin=origin)
-        for name, cpus, origin in _assign(view)
-        if cpus
-    )
+    return tuple(each for each in _assign(view) if each.cpus)
 
 
-def _assign(view: NodeView) -> Iterator[tuple[str, CPUSet, str]]:
+def uses_cpu_classes(settings: Settings) -> bool:
+    """Return whether any CPU can be in a class."""
+    return settings.pin_cpu and bool(settings.cpu_classes or settings.crio_annotation_namespaces)
+
+
+def _assign(view: NodeView) -> Iterator[Assignment]:
     """Yield disjoint sets of CPUs, each with its class and what puts it there."""
     settings, capacity = view.layout.settings, view.layout.capacity
-    shared = settings.shared_cpu_class
-    assert shared is not None, "it is required with classes"
-    assigned = capacity.reserved
-    yield settings.reserved_cpu_class or shared, assigned, "reservedPoolCPUClass"
+    known = {each.name: each for each in settings.cpu_classes}
+    shared, assigned = settings.shared_cpu_class, capacity.reserved
+    if shared is not None:
+        given = known[settings.reserved_cpu_class or shared]
+        yield Assignment(given=given, cpus=assigned, origin="reservedPoolCPUClass")
     for placed in view.placed.values():
         container, own = placed.container, placed.grant.own - assigned
-        use = select_cpu(settings, container.pod.namespace, placed.request) if own else None
-        if use is not None:
+        if not own:
+            continue
+        use = select_cpu(settings, container.pod.namespace, placed.request)
+        given = _PLAIN if use is None else known[use.name]
+        crio = view.crio_choice(placed) or CRIOChoice()
+        if crio.governor is not None:  # performance permits no preference
+            epp = None if crio.governor == PERFORMANCE else given.epp
+            given = replace(given, governor=crio.governor, epp=epp)
+        if use is not None or given is not _PLAIN or crio.latency is not None:
             assigned |= own
-            yield use.name, own, container.full_name
-    exclusive = view.exclusive - assigned
-    yield settings.exclusive_cpu_class or shared, exclusive, "defaultExclusiveCPUClass"
-    yield shared, capacity.available - assigned - exclusive, "sharedPoolCPUClass"
+            name, latency = container.full_name, crio.latency
+            yield Assignment(given=given, cpus=own, origin=name, latency=latency)
+    if shared is not None:
+        exclusive = view.exclusive - assigned
+        given = known[settings.exclusive_cpu_class or shared]
+        yield Assignment(given=given, cpus=exclusive, origin="defaultExclusiveCPUClass")
+        left = capacity.available - assigned - exclusive
+        yield Assignment(given=known[shared], cpus=left, origin="sharedPoolCPUClass")

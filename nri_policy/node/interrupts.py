@@ -60,7 +60,7 @@ def _list_owners(view: NodeView) -> list[Owner]:
         Owner(
             name=placed.container.full_name,
             cpus=placed.grant.own,
-            choice=placed.request.steering.interrupts,
+            choice=view.interrupts_of(placed),
         )
         for placed in view.placed.values()
         if placed.grant.own

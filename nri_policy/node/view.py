@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.classes import Classes, Equipment, select_cpu
+from nri_policy.classes import Classes, Equipment, select_cpu, select_crio
 from nri_policy.engine.classification import updatable_limits
 from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
@@ -26,7 +26,9 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, Books
 from nri_policy.pools.supply import Supply, supply_of
-from nri_policy.workload.annotation_values import DEVICE_HINTS
+from nri_policy.workload.annotation_values import DEVICE_HINTS, InterruptChoice
+from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.crio_annotations import CRIOChoice
 from nri_policy.workload.pod import Container, Resources
 from nri_policy.workload.request import Sort
 
@@ -175,6 +177,21 @@ class NodeView(Struct, frozen=True, kw_only=True):
         namespace = placed.container.pod.namespace
         cpu = select_cpu(self.layout.settings, namespace, placed.request)
         return classes if cpu is None else replace(classes or Classes(), cpu=cpu)
+
+    def crio_choice(self, placed: Placed) -> CRIOChoice | None:
+        """Return what CRI-O's annotations ask for a container, by the latest settings."""
+        settings, about = self.layout.settings, (placed.container, placed.request)
+        try:
+            return select_crio(settings, self.equipment, *about)
+        except AnnotationError:  # it was running before these settings
+            return None
+
+    def interrupts_of(self, placed: Placed) -> InterruptChoice | None:
+        """Return which interrupts a container's annotation chooses, ours or CRI-O's."""
+        if (ours := placed.request.steering.interrupts) is not None:
+            return ours
+        crio = self.crio_choice(placed)
+        return None if crio is None else crio.interrupts
 
     def decided_only(self, placed: Placed) -> tuple[str, ...]:
         """Return what is decided for a container but not set, by the settings: cpus, mems."""

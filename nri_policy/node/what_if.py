@@ -13,7 +13,7 @@ from itertools import chain, count, islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.classes import Classes
+from nri_policy.classes import Classes, explain_unserved
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Prepared, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
@@ -182,7 +182,7 @@ class WhatIf:
         for name in islice(self._names(wanted), wanted.replicas):
             starts = wanted.starts(name)
             if not fit:  # equal for all replicas
-                odd = _remarks(starts)
+                odd = self._list_remarks(starts)
                 self._warnings += _name_once(odd, len(starts))
             try:
                 starts = self._prepare(wanted, name, starts)
@@ -322,16 +322,17 @@ class WhatIf:
         self._notes += [f"{container.full_name}: {each}" for each in notes]
         return True
 
-
-def _remarks(starts: tuple[HypotheticalContainer, ...]) -> dict[str, list[str]]:
-    """Return the remarks on annotations without effect, each with its containers."""
-    containers = [start.container for start in starts]
-    names = [each.name for each in containers]
-    about: dict[str, list[str]] = {}
-    for each in containers:
-        for remark in check_annotations(each.pod.annotations, each.name, names, all_known=True):
-            about.setdefault(remark, []).append(each.full_name)
-    return about
+    def _list_remarks(self, starts: tuple[HypotheticalContainer, ...]) -> dict[str, list[str]]:
+        """Return the remarks on annotations without effect, each with its containers."""
+        containers, state = [start.container for start in starts], self._engine.state
+        names = [each.name for each in containers]
+        about: dict[str, list[str]] = {}
+        for each in containers:
+            odd = check_annotations(each.pod.annotations, each.name, names, all_known=True)
+            left = explain_unserved(state.layout.settings, state.equipment, each.pod)
+            for remark in (*odd, *left):
+                about.setdefault(remark, []).append(each.full_name)
+        return about
 
 
 def _name_once(about: Mapping[str, Sequence[str]], containers: int) -> Iterator[str]:

@@ -225,6 +225,14 @@ class Runtime(Struct, frozen=True, kw_only=True):
         """Whether it may list what containers were created with: CRI-O does after its restart."""
         return self.name == "cri-o"
 
+    @property
+    def serves_crio_annotations(self) -> bool:
+        """Whether it does itself what the annotations of `crio.io` ask for, where a pod has them.
+
+        CRI-O removes those that its `allowed_annotations` do not name before we see the pod.
+        """
+        return self.name == "cri-o"
+
     def _has(self, since: Version) -> bool:
         return self.nri is not None and self.nri >= since
 

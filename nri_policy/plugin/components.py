@@ -82,4 +82,5 @@ class PluginComponents:
             no_scheduler=runtime.no_scheduler or host.no_scheduler,
             no_io_priority=runtime.no_io_priority or host.no_io_priority,
             no_io_updates=runtime.no_unified_updates or host.no_io_updates,
+            crio=runtime.serves_crio_annotations,
         )

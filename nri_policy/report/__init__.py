@@ -15,9 +15,9 @@ from nri_policy.report.audit import AuditReport, CompanyReport, DriftReport
 from nri_policy.report.classes import (
     ClassesReport,
     ClassItemReport,
+    annotation_items,
     class_items,
     classes_report,
-    interrupt_items,
 )
 from nri_policy.report.codec import convert, decode, encode, plain, schemas
 from nri_policy.report.container import (
@@ -125,6 +125,7 @@ __all__ = [
     "WhatIfReport",
     "Zone",
     "ZoneResource",
+    "annotation_items",
     "answer_report",
     "class_items",
     "classes_report",
@@ -140,7 +141,6 @@ __all__ = [
     "fate_report",
     "format_cpus",
     "held_hints",
-    "interrupt_items",
     "list_neighbours",
     "machine_report",
     "newcomer_report",

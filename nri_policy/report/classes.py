@@ -36,7 +36,7 @@ class ClassItemReport(Struct, frozen=True, kw_only=True):
     """One thing that a class gives a container."""
 
     kind: str  # scheduling, blockio, rdt, cpu, irq
-    name: str  # of the class; of irq the annotation's
+    name: str  # of the class; without one, the annotation's
     origin: str  # annotation, namespace, QoS, default
     item: str  # scheduler, io_priority, a file of the cgroup
     wanted: str
@@ -76,11 +76,11 @@ def class_items(
     return tuple(items)
 
 
-def interrupt_items(
-    tunables: Iterable[Tunable], unmet: Iterable[str]
+def annotation_items(
+    kind: str, annotation: str, tunables: Iterable[Tunable], unmet: Iterable[str]
 ) -> tuple[ClassItemReport, ...]:
-    """Return the interrupts that a container claims and masks, and what is *unmet* of that."""
-    fixed = {"kind": "irq", "name": "irq-affinity", "origin": Origin.ANNOTATION.value}
+    """Return what an *annotation* without a class sets, and what is *unmet* of that."""
+    fixed = {"kind": kind, "name": annotation, "origin": Origin.ANNOTATION.value}
     items = [
         ClassItemReport(
             **fixed,

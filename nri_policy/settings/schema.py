@@ -256,6 +256,9 @@ class Settings(Section, frozen=True, kw_only=True):
     isolate_interrupts: Annotated[IsolateInterrupts, values.choice(IsolateInterrupts)] = field(
         name="isolateInterrupts", default=IsolateInterrupts.OFF
     )
+    crio_annotation_namespaces: Annotated[tuple[Glob, ...], values.globs] = field(
+        name="crioAnnotationNamespaces", default=()
+    )
     dra: DRA = DRA()
     agent: Agent = Agent()
     readiness: Readiness = Readiness()

@@ -32,6 +32,7 @@ class Assignment(Struct, frozen=True, kw_only=True):
     given: CPUClass
     cpus: CPUSet
     origin: str  # a container as namespace/pod/container, or the field of the settings
+    latency: str | None = None  # for `resume_latency`, in place of the class's C-states
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
@@ -103,6 +104,8 @@ class _Making:
             return
         if others := policy.cpus - CPUSet.union(each.cpus for each in on):
             for each in on:
+                if not _asks_frequency(each.given):
+                    continue
                 text = f"frequencies: CPUs {others}, which are in no class, are set together with"
                 self.unmet.setdefault(each.origin, []).append(f"{text} these")
             return
@@ -112,6 +115,12 @@ class _Making:
         place = (Kind.CPUFREQ, str(policy.id))
         self._settle_range(place, low, high, policy.cpus)
         governors = [(each, each.given.governor) for each in on if each.given.governor]
+        for each, name in governors:
+            if name not in policy.governors:
+                text = f"{quoted(name)} is not a governor of CPUs {policy.cpus & each.cpus}"
+                there = ", ".join(policy.governors) or "none"
+                self.unmet.setdefault(each.origin, []).append(f"governor: {text} ({there})")
+        governors = [pair for pair in governors if pair[1] in policy.governors]
         if governors:
             named = [governor for _, governor in governors]
             best = PERFORMANCE if PERFORMANCE in named else named[0]
@@ -172,7 +181,11 @@ class _Making:
     def add_idle_states(self, states: IdleStates) -> None:
         """Add the wishes for CPUs with the same C-states."""
         for each in self._on(states.cpus):
-            wishes = idle_wishes(each.given.disabled_cstates, states)
+            wishes = (
+                idle_wishes(each.given.disabled_cstates, states)
+                if each.latency is None
+                else {"resume_latency": each.latency}
+            )
             for cpu in each.cpus & states.cpus:
                 for attribute, value in wishes.items():
                     self._wish(Kind.CPU, cpu, attribute, value, each)
@@ -196,6 +209,12 @@ def _resolve(given: Frequency, symbols: Mapping[str, int], low: int, high: int) 
     if given is None:
         return None
     return max(low, min(high, symbols[given] if isinstance(given, str) else given))
+
+
+def _asks_frequency(given: CPUClass) -> bool:
+    return any(
+        each is not None for each in (given.min_freq, given.max_freq, given.governor, given.epp)
+    )
 
 
 def preference_of(number: int, policy: FrequencyPolicy) -> str:

@@ -13,6 +13,7 @@ Others import from these modules:
 | `annotation_warnings` | remarks on annotations that may not do what their author expects |
 | `annotations` | the forms of annotation keys, and their precedence |
 | `claim` | the parts of resource claims with devices of ours |
+| `crio_annotations` | the annotations of CRI-O that are served in some namespaces |
 | `hints` | CPUs and NUMA nodes near a container's devices and volumes |
 | `peers` | an index of the containers with a grant, for expressions of affinities |
 | `pod` | pods and containers as the runtime describes them |

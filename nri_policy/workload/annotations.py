@@ -23,20 +23,27 @@ from nri_policy.foundation.yamltext import YAMLTextError, read
 DOMAIN = "resource-policy.nri.io"
 RESOURCES = "noderesource.dev/resources"
 ZONE = "placement.nri/zone"  # the scheduler's choice of a NUMA zone, written by a binding
+# CRI-O's, of the same meaning as some of ours
+CRIO_INTERRUPTS = "irq-load-balancing.crio.io"
+CRIO_CSTATES = "cpu-c-states.crio.io"
+CRIO_GOVERNOR = "cpu-freq-governor.crio.io"
+CRIO = (CRIO_INTERRUPTS, CRIO_CSTATES, CRIO_GOVERNOR)
 MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
 
+_CRIO_DOMAIN = ".crio.io"
 _NAMED = 4  # errors besides the first one; an Event has 1024 characters
 _SHORT = 4096  # characters of YAML; longer texts are parsed each time, not cached
 
 
 def is_ours(key: str) -> bool:
     """Return whether an annotation of this key may mean something to us."""
-    return DOMAIN in key or key in (RESOURCES, ZONE)
+    return DOMAIN in key or key in (RESOURCES, ZONE, *CRIO)
 
 
 def any_ours(keys: Collection[str]) -> bool:
-    """Return whether any of *keys* is ours, without a call for each."""
-    return DOMAIN in "\n".join(keys) or RESOURCES in keys or ZONE in keys
+    """Return whether any of *keys* may be ours, without a call for each."""
+    text = "\n".join(keys)
+    return DOMAIN in text or _CRIO_DOMAIN in text or RESOURCES in keys or ZONE in keys
 
 
 class AnnotationError(Refused, ValueError):

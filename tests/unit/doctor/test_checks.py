@@ -700,8 +700,11 @@ def test_the_doctor_names_every_setting_that_needs_a_tuner(made: Made) -> None:
             "all": {"l3Allocation": {"all": {"unified": "100%"}}, "classes": {"gold": {}}}
         }
     }
-    made.settings(**classes, control={"rdt": {"enable": True, **rdt}})
-    missing = "no tuner runs, which these settings need: cpuClasses, control.rdt.partitions"
+    made.settings(
+        **classes, crioAnnotationNamespaces=["telco-*"], control={"rdt": {"enable": True, **rdt}}
+    )
+    needed = "cpuClasses, control.rdt.partitions, crioAnnotationNamespaces"
+    missing = f"no tuner runs, which these settings need: {needed}"
     assert made.found("tuning") == {missing: Verdict.WARNING}
     made.settings(control={"rdt": {"enable": False, **rdt}})
     assert made.found("tuning") == {}

@@ -208,6 +208,7 @@ spec:
       partitions: {all: {l3Allocation: {all: {unified: 50%}}, classes: {gold: {}}}}
   controllableInterrupts: ["PCI-*"]
   isolateInterrupts: exclusive
+  crioAnnotationNamespaces: [telco-*]
   dra: {enabled: true, makeRoom: exclusive}
   agent: {nodeResourceTopology: false, podResourceAPI: true, numaPlacement: true, podSpecs: off}
   readiness: {taint: true, condition: true, whileAway: true}
@@ -322,6 +323,7 @@ status: {nodes: {}}
         ),
         controllable_interrupts=(Glob.parse("PCI-*"),),
         isolate_interrupts=IsolateInterrupts.EXCLUSIVE,
+        crio_annotation_namespaces=(Glob.parse("telco-*"),),
         dra=DRA(enabled=True, make_room=MakeRoom.EXCLUSIVE),
         agent=Agent(
             node_resource_topology=False,

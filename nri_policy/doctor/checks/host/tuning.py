@@ -22,6 +22,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     wanted = ["isolateInterrupts"] * isolates + ["cpuClasses"] * bool(settings.cpu_classes)
     rdt = settings.control.rdt
     wanted += ["control.rdt.partitions"] * (rdt.enable and bool(rdt.partitions))
+    wanted += ["crioAnnotationNamespaces"] * bool(settings.crio_annotation_namespaces)
     tuned = any(_is_tuner(each) for each in facts.processes)
     if wanted and not tuned:
         found = f"no tuner runs, which these settings need: {', '.join(wanted)}"
