@@ -163,6 +163,10 @@ class Overlaps(Protocol):
         """Move containers off exclusive CPUs of others; return the seconds until the next look."""
         ...
 
+    async def undone(self) -> Collection[str]:
+        """Return the containers on exclusive CPUs of others whose write systemd may have undone."""
+        ...
+
 
 class Overlap(Struct, frozen=True, kw_only=True):
     """A container that was found on CPUs of another's own."""
@@ -439,15 +443,34 @@ class Executor:
     # ---- looking
 
     async def look_before(self, container_id: str, *, starts: bool = True) -> None:
-        """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs."""
+        """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs.
+
+        Then others may be back on these CPUs, if systemd has undone what was written to their files
+        (nri.md §3.7a 7).
+        """
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
         alone = self.state.kernel_partitions.is_in_force(container_id)
         takes = starts and bool(placed.grant.own) and not alone
-        if not self.state.needs_look(container_id, takes=takes):
+        can_be_undone = (
+            takes
+            and self.state.phase(container_id) is Phase.STARTING
+            and bool(self.state.volatile)
+            and self._cgroups.kept_by_systemd(placed.container.cgroup)
+        )
+        needs_look = self.state.needs_look(container_id, takes=takes)
+        if not (can_be_undone or needs_look):
             return
-        if not await self.clock.done_within(MAX_WAIT, self._begin(self.look(container_id))):
+
+        async def look() -> None:
+            undone: Collection[str] = ()
+            if can_be_undone and self.overlaps is not None:
+                undone = await self.overlaps.undone()
+            if undone or needs_look:
+                await self.look(container_id, *undone)
+
+        if not await self.clock.done_within(MAX_WAIT, self._begin(look())):
             log.warning("cgroups-slow", extra={"container": placed.container.full_name})
 
     async def look(self, *also: str) -> Sequence[CpusetCheck]:

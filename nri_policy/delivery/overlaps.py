@@ -26,6 +26,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
 from nri_policy.node import Node
+from nri_policy.node.view import NodeView
 
 log = logging.getLogger(__name__)
 
@@ -103,28 +104,32 @@ class Overlaps:
         if not taken:
             await self._executor.look_at_overlaps(())
             return RARELY
-        places = [
-            _ContainerCPUs(
-                container_id=each, cgroup=placed.container.cgroup, allowed=view.sent[each][0]
-            )
-            for each, placed in view.placed.items()
-            if view.sent[each][0]
-        ]
+        places = _places(view, view.placed)
         watched, found = await asyncio.to_thread(self._read, places, taken)
         await self._executor.look_at_overlaps(found)
         return RARELY if watched and not found else PERIOD
 
+    async def undone(self) -> Collection[str]:
+        """Return the containers on exclusive CPUs of others whose write systemd may have undone.
+
+        A start waits for it, so it reads the cpusets alone: 9 µs each.
+        """
+        view = self._node.view
+        places = _places(view, (e for e in self._executor.state.volatile if e in view.placed))
+        return await asyncio.to_thread(self._astray, places, view.taken)
+
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
         """Return whether the kernel tells of changes from now on, and who is astray, by id."""
-        cgroups = [each.cgroup for each in places]
-        watched = self._watch(cgroups)  # before they are read: nothing is missed
-        cpus = self._cpusets.cpusets(cgroups)
-        astray = [
+        watched = self._watch([each.cgroup for each in places])  # before: nothing is missed
+        return watched, self._astray(places, taken)
+
+    def _astray(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> list[str]:
+        cpus = self._cpusets.cpusets([each.cgroup for each in places])
+        return [
             each.container_id
             for each in places
             if (cpus.get(each.cgroup, EMPTY) - each.allowed) & taken
         ]
-        return watched, astray
 
     def _watch(self, cgroups: Collection[str]) -> bool:
         files = self._cpusets.cpuset_files(cgroups)
@@ -144,3 +149,14 @@ class Overlaps:
             self._trouble = reason
             text = f"checking every {PERIOD:g} s instead"
             log.info("cpusets-not-watched", extra={"reason": reason, "text": text})
+
+
+def _places(view: NodeView, container_ids: Iterable[str]) -> list[_ContainerCPUs]:
+    """Return where containers are to be, without those that may be anywhere."""
+    return [
+        _ContainerCPUs(
+            container_id=each, cgroup=view.placed[each].container.cgroup, allowed=view.sent[each][0]
+        )
+        for each in container_ids
+        if view.sent[each][0]
+    ]

@@ -14,6 +14,7 @@ from unittest import mock
 
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.table import RecordTable
 from nri_policy.engine import engine
 from nri_policy.engine.event import Reconfigured
@@ -61,6 +62,7 @@ MUTANTS: dict[str, Fault] = {
         Executor, "wait_until_clear", _nothing
     ),
     "a start does not look at what is in doubt": _patched(Executor, "look_before", _nothing),
+    "a start does not look for what systemd has undone": _patched(Overlaps, "undone", _nothing),
     "a resize is answered before others have left its CPUs": _patched(Executor, "narrow", _nothing),
     "what is sent while the runtime is busy is not taken for lost": _changed(
         DeliveryState, "_flight", "lost=lost", "lost=False"

@@ -44,17 +44,32 @@ def test_each_release_is_like_one_that_is_explored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "scene"),
+    ("fault", "scene", "release", "states"),
     [
-        ("a start does not look at what is in doubt", "a sharer and an owner to come"),
+        (
+            "a start does not look at what is in doubt",
+            "a sharer and an owner to come",
+            NEWEST_CONTAINERD,
+            2500,
+        ),
         (
             "a resize is answered before others have left its CPUs",
             "an owner comes to a sharer",
+            NEWEST_CONTAINERD,
+            2500,
+        ),
+        (
+            "a start does not look for what systemd has undone",
+            "an owner comes to a sharer of systemd's, a fault",
+            ("containerd", "1.7.24"),
+            6000,
         ),
     ],
 )
-def test_the_model_finds_a_known_fault(fault: str, scene: str) -> None:
-    found = explore(BY_NAME[scene], NEWEST_CONTAINERD, 2500, MUTANTS[fault])
+def test_the_model_finds_a_known_fault(
+    fault: str, scene: str, release: tuple[str, str], states: int
+) -> None:
+    found = explore(BY_NAME[scene], release, states, MUTANTS[fault])
     assert found.broken.startswith(("S1", "S2"))
 
 

@@ -548,8 +548,8 @@ class Model:
         if daemon.waits:
             fired = self.step(daemon, ("fire",))
             yield "the daemon waits for files no longer", replace(world, daemon=fired, late=True)
-        if self.scene.cgroups != "systemd":
-            return
+        if self.scene.cgroups != "systemd" or daemon.answer is not None:
+            return  # an answer on its way is given: what is undone then is undone after it
         for index, box in enumerate(world.boxes):
             if box.step in RUNS and box.kept not in (NONE, box.cgroup):
                 text = f"systemd undoes what was written to {self.names[index]}"

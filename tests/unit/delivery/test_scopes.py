@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
-from nri_policy.delivery import machine
+from nri_policy.delivery import executor, machine
 from nri_policy.delivery.inputs import Written
+from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.record import Phase
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from tests.support.daemon import Served, pod, served
 from tests.support.deliveries import change
+from tests.support.patience import HANGS
 
 
 class ScopedCgroups(SimulatedCgroups):
@@ -127,3 +130,25 @@ async def test_a_cgroup_of_no_scope_lasts_by_itself(tmp_path: Path) -> None:
         await it.daemon.executor.persist()
         assert systemd.scopes == {}
         assert not it.daemon.executor.state.volatile
+
+
+@pytest.mark.parametrize("cgroups", [ScopedCgroups, SimulatedCgroups])
+async def test_a_start_on_cpus_of_its_own_finds_what_systemd_has_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroups: type[SimulatedCgroups]
+) -> None:
+    """Only there: where systemd keeps no cpuset, what is written stays."""
+    monkeypatch.setattr(executor, "MAX_WAIT", HANGS)
+    monkeypatch.setattr(Overlaps, "look", AsyncMock(return_value=1e6))
+    async with served(tmp_path, "package:1 numa:1 core:8 pu:1", cgroups=cgroups) as it:
+        deliveries = it.daemon.executor
+        deliveries.persist = AsyncMock()  # type: ignore[method-assign]  # systemd is not asked yet
+        shared = await written(it, Systemd())
+        had = shared.cpus
+        new = await it.runtime.run_pod(pod("new", "1"))
+        own = await it.runtime.create_container(new, "main")
+        while deliveries.state.shrink():  # noqa: ASYNC110 - it announces itself by no event
+            await asyncio.sleep(0.001)
+        assert had - shared.cpus == own.cpus
+        shared.write_cpus(had, cause="systemd")
+        await it.runtime.start_container(own)
+        assert bool(shared.cpus & own.cpus) is (cgroups is SimulatedCgroups)
