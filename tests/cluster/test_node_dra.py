@@ -100,6 +100,8 @@ def user(name: str, cpu: str, *, claimed: str = "", made_from: str = "") -> dict
 def claimed(node: Node, name: str) -> CPUSet:
     """Return the CPUs that a container's environment says it has by its claims."""
     (process, *_) = cgroup.processes(node.cgroup_of(name, "main"))
+    comm = Path(f"/proc/{process}/comm")  # StartContainer ends a moment before the program begins
+    node.cluster.until(lambda: "runc" not in comm.read_text(), "the container's program runs")
     variables = Path(f"/proc/{process}/environ").read_text().split("\0")
     values = [each.partition("=")[2] for each in variables if each.startswith(VARIABLE)]
     return CPUSet.union(map(CPUSet.parse, values))
