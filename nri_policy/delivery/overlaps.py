@@ -25,8 +25,7 @@ from nri_policy.delivery.inputs import CpusetsTouched
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
-from nri_policy.node import Node
-from nri_policy.node.view import NodeView
+from nri_policy.node import Node, NodeView
 
 log = logging.getLogger(__name__)
 
