@@ -75,13 +75,14 @@ _INTERNAL_ERROR = "InternalError"  # the condition of a group that could not be 
 class Controller:
     """Groups, their pods, and what is under way."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is given to work with
+    def __init__(  # noqa: PLR0913 - what it is given to work with
         self,
         settings: ClusterSettings,
         view: ClusterView,
         now: Callable[[], float],
         zones: LiveZones,
         date: Callable[[], float] = time.time,
+        *,
         is_contested: Callable[[Key], bool] = lambda _key: False,
     ) -> None:
         """Place groups on the nodes of *view*, and in their *zones*.
