@@ -56,7 +56,7 @@ class CPUUse(Struct, frozen=True, kw_only=True):
 
     name: str
     origin: Origin
-    lacking: tuple[str, ...] = ()  # why it is not the one that was asked for
+    lacking: tuple[str, ...] = ()  # why the requested class is not in force
     notes: tuple[str, ...] = ()
 
 

@@ -93,8 +93,10 @@ class TunerLink:
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
         self._foreign: list[str] = []
-        self._in_force: tuple[Desired, bool] | None = None  # what was sent last, if all of it is
-        self._due = 0.0  # when that is sent again
+        self._in_force: tuple[Desired, bool] | None = (
+            None  # the latest request, if the kernel has all of its values
+        )
+        self._due = 0.0  # when that request is sent again
         self._asked = False  # whether the tuner was asked for any value
         self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by what asked for it
         self.unmet_interrupts: Mapping[str, tuple[str, ...]] = {}  # by container
@@ -229,7 +231,7 @@ class TunerLink:
         return Counter((each.item.kind.value, each.state.value) for each in self.tunables.values())
 
     def problems(self) -> Iterator[str]:
-        """Yield what is not as it must be, for `status`."""
+        """Yield the problems of tunables, for `status`."""
         if self._trouble:
             yield f"CPU classes, interrupts and RDT partitions are not set: {self._trouble}"
         if self._foreign:

@@ -171,7 +171,7 @@ class _Settlement:
         return Settled(outcomes=outcomes, above=left)
 
     def _give_up(self, path: str) -> None:
-        """Have a cgroup give up what it is not to have; all of it if its partition is invalid."""
+        """Take CPUs that are not wanted out of a partition; all of them if it is invalid."""
         found, wanted = self._find(path), self._wanted[path]
         if found is None:
             return

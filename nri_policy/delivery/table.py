@@ -37,7 +37,7 @@ class RecordTable:
         self.resizes: dict[str, None] = {}  # those that may come into force late
         self.busy: dict[str, None] = {}  # the runtime creates, starts or resizes them
         self.overlapping: dict[str, None] = {}  # those that cannot be made to leave
-        self.partitions: dict[str, None] = {}  # those that are a partition, or are to be one
+        self.partitions: dict[str, None] = {}  # containers with a kernel partition, or with one due
         self.carried: dict[str, dict[str, None]] = {}  # by whose creation's answer
 
     def phase(self, container_id: str) -> Phase:

@@ -117,7 +117,7 @@ class ExposedResources:
             try:
                 self._exposure.write(container_id, each)
             except FileNotFoundError:
-                continue  # its creation was missed: it has no such mount
+                continue  # the container was created without the daemon, so without this mount
             except (OSError, ValueError) as error:
                 log.warning(
                     "not-exposed", extra={"container": container_id, "error": problem_of(error)}

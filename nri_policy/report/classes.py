@@ -65,7 +65,7 @@ def class_items(
 ) -> tuple[ClassItemReport, ...] | None:
     """Return what a container's classes give it, and what was *found* of that by item.
 
-    *tunables* are those of its CPU class, *unmet* what its CPUs do not have of it.
+    *tunables* come from the container's CPU class, *unmet* names the class's values not in force.
     """
     if classes is None:
         return None

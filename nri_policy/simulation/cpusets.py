@@ -61,14 +61,14 @@ class _Cgroup:
     effective: CPUSet
     cpus: CPUSet = EMPTY
     exclusive: CPUSet = EMPTY
-    granted: CPUSet = EMPTY  # of its exclusive CPUs, those that its parent has been granted
+    granted: CPUSet = EMPTY  # exclusive CPUs that the parent has been granted, too
     kind: str = MEMBER
-    valid: bool = False  # a partition that is one
-    reason: str = ""  # why it is not
+    valid: bool = False  # whether the partition is in force
+    reason: str = ""  # why the partition is not in force
     closed: bool = False  # no sibling may overlap
     holds: bool = False  # its granted CPUs are taken from the machine
     processes: set[int] = field(default_factory=set)
-    affinity: CPUSet = EMPTY  # of its processes, if they have set one
+    affinity: CPUSet = EMPTY  # set by the processes themselves; empty: by none
     children: dict[str, _Cgroup] = field(default_factory=dict)
 
     @property

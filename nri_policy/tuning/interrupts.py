@@ -38,7 +38,9 @@ class InterruptWishes(Struct, frozen=True, kw_only=True):
     """What the choices of all containers come to."""
 
     items: Mapping[Item, Wish]
-    unmet: Mapping[str, tuple[str, ...]]  # by owner, what it does not have, and why
+    unmet: Mapping[
+        str, tuple[str, ...]
+    ]  # by owner, the parts of its choice without effect, and why
 
 
 class _Users(Struct, kw_only=True):

@@ -45,7 +45,7 @@ class Tunable(Struct, frozen=True, kw_only=True):
 
     item: Item
     state: State
-    wished: str | None = None  # None: it is to have its original value again
+    wished: str | None = None  # None: the original value is due again
     found: str | None = None  # None: it cannot be read
     original: str | None = None  # None: it was never written
     origin: tuple[str, ...] = ()

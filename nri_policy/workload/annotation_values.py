@@ -47,7 +47,7 @@ USUAL_HINTS = frozenset(
 ASSIGNED_HINTS = frozenset({HintKind.POD_RESOURCES, HintKind.CLAIMS})
 DEVICE_HINTS = ASSIGNED_HINTS | {HintKind.DEVICES}
 
-ROOT_GROUP = "system/default"  # the RDT class of all processes that are in no other
+ROOT_GROUP = "system/default"  # the RDT class of processes without another class
 POD_RESOURCE = "podresourceapi:"
 CLAIM = "claim:"
 
