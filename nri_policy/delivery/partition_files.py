@@ -14,10 +14,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.engine.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
+from nri_policy.workload.pod import parse_cpus
 
 EXCLUSIVE = "cpuset.cpus.exclusive"
 PARTITION = "cpuset.cpus.partition"

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from nri_policy.engine.comparison import BestPool, Comparison
 from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Grant, Held
-from nri_policy.engine.listed_container import parse_cpus
+from nri_policy.engine.grant import Grant, Held, Placement
 from nri_policy.engine.memory_zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.placement_notes import shortcomings
 from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
@@ -24,7 +23,7 @@ from nri_policy.pools.memory_offer import MemoryRequest, MemoryShortageError, Of
 from nri_policy.pools.supply import Table
 from nri_policy.workload.amounts import limit_before_others
 from nri_policy.workload.peers import Pulls
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, parse_cpus
 from nri_policy.workload.request import Request, Sort
 
 
@@ -293,4 +292,19 @@ def plain_grant(
         shares=shares,
         preemptible=shares and request.preemptible,
         mems=mems,
+    )
+
+
+def interim_placement(state: State, request: Request) -> Placement:
+    """Return the placement of a container before its decision: on CPUs that are not exclusive."""
+    cpus = EMPTY
+    if state.layout.settings.pin_cpu:
+        top = state.layout.tree.top.id
+        grant = replace(plain_grant(request, top, EMPTY), shares=request.sort is Sort.NORMAL)
+        cpus = state.cpus(grant, request.hide_hyperthreads)
+    return Placement(
+        cpus=cpus,
+        mems=EMPTY,
+        shares=None,
+        cause="there was no time to decide",
     )

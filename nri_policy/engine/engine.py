@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.announcement import announce_all
+from nri_policy.engine.choice import interim_placement
 from nri_policy.engine.classification import update_limits, with_limits
 from nri_policy.engine.correction import describe
 from nri_policy.engine.event import (
@@ -37,7 +38,6 @@ from nri_policy.engine.event import (
     Unprepared,
 )
 from nri_policy.engine.grant import Decision, Moved, Placement
-from nri_policy.engine.interim import interim_placement
 from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
 from nri_policy.engine.reconfiguration import await_resizes, reconfigure

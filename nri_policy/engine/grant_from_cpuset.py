@@ -5,13 +5,14 @@ Decides which container owns a CPU when no grant is stored. Changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.choice import plain_grant
+from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.memory_zone import memory_request
@@ -41,6 +42,29 @@ class Candidate(Struct, frozen=True, kw_only=True):
     def booked(self) -> Request:
         """What `held` is booked for."""
         return self.degraded or self.request
+
+
+def with_stored_grant(
+    candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int], *, there: bool
+) -> Candidate:
+    """Return *candidate* with its *stored* grant, if *pools* (ids by name) still has its pool.
+
+    *there*: the reserved CPUs are the same as when it was stored.
+    """
+    if stored.pool not in pools:
+        return candidate
+    held = read_stored_grant(stored, pools)
+    same = candidate.request.entitlement == stored.entitlement
+    return replace(candidate, held=held, same=same, there=there)
+
+
+def read_stored_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
+    """Return a *stored* grant on the tree of *pools*; raises KeyError if its pool is missing.
+
+    Without a home, if the tree has no pool of the home's name.
+    """
+    home = None if stored.home is None else pools.get(stored.home)
+    return replace(stored.grant, pool=pools[stored.pool], home=home)
 
 
 def find_unshared(cpusets: Iterable[CPUSet]) -> CPUSet:

@@ -138,14 +138,8 @@ def start(state: State, event: Started) -> Decision:
         running = replace(placed.container, state=ContainerState.RUNNING)
         state.enter(replace(placed, container=running))
     if state.cold.get(event.container_id, 0.0) is None:
-        heat(state, event.container_id, event.now)
+        state.heat(event.container_id, event.now)
     return Decision(container_id=event.container_id)
-
-
-def heat(state: State, container_id: str, now: float) -> None:
-    """Note when a container that has started on pmem alone gets dram."""
-    wait = state.placed[container_id].request.cold_start or 0.0
-    state.cold[container_id] = now + wait
 
 
 def elapse(state: State, now: float) -> Decision:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.quota import NO_QUOTA, as_granted, with_limit
-from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.amounts import resized_requirements
-from nri_policy.workload.pod import Container, Resources, shares_of
+from nri_policy.workload.pod import Container, Resources, parse_cpus, shares_of
 
 _PAGE = 1 << 16  # bytes; the largest page of any kernel
 NO_LIMIT = 1 << 62  # bytes; what cgroup v1 shows for none
@@ -142,14 +142,6 @@ def _memory(resources: Resources) -> int:
 
 def _amounts(resources: Resources) -> tuple[int, int | None, int]:
     return resources.cpu_request, resources.cpu_limit, resources.memory_limit
-
-
-def parse_cpus(text: str) -> CPUSet:
-    """Return the set that the runtime's text names, empty where it names none."""
-    try:
-        return CPUSet.parse(text)
-    except ValueError:
-        return EMPTY
 
 
 def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:

@@ -6,7 +6,7 @@ container moves for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import asdict, replace
 
@@ -14,13 +14,12 @@ from nri_policy.classes import Equipment
 from nri_policy.engine.announcement import announce_all
 from nri_policy.engine.claim_users import choose_by_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
-from nri_policy.engine.event import StoredGrant, Synchronized
+from nri_policy.engine.event import Synchronized
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.grant import Decision, Grant, Held
-from nri_policy.engine.grant_from_cpuset import Candidate
+from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.grant_from_cpuset import Candidate, read_stored_grant
 from nri_policy.engine.kept_grants import Restored, keep_all, keep_one, possible
 from nri_policy.engine.layout import Layout
-from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.quota import quota_of
@@ -31,7 +30,7 @@ from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state import State
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, parse_cpus
 from nri_policy.workload.request import Request
 
 _RequestOf = Callable[[Container], Request]
@@ -63,29 +62,6 @@ def place_candidates(
     return [*restored.flagged, *restored.short, *restored.notes]
 
 
-def with_stored_grant(
-    candidate: Candidate, stored: StoredGrant, pools: Mapping[str, int], *, there: bool
-) -> Candidate:
-    """Return *candidate* with its *stored* grant, if *pools* (ids by name) still has its pool.
-
-    *there*: the reserved CPUs are the same as when it was stored.
-    """
-    if stored.pool not in pools:
-        return candidate
-    held = _read_stored_grant(stored, pools)
-    same = candidate.request.entitlement == stored.entitlement
-    return replace(candidate, held=held, same=same, there=there)
-
-
-def _read_stored_grant(stored: StoredGrant, pools: Mapping[str, int]) -> Grant:
-    """Return a *stored* grant on the tree of *pools*; raises KeyError if its pool is missing.
-
-    Without a home, if the tree has no pool of the home's name.
-    """
-    home = None if stored.home is None else pools.get(stored.home)
-    return replace(stored.grant, pool=pools[stored.pool], home=home)
-
-
 def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
     """Return the state that *picture* was taken of: all that was held then, in the same order.
 
@@ -105,7 +81,7 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
             cpus=parse_cpus(listed.resources.cpus),
             mems=parse_cpus(listed.resources.mems),
         )
-        grant = _read_stored_grant(stored, pools)
+        grant = read_stored_grant(stored, pools)
         keep(state, candidate, grant)
         if container.stands_in:  # the runtime knows nothing of it
             continue

@@ -280,6 +280,11 @@ class State:
         booking = self.memory.bookings.get(container_id)
         return room if booking is None else room | booking.zone
 
+    def heat(self, container_id: str, now: float) -> None:
+        """Record when a container that has started on pmem alone gets dram."""
+        wait = self.placed[container_id].request.cold_start or 0.0
+        self.cold[container_id] = now + wait
+
     def warm(self, container_id: str) -> None:
         """End a container's cold start: it gets dram beside its pmem."""
         del self.cold[container_id]

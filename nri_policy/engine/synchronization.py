@@ -14,24 +14,18 @@ from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import AGAIN, Decision
-from nri_policy.engine.grant_from_cpuset import Candidate
-from nri_policy.engine.lifecycle import heat
-from nri_policy.engine.listed_container import (
-    deduplicate,
-    match_stored,
-    parse_cpus,
-    update_from_list,
-)
+from nri_policy.engine.grant_from_cpuset import Candidate, with_stored_grant
+from nri_policy.engine.listed_container import deduplicate, match_stored, update_from_list
 from nri_policy.engine.pod_level import learn_together
 from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
 from nri_policy.engine.request_reader import read_admitted, read_request
 from nri_policy.engine.resource_claims import hold_again, recall_claims
-from nri_policy.engine.restoration import place_and_announce, with_stored_grant
+from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import leave, settle_all
 from nri_policy.engine.state import Placed, State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import some
-from nri_policy.workload.pod import Container, ContainerState
+from nri_policy.workload.pod import Container, ContainerState, parse_cpus
 
 
 def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> Decision:
@@ -101,7 +95,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
         if deadline is None:
             state.cold[container_id] = deadlines.get(container_id)
         if state.cold[container_id] is None and running:  # when it started is not known
-            heat(state, container_id, event.now)
+            state.heat(container_id, event.now)
     return decision
 
 

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.engine.listed_container import parse_cpus
 from nri_policy.engine.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.view import NodeView
-from nri_policy.workload.pod import ContainerState
+from nri_policy.workload.pod import ContainerState, parse_cpus
 from nri_policy.workload.request import Sort
 
 _MAX_NAMED = 3

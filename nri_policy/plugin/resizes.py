@@ -24,7 +24,7 @@ from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Resized
 from nri_policy.engine.event import ResizeEnded as Ended
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.listed_container import has, in_force, parse_cpus
+from nri_policy.engine.listed_container import has, in_force
 from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node, Placed
@@ -32,7 +32,7 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.exposed_resources import ExposedResources
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import Container, Resources, parse_cpus
 
 log = logging.getLogger(__name__)
 

@@ -21,6 +21,7 @@ from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adjustment import overlay
 from nri_policy.simulation.kernel import KernelError, check_limits, first_process, read_back
+from nri_policy.workload.pod import parse_cpus
 
 _MIN_PERIOD, _MAX_PERIOD = 1000, 1_000_000  # microseconds
 _MIN_QUOTA = 1000  # microseconds; kernel/sched/core.c, tg_set_cfs_bandwidth
@@ -91,12 +92,12 @@ class Container:
     @property
     def cpus(self) -> CPUSet:
         """CPUs that it is pinned to, or will be; empty: none."""
-        return _parse_cpus(self.effective.cpu.cpus)
+        return parse_cpus(self.effective.cpu.cpus)
 
     @property
     def mems(self) -> CPUSet:
         """Memory nodes that it is pinned to, or will be; empty: none."""
-        return _parse_cpus(self.effective.cpu.mems)
+        return parse_cpus(self.effective.cpu.mems)
 
     @property
     def shares(self) -> int:
@@ -258,7 +259,7 @@ class SimulatedKernel:
             ("cpuset.cpus", cpu.cpus, self.online_cpus),
             ("cpuset.mems", cpu.mems, self.memory_nodes),
         ):
-            if text and not EMPTY < _parse_cpus(text) <= present:
+            if text and not EMPTY < parse_cpus(text) <= present:
                 raise CRIError(
                     f"runc: failed to write {quoted(text)} to {file}: invalid argument "
                     f"(there are {present})",
@@ -289,10 +290,3 @@ def _surviving_limits(wanted: nri.LinuxResources) -> nri.LinuxResources:
     kept.hugepage_limits.extend(limit for limit in wanted.hugepage_limits if limit.limit)
     kept.unified.update(wanted.unified)
     return kept
-
-
-def _parse_cpus(text: str) -> CPUSet:
-    try:
-        return CPUSet.parse(text)
-    except ValueError:
-        return EMPTY

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.hints import Hint
@@ -57,6 +58,14 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.cpu_quota <= 0 or self.cpu_period <= 0:
             return None
         return -(-self.cpu_quota * 1000 // self.cpu_period)
+
+
+def parse_cpus(text: str) -> CPUSet:
+    """Return the set that the runtime's text names, empty where it names none."""
+    try:
+        return CPUSet.parse(text)
+    except ValueError:
+        return EMPTY
 
 
 class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
