@@ -16,7 +16,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.shortage import Lack, PlacementError
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS

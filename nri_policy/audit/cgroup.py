@@ -28,8 +28,8 @@ from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_prior
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.partition_files import PARTITION, CgroupTree, FolderTree, Settled, settle
 from nri_policy.delivery.pod_quotas import Limited
-from nri_policy.engine.partitions import Partition
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from nri_policy.engine.partitions import Partition
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import parse_cpus

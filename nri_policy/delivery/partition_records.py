@@ -22,7 +22,7 @@ from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import PartitionState
 from nri_policy.delivery.schedule import Schedule
 from nri_policy.delivery.table import NEW
-from nri_policy.engine.partitions import Partition
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
 

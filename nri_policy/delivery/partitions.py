@@ -16,7 +16,7 @@ from typing import Protocol
 from nri_policy.delivery.executor import MAX_START, Executor
 from nri_policy.delivery.inputs import CpusetsTouched, PartitionsSettled
 from nri_policy.delivery.partition_files import Settled
-from nri_policy.engine.partitions import Partition
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
 from nri_policy.settings import ExclusivePartitions

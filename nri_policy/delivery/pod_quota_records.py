@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nri_policy.delivery.inputs import Action, PodGone, PodsChanged, QuotaWritten
 from nri_policy.delivery.schedule import Schedule
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 
 DOUBT = 10.0  # seconds after an event in which the kubelet may write a pod's quota (§3.10)
 LOOK = 0.5  # seconds between looks in that time, at least

@@ -22,7 +22,7 @@ from msgspec import Struct
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import PodGone, PodsChanged, QuotaWritten
 from nri_policy.delivery.record import LIVING
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node
 from nri_policy.settings import ExclusiveQuota

@@ -12,7 +12,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.partitions import Partition
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources, parse_cpus
 

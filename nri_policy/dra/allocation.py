@@ -15,7 +15,7 @@ from msgspec import field
 from nri_policy.dra.cpu_devices import pools_by_device
 from nri_policy.dra.objects import AllocationResult, Part
 from nri_policy.dra.resource_slice import CPU
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import parse_cpu

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from nri_policy.dra.projection import Left, project
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import NodeView
 from nri_policy.pools.tree import Pool, numa_cpus

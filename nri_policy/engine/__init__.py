@@ -12,14 +12,14 @@ Others import from these modules:
 | `event` | the events of a node, as values |
 | `explanation` | the reasons of a decision |
 | `grant` | grants, placements and decisions |
-| `layout` | what follows from the machine and the settings alone, made once and then only read |
+| `state.layout` | what follows from the machine and the settings alone; made once, then only read |
 | `listed_container` | merges a container in the runtime's list with what is known of it |
-| `partitions` | which containers are to be kernel partitions |
+| `state.partitions` | which containers are to be kernel partitions |
 | `placement_notes` | notes on what a container has less of than it asked for |
-| `quota` | the CFS quota of containers with only exclusive CPUs |
+| `state.quota` | the CFS quota of containers with only exclusive CPUs |
 | `request_reader` | reads the request of a container under the settings |
 | `resource_claims` | cuts and releases the CPUs of resource claims |
 | `shortage` | the errors of requests that cannot be met |
-| `state` | the grants and bookings; for `node` alone |
-| `topology_hints` | scores pools by hints, and finds the bounds of strict ones |
+| `state.state` | the grants and bookings; for `node` alone |
+| `state.topology_hints` | scores pools by hints, and finds the bounds of strict ones |
 """

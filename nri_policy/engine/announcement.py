@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.quota import NO_QUOTA, quota_of
-from nri_policy.engine.state import State
+from nri_policy.engine.state.quota import NO_QUOTA, quota_of
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Sort

@@ -15,7 +15,7 @@ from nri_policy.engine.grant import Grant, Held, Placement
 from nri_policy.engine.memory_zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.placement_notes import shortcomings
 from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
-from nri_policy.engine.state import State
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.manifests.quality_of_service import QoS

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.shortage import Lack, PlacementError
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import some

@@ -25,7 +25,7 @@ from nri_policy.classes import (
 )
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
-from nri_policy.engine.state import State
+from nri_policy.engine.state.state import State
 from nri_policy.workload.annotations import AnnotationError, Scope
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request

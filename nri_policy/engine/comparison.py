@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.scheduler_hint import has_room
-from nri_policy.engine.state import State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import Offers

@@ -15,7 +15,7 @@ from nri_policy.engine.grant_from_cpuset import Candidate
 from nri_policy.engine.memory_zone import memory_request, pages_request
 from nri_policy.engine.placement import book, place
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.engine.state import State
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_cpu
 from nri_policy.workload.pod import Container

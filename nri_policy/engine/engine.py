@@ -38,14 +38,14 @@ from nri_policy.engine.event import (
     Unprepared,
 )
 from nri_policy.engine.grant import Decision, Moved, Placement
-from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
 from nri_policy.engine.reconfiguration import await_resizes, reconfigure
 from nri_policy.engine.request_reader import read_admitted, read_request
 from nri_policy.engine.resizing import end_resize, resize
 from nri_policy.engine.resource_claims import hold_again, prepare, unprepare
 from nri_policy.engine.restoration import place_candidates, resume
-from nri_policy.engine.state import Snapshot, State
+from nri_policy.engine.state.layout import Layout, layout_of
+from nri_policy.engine.state.state import Snapshot, State
 from nri_policy.engine.synchronization import synchronize
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine

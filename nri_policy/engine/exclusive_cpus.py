@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from nri_policy.engine.cpu_shares import Share, device_shares, even_shares, pick_shares
 from nri_policy.engine.grant import Held
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import Lack, PlacementError
-from nri_policy.engine.state import State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.supply import Slack
 from nri_policy.pools.tree import Pool

@@ -16,7 +16,7 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.memory_zone import memory_request
-from nri_policy.engine.state import State
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import FullCores

@@ -20,7 +20,6 @@ from nri_policy.engine.correction import correct
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
 from nri_policy.engine.grant import Decision, Held
-from nri_policy.engine.partitions import check_partition
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memory, share_memory
 from nri_policy.engine.pod_rooms import open_room
@@ -29,7 +28,8 @@ from nri_policy.engine.request_reader import check_amounts, read_admitted, read_
 from nri_policy.engine.resource_claims import end_claims
 from nri_policy.engine.room_shares import leave, settle
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.engine.state import Placed, Resizing, State
+from nri_policy.engine.state.partitions import check_partition
+from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request

@@ -12,7 +12,7 @@ from operator import attrgetter
 from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant
-from nri_policy.engine.quota import NO_QUOTA, as_granted, with_limit
+from nri_policy.engine.state.quota import NO_QUOTA, as_granted, with_limit
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.amounts import resized_requirements

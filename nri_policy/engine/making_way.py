@@ -12,8 +12,8 @@ from operator import itemgetter
 from msgspec import Struct
 
 from nri_policy.engine.grant import Grant, Held
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.wording import counted
 from nri_policy.pools.supply import Column, Search, Table

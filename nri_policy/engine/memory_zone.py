@@ -10,7 +10,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS

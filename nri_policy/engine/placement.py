@@ -29,7 +29,7 @@ from nri_policy.engine.rebooking import last_resort, make_room, move_up
 from nri_policy.engine.room_shares import room_of, settle, tenant_grant
 from nri_policy.engine.scheduler_hint import zone_note
 from nri_policy.engine.shortage import Lack, PlacementError, memory_shortage
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.pools.memory_offer import MemoryShortageError
 from nri_policy.pools.supply import Column

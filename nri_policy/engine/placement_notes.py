@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.units import format_cpu, format_pages
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import Offer

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nri_policy.engine.state import State
+from nri_policy.engine.state.state import State
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.amounts import shows_pod_level
 from nri_policy.workload.pod import Container

@@ -14,12 +14,12 @@ from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.exclusive_cpus import take
 from nri_policy.engine.grant import Held
 from nri_policy.engine.grant_from_cpuset import Candidate, with_stored_grant
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
 from nri_policy.engine.request_reader import overlay, read_request, room_milli
 from nri_policy.engine.room_shares import settle, slices_of, tenants
 from nri_policy.engine.shortage import Lack, PlacementError
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import counted

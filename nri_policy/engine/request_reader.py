@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.scheduler_hint import zone_hint
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.affinity import affinities_of

@@ -17,12 +17,12 @@ from nri_policy.engine.lifecycle import place_container
 from nri_policy.engine.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.pod_rooms import fit_room, grow_room, resize_room
-from nri_policy.engine.quota import as_granted
 from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.request_reader import check_amounts, overlay, read_request
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import settle
-from nri_policy.engine.state import Placed, Resizing, State
+from nri_policy.engine.state.quota import as_granted
+from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.amounts import resized_requirements
 from nri_policy.workload.pod import Container, Resources

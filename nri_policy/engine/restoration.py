@@ -19,15 +19,15 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.grant_from_cpuset import Candidate, read_stored_grant
 from nri_policy.engine.kept_grants import Restored, keep_all, keep_one, possible
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import settle_memory
-from nri_policy.engine.quota import quota_of
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.resource_claims import complete, end_claims
 from nri_policy.engine.room_restart import evict, is_tenant, restore_tenants
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.engine.state import State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.quota import quota_of
+from nri_policy.engine.state.state import State
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import Container, parse_cpus

@@ -16,7 +16,7 @@ from nri_policy.engine.kept_grants import Restored
 from nri_policy.engine.placement import place
 from nri_policy.engine.room_shares import rest_of, settle, tenant_with
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort
 

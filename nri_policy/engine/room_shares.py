@@ -19,7 +19,7 @@ from nri_policy.engine.exclusive_cpus import take
 from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.shortage import Lack, PlacementError
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import State
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.wording import quoted
 from nri_policy.pools.supply import Table

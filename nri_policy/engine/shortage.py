@@ -8,7 +8,7 @@ from typing import assert_never
 
 from nri_policy.engine.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import count_cpus, format_bytes, format_pages
 from nri_policy.foundation.wording import counted, some

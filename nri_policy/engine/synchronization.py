@@ -22,7 +22,7 @@ from nri_policy.engine.request_reader import read_admitted, read_request
 from nri_policy.engine.resource_claims import hold_again, recall_claims
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import leave, settle_all
-from nri_policy.engine.state import Placed, State
+from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import some
 from nri_policy.workload.pod import Container, ContainerState, parse_cpus

@@ -7,7 +7,7 @@ not know protocols, files or how results are shown.
 from __future__ import annotations
 
 from nri_policy.engine.grant import Outcome
-from nri_policy.engine.state import Placed
+from nri_policy.engine.state.state import Placed
 from nri_policy.node.alignment import describe_misfit, is_remote
 from nri_policy.node.company import Companion, Company, list_company
 from nri_policy.node.cpu_classes import assign_cpus, uses_cpu_classes

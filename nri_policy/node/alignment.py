@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import Placed
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node.view import NodeView

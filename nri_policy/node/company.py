@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.engine.state import Placed
+from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.view import NodeView
 from nri_policy.workload.pod import ContainerState, parse_cpus

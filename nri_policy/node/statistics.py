@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nri_policy.engine.event import Created, Event, Resized
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.state import Placed
+from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node.alignment import has_cpu_request, is_spilled, is_split
 from nri_policy.node.view import NodeView

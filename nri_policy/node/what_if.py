@@ -17,8 +17,8 @@ from nri_policy.classes import Classes, explain_unserved
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Prepared, Reconfigured, Stopped
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.state import Placed
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import describe_misfit

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.node import Node
 from nri_policy.nrt.container_nodes import numa_nodes
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash

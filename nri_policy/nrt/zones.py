@@ -31,7 +31,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu, format_page_size
 from nri_policy.hardware.machine import Machine

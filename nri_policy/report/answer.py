@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from msgspec import UNSET, Struct, UnsetType
 
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.partitions import Partition
 from nri_policy.engine.placement_notes import lacks_cpus
 from nri_policy.engine.shortage import describe_cpus
-from nri_policy.engine.topology_hints import per_place
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.topology_hints import per_place
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu, format_pages
 from nri_policy.foundation.wording import counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.engine.topology_hints import TopologyHints
+from nri_policy.engine.state.topology_hints import TopologyHints
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import some
 from nri_policy.node import Holding

@@ -25,7 +25,7 @@ from nri_policy.classes import Classes
 from nri_policy.engine.event import Created, Event, Reconfigured, StoredGrant, Synchronized
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Changes, Decision, Grant, Moved, Placement
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.hardware.machine import Machine

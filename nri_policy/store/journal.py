@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from nri_policy.engine.event import Event
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.store.database import Link, open_for_reading, translate_errors, verify

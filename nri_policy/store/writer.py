@@ -24,8 +24,8 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.layout import Layout
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.state.layout import Layout
 from nri_policy.node import NodeView, Outcome
 from nri_policy.settings import JournalSync
 from nri_policy.store.database import Link, StoreContents, checksum, transaction, verify

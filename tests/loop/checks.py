@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from nri_policy.delivery.partition_files import ancestors
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.partitions import Partition
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import NodeView
 from nri_policy.simulation.containers import Container, RuntimeState

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Stopped
-from nri_policy.engine.state import Placed, Resizing, State
+from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS

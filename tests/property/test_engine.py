@@ -26,7 +26,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.engine.state import Placed
+from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Core, CoreCluster, Die, Machine, Package
 from nri_policy.manifests.quality_of_service import QoS

@@ -33,7 +33,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Decision, Grant, Placement
-from nri_policy.engine.layout import layout_of
+from nri_policy.engine.state.layout import layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.supply import Table
 from nri_policy.store import encoding

@@ -23,7 +23,7 @@ from nri_policy.engine.placement import place
 from nri_policy.engine.rebooking import move_up
 from nri_policy.engine.request_reader import read_request
 from nri_policy.engine.shortage import PlacementError
-from nri_policy.engine.state import State
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.grant import Decision, Grant, Placement
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.tree import Pool
 from nri_policy.settings import Preserve

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.hardware.discovery import discover

@@ -17,7 +17,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import Source, form_option, machine_options, name_of, read_settings
 from nri_policy.cli.output import local_time, print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
-from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.shipped import shipped
 from nri_policy.foundation.units import format_bytes
 from nri_policy.foundation.wording import printable

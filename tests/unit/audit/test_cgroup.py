@@ -10,8 +10,8 @@ from nri_policy.audit.deviations import Observed
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import PartitionOutcome, Settled
 from nri_policy.delivery.pod_quotas import Limited
-from nri_policy.engine.partitions import Partition
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import Resources

@@ -15,7 +15,7 @@ from nri_policy.classes import Equipment
 from nri_policy.delivery import executor, machine, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
-from nri_policy.engine.partitions import Partition
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange

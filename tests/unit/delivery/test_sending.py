@@ -19,7 +19,7 @@ from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code

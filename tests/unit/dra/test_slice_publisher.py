@@ -24,7 +24,7 @@ from nri_policy.dra.slice_publisher import (
 )
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
-from nri_policy.engine.layout import layout_of
+from nri_policy.engine.state.layout import layout_of
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access

@@ -19,8 +19,8 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.quota import NO_QUOTA
 from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of

@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine import request_reader
-from nri_policy.engine.layout import Layout, layout_of
 from nri_policy.engine.request_reader import read_request
+from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.annotation_values import HintKind

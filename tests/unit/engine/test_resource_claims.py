@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Prepared, Reconfigured, Synchronized, Unprepared
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.workload.claim import ClaimPart

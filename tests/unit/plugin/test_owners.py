@@ -17,7 +17,7 @@ from nri_policy.audit import orphans
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery import executor, machine, overlap_times, overlaps
 from nri_policy.delivery.cpuset_files import Change, Confined
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.events import ClusterEvent, Subject

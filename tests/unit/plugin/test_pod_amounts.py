@@ -15,7 +15,7 @@ import pytest
 
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery import pod_quota_records, pod_quotas
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.proto import nri_pb2 as nri

@@ -9,7 +9,7 @@ import pytest
 
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Event, Resized
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.manifests.resources import ResourceChange, read_part
 from nri_policy.node import NodeView
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxMemory, LinuxResources

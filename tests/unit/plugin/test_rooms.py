@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nri_policy.cli.node.criteria_table import explain
 from nri_policy.delivery import pod_quota_records, pod_quotas
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.report import answer_report, explanation_report

@@ -22,7 +22,7 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import view_of

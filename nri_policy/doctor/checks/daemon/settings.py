@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
-from nri_policy.engine.layout import layout_of
+from nri_policy.engine.state.layout import layout_of
 from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import CapacityError

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
-from nri_policy.engine.layout import Layout, layout_of
+from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_bytes, format_cpu
 from nri_policy.foundation.wording import counted

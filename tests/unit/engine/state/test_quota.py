@@ -15,7 +15,7 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.listed_container import has, in_force
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node.view import view_of

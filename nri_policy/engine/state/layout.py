@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.topology_hints import TopologyHints
+from nri_policy.engine.state.topology_hints import TopologyHints
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.affinity_scores import AffinityScorer

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nri_policy.classes import Equipment
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.layout import Layout
+from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.annotation_table import EXCLUSIVE_PARTITION

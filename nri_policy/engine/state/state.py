@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from nri_policy.classes import Classes, Equipment
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.layout import Layout
-from nri_policy.engine.quota import NO_QUOTA
+from nri_policy.engine.state.layout import Layout
+from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Books, Offer, ZoneMove

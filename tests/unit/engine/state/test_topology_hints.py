@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.engine.topology_hints import Scores, TopologyHints
+from nri_policy.engine.state.topology_hints import Scores, TopologyHints
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.workload.annotation_values import HintKind
