@@ -10,7 +10,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event
 from nri_policy.engine.making_way import find_relocations
 from nri_policy.engine.placement import place
-from nri_policy.engine.request_reader import read_request
+from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.workload.pod import Container
 from tests.support import busy_node, nodes

@@ -17,7 +17,7 @@ Others import from these modules:
 | `state.partitions` | which containers are to be kernel partitions |
 | `placement_notes` | notes on what a container has less of than it asked for |
 | `state.quota` | the CFS quota of containers with only exclusive CPUs |
-| `request_reader` | reads the request of a container under the settings |
+| `requests.request_reader` | reads the request of a container under the settings |
 | `resource_claims` | cuts and releases the CPUs of resource claims |
 | `shortage` | the errors of requests that cannot be met |
 | `state.state` | the grants and bookings; for `node` alone |

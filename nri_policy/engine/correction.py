@@ -12,7 +12,7 @@ from nri_policy.engine.event import Described
 from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import settle_memory, share_memory
-from nri_policy.engine.request_reader import read_admitted
+from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.state import State
 from nri_policy.workload.amounts import described

@@ -24,7 +24,7 @@ from nri_policy.engine.placement import place
 from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memory, share_memory
 from nri_policy.engine.pod_rooms import open_room
 from nri_policy.engine.rebooking import bring_back
-from nri_policy.engine.request_reader import check_amounts, read_admitted, read_request
+from nri_policy.engine.requests.request_reader import check_amounts, read_admitted, read_request
 from nri_policy.engine.resource_claims import end_claims
 from nri_policy.engine.room_shares import leave, settle
 from nri_policy.engine.shortage import PlacementError

@@ -26,8 +26,8 @@ from nri_policy.engine.making_way import (
 from nri_policy.engine.memory_zone import memory_request, offer_pages
 from nri_policy.engine.placement_notes import note_missing_pages
 from nri_policy.engine.rebooking import last_resort, make_room, move_up
+from nri_policy.engine.requests.scheduler_hint import zone_note
 from nri_policy.engine.room_shares import room_of, settle, tenant_grant
-from nri_policy.engine.scheduler_hint import zone_note
 from nri_policy.engine.shortage import Lack, PlacementError, memory_shortage
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY

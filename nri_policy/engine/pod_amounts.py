@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.engine.request_reader import read_admitted
+from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.state.state import State
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.pod import Container, Resources, shares_of

@@ -18,7 +18,7 @@ from nri_policy.engine.grant_from_cpuset import Candidate, with_stored_grant
 from nri_policy.engine.listed_container import deduplicate, match_stored, update_from_list
 from nri_policy.engine.pod_level import learn_together
 from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
-from nri_policy.engine.request_reader import read_admitted, read_request
+from nri_policy.engine.requests.request_reader import read_admitted, read_request
 from nri_policy.engine.resource_claims import hold_again, recall_claims
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import leave, settle_all

@@ -15,7 +15,7 @@ from nri_policy.control.client import connected
 from nri_policy.daemon.process import LOCK
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.request_reader import read_admitted
+from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created
-from nri_policy.engine.request_reader import AmountsError
+from nri_policy.engine.requests.request_reader import AmountsError
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import ClusterEvent, EventRecorder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import asdict, replace
 
-from nri_policy.engine.scheduler_hint import zone_hint
+from nri_policy.engine.requests.scheduler_hint import zone_hint
 from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS

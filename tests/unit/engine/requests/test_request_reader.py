@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine import request_reader
-from nri_policy.engine.request_reader import read_request
+from nri_policy.engine.requests import request_reader
+from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
