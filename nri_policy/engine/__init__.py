@@ -6,7 +6,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `classification` | the classes of containers, and the updates for them |
+| `updates.classification` | the classes of containers, and the updates for them |
 | `criteria` | the table of criteria by which pools are compared |
 | `engine` | takes events, returns decisions |
 | `event` | the events of a node, as values |

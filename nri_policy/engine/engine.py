@@ -16,9 +16,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.announcement import announce_all
 from nri_policy.engine.choice import interim_placement
-from nri_policy.engine.classification import update_limits, with_limits
 from nri_policy.engine.correction import describe
 from nri_policy.engine.event import (
     Created,
@@ -47,6 +45,8 @@ from nri_policy.engine.restoration import place_candidates, resume
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.engine.state.state import Snapshot, State
 from nri_policy.engine.synchronization import synchronize
+from nri_policy.engine.updates.announcement import announce_all
+from nri_policy.engine.updates.classification import update_limits, with_limits
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.capacity import NOTHING, Earlier

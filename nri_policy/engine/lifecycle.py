@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nri_policy.engine.announcement import announce, announce_all, announce_since
 from nri_policy.engine.claim_users import with_held_claims
-from nri_policy.engine.classification import (
-    add_classes,
-    check_tuning,
-    classes_of,
-    updatable_limits,
-)
 from nri_policy.engine.correction import correct
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
@@ -30,6 +23,13 @@ from nri_policy.engine.room_shares import leave, settle
 from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.partitions import check_partition
 from nri_policy.engine.state.state import Placed, Resizing, State
+from nri_policy.engine.updates.announcement import announce, announce_all, announce_since
+from nri_policy.engine.updates.classification import (
+    add_classes,
+    check_tuning,
+    classes_of,
+    updatable_limits,
+)
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nri_policy.engine.announcement import announce, announce_all, announce_since
 from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision, join
@@ -23,6 +22,7 @@ from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import settle
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.engine.state.state import Placed, Resizing, State
+from nri_policy.engine.updates.announcement import announce, announce_all, announce_since
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.amounts import resized_requirements
 from nri_policy.workload.pod import Container, Resources

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nri_policy.engine.announcement import announce_since
 from nri_policy.engine.choice import plain_grant
 from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
 from nri_policy.engine.exclusive_cpus import take
@@ -25,6 +24,7 @@ from nri_policy.engine.requests.request_reader import claim_request
 from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed, State
+from nri_policy.engine.updates.announcement import announce_since
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import count_cpus, format_cpu

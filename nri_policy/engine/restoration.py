@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
-from nri_policy.engine.announcement import announce_all
 from nri_policy.engine.claim_users import choose_by_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import Synchronized
@@ -28,6 +27,7 @@ from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.quota import quota_of
 from nri_policy.engine.state.state import State
+from nri_policy.engine.updates.announcement import announce_all
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import Container, parse_cpus

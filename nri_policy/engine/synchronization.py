@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from nri_policy.engine.claim_users import with_held_claims
-from nri_policy.engine.classification import reclassify, with_limits
 from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import AGAIN, Decision
@@ -23,6 +22,7 @@ from nri_policy.engine.resource_claims import hold_again, recall_claims
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.room_shares import leave, settle_all
 from nri_policy.engine.state.state import Placed, State
+from nri_policy.engine.updates.classification import reclassify, with_limits
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import some
 from nri_policy.workload.pod import Container, ContainerState, parse_cpus

@@ -14,7 +14,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.classes import Classes, Equipment, select_cpu, select_crio
-from nri_policy.engine.classification import updatable_limits
 from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
@@ -22,6 +21,7 @@ from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.partitions import Partition, partition_of
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.engine.state.state import Placed, Resizing
+from nri_policy.engine.updates.classification import updatable_limits
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.memory import MemorySupply
 from nri_policy.pools.memory_offer import Booking, Books
