@@ -200,7 +200,7 @@ class Controller:
         if (
             joined.problem
             and self._changes.gate in pod.gates
-            and self.problems.say(key, joined.problem)
+            and self.problems.say_of_pod(key, joined.problem)
         ):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
         self._occupancy.count(joined.group, pod)
@@ -212,7 +212,7 @@ class Controller:
         key = (namespace, name)
         self._changes.remove(key)
         self._unbound.remove(key)
-        self.problems.forget(key)
+        self.problems.say_of_pod(key, "")
         pod, group = self.members.pod(key), self.members.remove_pod(key)
         self.attempts.remove_pod(pod, group)
         if group is not None:
@@ -282,7 +282,7 @@ class Controller:
             pod = pod_of(write)
             key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
             self._changes.forget(key)
-            self._pause(group, self._changes.refusals, key, reason, wait)
+            self._pause(group, self._changes.refusals, key, reason, wait, pod=True)
         elif not isinstance(write, Notice):
             group = (write.group.namespace, write.group.name)
             seen = self.groups.note_failure(group)
@@ -308,22 +308,32 @@ class Controller:
         else:
             self.note_failure(write, "no answer", wait)
 
-    def _pause(self, group: Key, refusals: Refusals, key: Key, reason: str, wait: float) -> None:
-        """Leave an object of a group alone whose write was refused; say why."""
+    def _pause(  # noqa: PLR0913 - one caller per kind of object
+        self,
+        group: Key,
+        refusals: Refusals,
+        key: Key,
+        reason: str,
+        wait: float,
+        *,
+        pod: bool = False,
+    ) -> None:
+        """Leave a group, or a *pod* of it, alone whose write was refused; say why."""
         self._dirty[group] = None
         if not reason:
             return
         if refusals.add(key, reason, wait):
-            self._notices.append(self._notice(group, key, "Refused", reason))
+            notice = Notice(key, "Refused", reason, pod=True)
+            self._notices.append(notice if pod else self._notice(group, "Refused", reason))
         self._look_again(group, refusals.until(key))
 
-    def _notice(self, group: Key, key: Key, reason: str, text: str) -> Notice:
-        """Return an Event about a pod or a group; without a group yet, about its first pod."""
-        if key == group and self.groups.get(group) is None:
+    def _notice(self, group: Key, reason: str, text: str) -> Notice:
+        """Return an Event about a group; about its first pod while it has no object."""
+        if self.groups.get(group) is None:
             first = min((each.pod.name for each in self.members.of(group)), default=None)
             if first is not None:
                 return Notice((group[0], first), reason, text, pod=True)
-        return Notice(key, reason, text, pod=key != group)
+        return Notice(group, reason, text)
 
     def uid_of(self, notice: Notice) -> str:
         """Return the uid of what a notice is about; nothing if that is not there."""
@@ -428,7 +438,7 @@ class Controller:
             if status != seen.group.status:
                 yield WriteStatus(with_status(seen.group, status), seen.revision)
         if self._errors_of.add(key, text):
-            yield self._notice(key, key, "InternalError", text)
+            yield self._notice(key, "InternalError", text)
         self._look_again(key, self._errors_of.until(key))
 
     def _ask_each(self, writes: Iterator[Write]) -> Iterator[Write]:

@@ -13,10 +13,11 @@ from nri_policy.cluster.objects.metadata import Key
 
 
 class Problems:
-    """The latest problem of each group, and of each pod that belongs to none."""
+    """The latest problem of each group, and of each pod: a pod may have the name of a group."""
 
     def __init__(self, groups: SeenGroups) -> None:
-        self.texts: dict[Key, str] = {}
+        self.texts: dict[Key, str] = {}  # by group
+        self.of_pods: dict[Key, str] = {}
         self._groups = groups
 
     def tell(
@@ -46,13 +47,17 @@ class Problems:
 
     def say(self, key: Key, problem: str) -> bool:
         """Note what a group lacks; return whether that is news."""
-        if not problem:
-            self.texts.pop(key, None)
-            return False
-        news = self.texts.get(key) != problem
-        self.texts[key] = problem
-        return news
+        return _say(self.texts, key, problem)
 
-    def forget(self, key: Key) -> None:
-        """Forget the problem of a deleted pod."""
-        self.texts.pop(key, None)
+    def say_of_pod(self, key: Key, problem: str) -> bool:
+        """Note what is wrong with a pod; return whether that is news."""
+        return _say(self.of_pods, key, problem)
+
+
+def _say(texts: dict[Key, str], key: Key, problem: str) -> bool:
+    if not problem:
+        texts.pop(key, None)
+        return False
+    news = texts.get(key) != problem
+    texts[key] = problem
+    return news

@@ -331,7 +331,7 @@ class Progress:
             return []
         for each in unbound:
             pod = (key[0], each.pod.name)
-            if self._problems.say(pod, each.words):
+            if self._problems.say_of_pod(pod, each.words):
                 yield Notice(pod, NOT_BOUND, each.words, pod=True)
         first = unbound[0]
         pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"

@@ -35,7 +35,10 @@ def named(play: Play, group: str, sizes: dict[str, str], **annotations: str) -> 
 
 
 def said(play: Play, about: str) -> str:
-    return next(text for key, text in play.controller.problems.texts.items() if key[1] == about)
+    problems = play.controller.problems
+    return next(
+        text for key, text in (problems.texts | problems.of_pods).items() if key[1] == about
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from http.client import FORBIDDEN, INTERNAL_SERVER_ERROR, UNPROCESSABLE_ENTITY
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, Write
+from nri_policy.cluster.groups.writes import CreateGroup, Notice, OpenGate, Write
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.membership import MAX_NAME, object_name
-from tests.support.placement_world import Play
+from tests.support.placement_world import CPUS, OTHER, Play
 from tests.unit.cluster.numa.test_extender import replica
 from tests.unit.cluster.test_groups_service import gone, job_of_three
+from tests.unit.cluster.written import pod_spec
 
 GATE, RACK = "placement.nri/group", "example.com/rack"
 NAMES = ["My_Group", "a" * 300, "..", "Grüße", "a\nb", "x/y"]
@@ -327,3 +329,35 @@ def test_what_only_kube_scheduler_can_judge_is_said_until_the_pods_run() -> None
     play.rest()
     status = play.world.group("job-web").status
     assert (status.state, status.message) == ("Running", "")
+
+
+def labelled(play: Play, name: str, size: str, cpu: int = 1) -> None:
+    """A gated pod that names the group "g"."""
+    labels = {"placement.nri/group": "g", "placement.nri/group-size": size}
+    spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}, {"name": OTHER}])
+    play.world.put("pods", {"metadata": {"name": name, "labels": labels}, "spec": spec})
+
+
+def test_a_refused_write_of_a_pod_with_its_groups_name_is_said_of_the_pod() -> None:
+    play = Play()
+    labelled(play, "g", "1")
+    play.world.refuse = lambda write: "a policy" if isinstance(write, OpenGate) else ""
+    for _ in range(3):
+        play.listen()
+        play.step()
+    (notice,) = [each for each in play.controller.step() if isinstance(each, Notice)]
+    assert (notice.about[1], notice.pod, notice.message) == ("g", True, "a policy")
+
+
+def test_what_is_wrong_with_a_pod_is_not_taken_for_the_problem_of_the_group_of_its_name() -> None:
+    """The group waits, and says why once, whatever becomes of a pod that is called like it."""
+    play = Play()
+    labelled(play, "a", "1", cpu=CPUS + 1)
+    play.rest()
+    labelled(play, "g", "many")
+    play.rest()
+    play.world.delete("pods", "g")
+    play.controller.queue.note_new_cluster()
+    play.rest()
+    assert Counter(play.world.events)["g", "Unplaceable"] == 1
+    assert Counter(play.world.events)["g", "Malformed"] == 1
