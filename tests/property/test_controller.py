@@ -10,10 +10,19 @@ from __future__ import annotations
 
 import pytest
 
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, WriteStatus
 from tests.property.seeds import seeds
 from tests.support.placement_world import Play, RefusedError
 from tests.unit.cluster.written import HOSTNAME
+
+
+def check_indexes(groups: GroupTable) -> None:
+    """Each index of the table follows from its records alone."""
+    again = GroupTable()
+    for key, each in groups.records.items():
+        again.put(key, each)
+    assert vars(again) == vars(groups)
 
 
 @seeds(15)
@@ -34,6 +43,7 @@ def test_no_group_is_half_placed_and_nothing_is_promised_twice(seed: int) -> Non
         play.now += chance.choice([0.0, 1.0, 30.0])
         play.listen(chance.choice([None, 0, 1, 3]))
         play.step(kill=0.2, lost=0.2)
+        check_indexes(play.controller.groups)
     play.now += 60.0
     play.rest()
     for job in jobs:

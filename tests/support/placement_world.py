@@ -284,7 +284,7 @@ class Play:
         else:
             metadata = item["metadata"]
             owners = frozenset(each["uid"] for each in metadata.get("ownerReferences", ()))
-            controller.groups.hear(("default", name), metadata["resourceVersion"])
+            controller.groups.update(("default", name), revision=metadata["resourceVersion"])
             controller.set_group(read_group(item), metadata["resourceVersion"], owners)
 
     def _notify_of_makers(self, kind: str, name: str, item: Object | None) -> None:

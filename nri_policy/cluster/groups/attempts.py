@@ -21,8 +21,8 @@ from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
-from nri_policy.cluster.groups.problems import Problems
-from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.record import SeenGroup
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
@@ -52,11 +52,10 @@ class Attempts:
         *,
         engine: Engine,
         zones: LiveZones,
-        groups: SeenGroups,
+        groups: GroupTable,
         members: Members,
         occupancy: Occupancy,
         changes: PodChanges,
-        problems: Problems,
         date: Callable[[], float],
     ) -> None:
         self.waiting = WaitingGroups(engine)
@@ -71,7 +70,6 @@ class Attempts:
         self._members = members
         self._occupancy = occupancy
         self._changes = changes
-        self._problems = problems
         self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._ending: dict[Key, Key] = {}  # terminating pods and their groups
         self._left = -inf  # when a pod of a group without places was gone
@@ -149,7 +147,7 @@ class Attempts:
 
     def hold(self) -> None:
         """See anew for which groups hosts are set aside."""
-        self.waiting.hold(self._now(), lambda key: self._groups[key].group)
+        self.waiting.hold(self._now(), lambda key: self._groups.object(key).group)
 
     def begin_step(self) -> None:
         """Requeue groups if promised places in zones became free."""
@@ -160,7 +158,7 @@ class Attempts:
 
     def place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""
-        seen = self._groups[key]
+        seen = self._groups.object(key)
         if seen.group.status.unhealthy_nodes:
             yield from self.replace(seen, seen.group.status.unhealthy_nodes)
             return
@@ -193,12 +191,12 @@ class Attempts:
             no_room = "no room in zones" if status.conditions else "no room"
             self.statistics.tries["unplaceable" if hopeless else no_room] += 1
             standing = "" if hopeless else self.waiting.standing(key, asked)
-            yield from self._problems.tell(seen, self._with_hold(key, status), standing)
+            yield from self.report(seen, self._with_hold(key, status), standing)
 
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
         group = seen.group
-        if self._changes.under_way(key) or self._groups.is_under_way(key):
+        if self._changes.under_way(key) or self._groups[key].is_busy(self._now()):
             return
         more = self._occupancy.missing_places(key, group, owned=bool(seen.owners))
         try:
@@ -208,7 +206,7 @@ class Attempts:
         if found.assignments:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
             self.queue.remove(key)
-            self._problems.say(key, "")
+            self._groups.say(key, "")
             given_back = max(0, group.status.given_back - sum(more.values()))
             status = replace(
                 group.status,
@@ -226,18 +224,38 @@ class Attempts:
         self.queue.note_refusal(key, hopeless=False)
         self.statistics.tries["no room"] += 1
         text = f"{counted(sum(more.values()), 'more pod')} cannot be placed: {found.message}"
-        if self._problems.say(key, text):
+        if self._groups.say(key, text):
             yield Notice(key, "Waiting", text)
         message = self.message_of(group)
         status = self._with_hold(key, replace(group.status, state="Placed", message=message))
         if status != group.status:
             yield WriteStatus(with_status(group, status), seen.revision)
 
+    def report(self, seen: SeenGroup, found: GroupStatus, standing: str = "") -> Iterator[Write]:
+        """Yield the status that says why a group waits, and an Event, unless they are said.
+
+        It is what was *found*, and the group's *standing*, which changes often.
+        """
+        group = seen.group
+        key = (group.namespace, group.name)
+        status = replace(
+            group.status,
+            state=found.state,
+            message="; ".join(each for each in (standing, found.message) if each),
+            reserved=found.reserved,
+            hold=found.hold,
+            conditions=found.conditions,
+        )
+        if status != group.status and not self._groups[key].is_busy(self._now()):
+            yield WriteStatus(with_status(group, status), seen.revision)
+        if self._groups.say(key, found.message):
+            yield Notice(key, found.state, found.message)
+
     def message_of(self, group: PlacementGroup) -> str:
         """Return what is to be said of a group that lacks pods: where it stands, and why."""
         key = (group.namespace, group.name)
         standing = self.waiting.standing(key, group) if key in self.queue else ""
-        return "; ".join(each for each in (standing, self._problems.texts.get(key, "")) if each)
+        return "; ".join(each for each in (standing, self._groups[key].problem) if each)
 
     def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
         """Yield writes that take the places of victims, so that *group* fits; their pods go next.
@@ -246,34 +264,34 @@ class Attempts:
         """
         found = victims(self._engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
-        if any(self._groups.is_under_way(key) or self._changes.under_way(key) for key in keys):
+        now = self._now()
+        if any(self._groups[key].is_busy(now) or self._changes.under_way(key) for key in keys):
             return False
         if keys:
             then = self._engine.fork()
             then.take_out(keys)
-            self.waiting.reserve(own, hosts_named(then.place(group), then), self._now())
+            self.waiting.reserve(own, hosts_named(then.place(group), then), now)
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
-            lost = with_status(
-                self._groups[key].group, GroupStatus(message=message, evicted="Preempted")
-            )
+            seen = self._groups.object(key)
+            lost = with_status(seen.group, GroupStatus(message=message, evicted="Preempted"))
             self._engine.set_group(lost)
             self._occupancy.recount(key, lost)
             self.statistics.preemptions += 1
-            yield WriteStatus(lost, self._groups[key].revision)
+            yield WriteStatus(lost, seen.revision)
             yield Notice(key, "Preempted", message)
         return True
 
     def _is_somebody_leaving(self) -> bool:
         """Whether pods of groups that have no places any more are still there."""
-        groups = {*self._ending.values()} | self._groups.evicted_groups()
+        groups = {*self._ending.values(), *self._groups.evicted}
         return any(
             not self._engine.groups[key].status.assignments
             for key in groups
             if key in self._engine.groups
         ) or any(
-            isinstance(each, WriteStatus) and each.group.status.evicted
-            for each in self._groups.under_way()
+            isinstance(write := self._groups[key].write, WriteStatus) and write.group.status.evicted
+            for key in self._groups.pending
         )
 
     def _waits_for_reports(self, status: GroupStatus) -> bool:
@@ -354,13 +372,13 @@ class Attempts:
             status = replace(degraded, message=message, conditions=found.conditions)
             status = self._with_hold(key, status)
             reason = "Degraded"
-        if status != group.status and not self._groups.is_under_way(key):
+        if status != group.status and not self._groups[key].is_busy(self._now()):
             changed = with_status(group, status)
             self._engine.set_group(changed)
             self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"
             text += f"; {problem}" if problem else ""
-            news = self._problems.say(key, text if reason == "Degraded" else "")
+            news = self._groups.say(key, text if reason == "Degraded" else "")
             if news or reason != "Degraded":
                 yield Notice(key, reason, text)

@@ -23,6 +23,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from math import inf
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -31,10 +32,10 @@ from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
-from nri_policy.cluster.groups.problems import Problems
+from nri_policy.cluster.groups.problems import PodProblems
 from nri_policy.cluster.groups.progress import Progress
-from nri_policy.cluster.groups.refusals import Refusals
-from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPods
 from nri_policy.cluster.groups.writes import (
     GroupWrite,
@@ -97,9 +98,9 @@ class Controller:
         self._now = now
         self._failures = Failures(self.engine, now)
         self._unbound = UnboundPods(now)
-        self.groups = SeenGroups(now)
+        self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
-        self.problems = Problems(self.groups)
+        self.pod_problems = PodProblems()
         self.attempts = Attempts(
             now,
             engine=self.engine,
@@ -108,12 +109,9 @@ class Controller:
             members=self.members,
             occupancy=self._occupancy,
             changes=self._changes,
-            problems=self.problems,
             date=date,
         )
         self.queue = self.attempts.queue
-        self._errors_of = Refusals(now)  # groups with which we could not go on
-        self._again: dict[Key, float] = {}  # when to look at a group again without news
         self._progress = Progress(
             now,
             engine=self.engine,
@@ -122,11 +120,10 @@ class Controller:
             occupancy=self._occupancy,
             changes=self._changes,
             failures=self._failures,
-            problems=self.problems,
+            pod_problems=self.pod_problems,
             attempts=self.attempts,
             unbound=self._unbound,
             is_contested=is_contested,
-            look_again=self._look_again,
         )
         self._dirty: dict[Key, None] = {}  # groups whose pods changed
         self._counted: dict[Key, None] = {}  # groups to reconcile once all are counted
@@ -136,7 +133,7 @@ class Controller:
         """Go on with other settings; groups that wait are looked at anew."""
         self.engine.configure(settings)
         self.attempts.waiting.see_cluster()
-        self._dirty |= dict.fromkeys([*self.groups.keys(), *self.members.groups()])
+        self._dirty |= dict.fromkeys([*self.groups.known(), *self.members.groups()])
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Update a node; look at the groups with places there."""
@@ -200,7 +197,7 @@ class Controller:
         if (
             joined.problem
             and self._changes.gate in pod.gates
-            and self.problems.say_of_pod(key, joined.problem)
+            and self.pod_problems.say(key, joined.problem)
         ):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
         self._occupancy.count(joined.group, pod)
@@ -212,7 +209,7 @@ class Controller:
         key = (namespace, name)
         self._changes.remove(key)
         self._unbound.remove(key)
-        self.problems.say_of_pod(key, "")
+        self.pod_problems.say(key, "")
         pod, group = self.members.pod(key), self.members.remove_pod(key)
         self.attempts.remove_pod(pod, group)
         if group is not None:
@@ -231,14 +228,20 @@ class Controller:
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
             group = with_status(group, GroupStatus(message=lie))
-        old, settled = self.groups.see(key, SeenGroup(group, revision, owners))
+        record = self.groups[key]
+        old, pending = record.seen, record.write
+        changed: dict[str, Any] = {"seen": SeenGroup(group, revision, owners)}
+        settled = not (isinstance(pending, WriteStatus) and pending.revision == revision)
+        if settled and pending is not None:
+            changed |= {"write": None, "unanswered": False, "back_off": NO_FAILURE}
+        if old is not None and _has_failed(old.group) and not _has_failed(group):
+            changed["error"] = NO_FAILURE
+        self.groups.update(key, **changed)
         self.queue.prioritize(key, group.priority)
         if old is not None and old.group.pod_sets != group.pod_sets:
             self.queue.note_edit(key)
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.note_change()
-        if old is not None and _has_failed(old.group) and not _has_failed(group):
-            self._errors_of.remove(key)
         if settled:
             self.engine.set_group(group)
             self.attempts.restore(group)
@@ -247,9 +250,7 @@ class Controller:
     def remove_group(self, namespace: str, name: str) -> None:
         """Remove a PlacementGroup; its gated pods form a new group."""
         key = (namespace, name)
-        self.groups.remove(key)
-        self._again.pop(key, None)
-        self._errors_of.remove(key)
+        self.groups.put(key, Group(problem=self.groups[key].problem))
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
         self._occupancy.recount(key, None)
@@ -282,14 +283,26 @@ class Controller:
             pod = pod_of(write)
             key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
             self._changes.forget(key)
-            self._pause(group, self._changes.refusals, key, reason, wait, pod=True)
+            self._dirty[group] = None
+            if reason:
+                if self._changes.refusals.add(key, reason, wait):
+                    self._notices.append(Notice(key, "Refused", reason, pod=True))
+                self.groups.look_again(group, self._changes.refusals.until(key))
         elif not isinstance(write, Notice):
             group = (write.group.namespace, write.group.name)
-            seen = self.groups.note_failure(group)
-            if seen is not None:
-                self.engine.set_group(seen.group)
+            record = self.groups[group]
+            back_off = record.back_off
+            if reason:
+                back_off = back_off.after_failure(self._now(), reason, wait)
+            self.groups.update(group, write=None, unanswered=False, back_off=back_off)
+            if record.seen is not None:
+                self.engine.set_group(record.seen.group)
             self.queue.remove(group)
-            self._pause(group, self.groups.refusals, group, reason, wait)
+            self._dirty[group] = None
+            if reason:
+                if record.back_off.text != reason:
+                    self._notices.append(self._notice(group, "Refused", reason))
+                self.groups.look_again(group, back_off.until)
 
     def note_no_answer(self, write: Write, wait: float = 0.0) -> None:
         """Repeat a write without an answer, after a pause.
@@ -301,35 +314,18 @@ class Controller:
             key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
             self._changes.note_no_answer(write)
             self._changes.refusals.add(key, wait=wait)
-            self._look_again(group, self._changes.refusals.until(key))
+            self.groups.look_again(group, self._changes.refusals.until(key))
         elif isinstance(write, GroupWrite):
-            self.groups.note_no_answer(write)
-            self.groups.refusals.add((write.group.namespace, write.group.name), wait=wait)
+            group = (write.group.namespace, write.group.name)
+            record = self.groups[group]
+            back_off = record.back_off.after_failure(self._now(), wait=wait)
+            self.groups.update(group, unanswered=write is record.write, back_off=back_off)
         else:
             self.note_failure(write, "no answer", wait)
 
-    def _pause(  # noqa: PLR0913 - one caller per kind of object
-        self,
-        group: Key,
-        refusals: Refusals,
-        key: Key,
-        reason: str,
-        wait: float,
-        *,
-        pod: bool = False,
-    ) -> None:
-        """Leave a group, or a *pod* of it, alone whose write was refused; say why."""
-        self._dirty[group] = None
-        if not reason:
-            return
-        if refusals.add(key, reason, wait):
-            notice = Notice(key, "Refused", reason, pod=True)
-            self._notices.append(notice if pod else self._notice(group, "Refused", reason))
-        self._look_again(group, refusals.until(key))
-
     def _notice(self, group: Key, reason: str, text: str) -> Notice:
         """Return an Event about a group; about its first pod while it has no object."""
-        if self.groups.get(group) is None:
+        if self.groups[group].seen is None:
             first = min((each.pod.name for each in self.members.of(group)), default=None)
             if first is not None:
                 return Notice((group[0], first), reason, text, pod=True)
@@ -340,16 +336,14 @@ class Controller:
         if notice.pod:
             pod = self.members.pod(notice.about)
             return pod.uid if pod else ""
-        seen = self.groups.get(notice.about)
+        seen = self.groups[notice.about].seen
         return seen.group.uid if seen else ""
-
-    def _look_again(self, group: Key, at: float) -> None:
-        self._again[group] = min(at, self._again.get(group, inf))
 
     def settle(self) -> None:
         """Drop pending writes of groups: the list of PlacementGroups is complete without them."""
-        for write in self.groups.under_way():
-            self.note_failure(write)
+        for key in [*self.groups.pending]:
+            if (write := self.groups[key].write) is not None:
+                self.note_failure(write)
         self._changes.settle()
 
     @property
@@ -364,17 +358,20 @@ class Controller:
         """
         self.attempts.begin_step()
         writes, self._notices = self._notices, []
-        writes += self.groups.again()
         now = self._now()
-        for key in [key for key, at in self._again.items() if at <= now]:
-            del self._again[key]
+        for key in [key for key in self.groups.unanswered if not self.groups[key].pauses(now)]:
+            if (write := self.groups[key].write) is not None:
+                writes.append(write)
+            self.groups.update(key, unanswered=False)
+        for key in [key for key in self.groups.delayed if self.groups[key].look_at <= now]:
+            self.groups.update(key, look_at=inf)
             self._dirty[key] = None
         for key in self._slice(self._dirty):
             writes += self._guard(key, self._recount(key))
             self._counted[key] = None
         if not self._dirty:  # count all groups before any gets other places
             for key in self._slice(self._counted):
-                if not self._errors_of.holds(key):
+                if self.groups[key].error.until <= self._now():
                     writes += self._guard(key, self._progress.next(key))
         if self.busy:
             return writes
@@ -423,23 +420,29 @@ class Controller:
                 # the same error again: it is left alone, without a word in its status
                 log.exception("group-not-marked", extra={"group": "/".join(key)})
                 self.errors += 1
-                self._errors_of.add(key)
-                self._look_again(key, self._errors_of.until(key))
+                self._back_off(key)
 
     def _mark(self, key: Key, error: Exception) -> Iterator[Write]:
         """Report an internal error in the group's status, and retry the group later."""
         name, text = type(error).__name__, f"internal error: {type(error).__name__}: {error}"
         self.queue.remove(key)
-        seen = self.groups.get(key)
-        if seen is not None and not self.groups.is_under_way(key):
+        record = self.groups[key]
+        seen = record.seen
+        if seen is not None and not record.is_busy(self._now()):
             self.engine.set_group(seen.group)  # undo the unwritten promise
             condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
             if status != seen.group.status:
                 yield WriteStatus(with_status(seen.group, status), seen.revision)
-        if self._errors_of.add(key, text):
+        self._back_off(key, text)
+        if record.error.text != text:
             yield self._notice(key, "InternalError", text)
-        self._look_again(key, self._errors_of.until(key))
+
+    def _back_off(self, key: Key, text: str = "") -> None:
+        """Leave a group alone for a while after an error of ours."""
+        error = self.groups[key].error.after_failure(self._now(), text)
+        self.groups.update(key, error=error)
+        self.groups.look_again(key, error.until)
 
     def _ask_each(self, writes: Iterator[Write]) -> Iterator[Write]:
         """Yield *writes*, each of which is under way from then on."""
@@ -447,7 +450,8 @@ class Controller:
             if isinstance(write, PodWrite):
                 self._changes.ask(write)
             elif not isinstance(write, Notice):
-                self.groups.ask(write)
+                key = (write.group.namespace, write.group.name)
+                self.groups.update(key, write=write, unanswered=False)
             yield write
 
 

@@ -30,9 +30,10 @@ from nri_policy.cluster.groups.gathering import (
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
-from nri_policy.cluster.groups.problems import Problems
+from nri_policy.cluster.groups.problems import PodProblems
 from nri_policy.cluster.groups.queue import seconds_between
-from nri_policy.cluster.groups.seen_groups import SeenGroup, SeenGroups
+from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UnboundPods
 from nri_policy.cluster.groups.writes import (
     CreateGroup,
@@ -65,15 +66,14 @@ class Progress:
         *,
         engine: Engine,
         members: Members,
-        groups: SeenGroups,
+        groups: GroupTable,
         occupancy: Occupancy,
         changes: PodChanges,
         failures: Failures,
-        problems: Problems,
+        pod_problems: PodProblems,
         attempts: Attempts,
         unbound: UnboundPods,
         is_contested: Callable[[Key], bool],
-        look_again: Callable[[Key, float], None],
     ) -> None:
         self._now = now
         self._engine = engine
@@ -82,12 +82,11 @@ class Progress:
         self._occupancy = occupancy
         self._changes = changes
         self._failures = failures
-        self._problems = problems
+        self._pod_problems = pod_problems
         self._attempts = attempts
         self._queue = attempts.queue
         self._unbound = unbound
         self._is_contested = is_contested
-        self._look_again = look_again
         self._latest = ""  # the time of the cluster, as far as it is known
 
     def see_pod(self, pod: Pod) -> None:
@@ -96,22 +95,22 @@ class Progress:
 
     def next(self, key: Key) -> Iterator[Write]:
         """Yield what follows from what is there of a group; or have it wait in the queue."""
-        seen = self._groups.get(key)
+        record = self._groups[key]
+        seen = record.seen
         members = self._members.live(key)
-        if self._groups.is_under_way(key):
+        if record.is_busy(self._now()):
             return
         if seen is None:
             if self._is_any_gated(members):
                 yield from self._create(key, members)
             else:
-                self._problems.say(key, "")
-                self._groups.refusals.remove(key)
+                self._groups.update(key, problem="", back_off=NO_FAILURE)
             return
         status = seen.group.status
         if not _is_theirs(seen, members):
             self._queue.remove(key)
             message = "the PlacementGroup of this name belongs to others than these pods"
-            if self._problems.say(key, message):
+            if self._groups.say(key, message):
                 yield Notice(key, "OtherOwner", message)
         elif members and seen.group.priority != (priority := _priority_of(members)):
             yield WriteSpec(replace(seen.group, priority=priority), seen.revision)
@@ -138,11 +137,11 @@ class Progress:
             if isinstance(problem, Incomplete) and self._members.is_ending(key):
                 return
             reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
-            if self._problems.say(key, str(problem)):  # there is no group yet to look at
+            if self._groups.say(key, str(problem)):  # there is no group yet to look at
                 first = min(each.pod.name for each in members)
                 yield Notice((key[0], first), reason, str(problem), pod=True)
             return
-        self._problems.say(key, "")
+        self._groups.say(key, "")
         owners = {owner.uid: owner for each in members for owner in _owners_of(each)}
         yield CreateGroup(group, (*owners.values(),))
 
@@ -166,7 +165,7 @@ class Progress:
             elif (
                 members or group.status.state != "Unplaceable"
             ):  # that message tells why the pods were deleted
-                yield from self._problems.tell(seen, GroupStatus(message=str(problem)))
+                yield from self._attempts.report(seen, GroupStatus(message=str(problem)))
         else:
             if fitting is not group:
                 self._queue.remove(key)
@@ -199,7 +198,7 @@ class Progress:
         """
         key = (seen.group.namespace, seen.group.name)
         self._queue.remove(key)
-        self._problems.say(key, "")
+        self._groups.say(key, "")
         finished = GroupStatus(state="Finished")
         if seen.group.status != finished:
             yield WriteStatus(with_status(seen.group, finished), seen.revision)
@@ -255,12 +254,12 @@ class Progress:
                 yield from self._grow(seen, members, lacking)
             else:
                 self._queue.remove(key)
-            if not self._groups.is_under_way(key):
+            if not self._groups[key].is_busy(self._now()):
                 conditions = yield from self._move_unbound(seen, members)
                 yield from self._run(seen, lacking, conditions)
         if self._engine.groups[key] is group:  # else it has other places soon
             if self._is_any_gated(members) and self._is_contested(key):
-                self._look_again(key, self._now())  # in the next step: there is news of other pods
+                self._groups.look_again(key, self._now())  # in the next step: pods have news
             else:
                 yield from self._changes.open(group, self._members_to_serve(seen), unhealthy)
 
@@ -316,7 +315,7 @@ class Progress:
         known = group.status.unhealthy_nodes
         unhealthy, again = self._failures.failed_hosts(hosts, tolerations, busy, known)
         if again < inf:
-            self._look_again(key, again)
+            self._groups.look_again(key, again)
         return unhealthy
 
     def _move_unbound(
@@ -326,12 +325,12 @@ class Progress:
         key = (seen.group.namespace, seen.group.name)
         unbound, again = self._unbound.find_overdue(each.pod for each in members)
         if again < inf:
-            self._look_again(key, again)
+            self._groups.look_again(key, again)
         if not unbound:
             return []
         for each in unbound:
             pod = (key[0], each.pod.name)
-            if self._problems.say_of_pod(pod, each.words):
+            if self._pod_problems.say(pod, each.words):
                 yield Notice(pod, NOT_BOUND, each.words, pod=True)
         first = unbound[0]
         pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"
@@ -360,7 +359,7 @@ class Progress:
             hold=group.status.hold if lacking else None,
             conditions=conditions,
         )
-        if status != group.status and not self._groups.is_under_way(key):
+        if status != group.status and not self._groups[key].is_busy(self._now()):
             yield WriteStatus(with_status(group, status), seen.revision)
             if group.status.unhealthy_nodes:
                 yield Notice(key, "Healthy", "")

@@ -168,7 +168,8 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
         metadata = convert(item, _Identified, "").metadata
         owners = frozenset(each.uid for each in metadata.owner_references or ())
         # whatever is wrong with it: who begins to lead waits for the news of it, not for its sense
-        controller.groups.hear(metadata.key("", "a group"), metadata.resource_version)
+        key = metadata.key("", "a group")
+        controller.groups.update(key, revision=metadata.resource_version)
         controller.set_group(read_group(item), metadata.resource_version, owners)
 
     return [
@@ -197,7 +198,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             kind=GROUPS,
             take=take_group,
             remove=lambda key: controller.remove_group(*key),
-            known=controller.groups.keys,
+            known=controller.groups.known,
         ),
     ]
 

@@ -35,10 +35,9 @@ def named(play: Play, group: str, sizes: dict[str, str], **annotations: str) -> 
 
 
 def said(play: Play, about: str) -> str:
-    problems = play.controller.problems
-    return next(
-        text for key, text in (problems.texts | problems.of_pods).items() if key[1] == about
-    )
+    controller = play.controller
+    key = ("default", about)
+    return controller.groups[key].problem or controller.pod_problems.texts[key]
 
 
 @pytest.mark.parametrize(

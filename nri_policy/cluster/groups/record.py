@@ -1,0 +1,70 @@
+"""The record of one placement group: what this replica knows of it beside the engine's promises.
+
+Only `table` replaces records. All but `problem` follows from objects, or is about a write under
+way: another replica goes on without it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from msgspec import Struct
+
+from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.foundation.backoff import backoff
+
+_pause = partial(backoff, least=0.5, most=30.0, chance=lambda: 1.0)  # seconds
+
+
+class SeenGroup(Struct, frozen=True):
+    """A PlacementGroup as it was seen."""
+
+    group: PlacementGroup
+    revision: str
+    owners: frozenset[str]  # uids
+
+
+class BackOff(Struct, frozen=True):
+    """Failures in a row, a longer pause after each; no other object waits for it."""
+
+    failures: int = 0
+    until: float = -inf
+    text: str = ""  # the latest reason
+
+    def after_failure(self, now: float, text: str = "", wait: float = 0.0) -> BackOff:
+        """Return this after one more failure, with a pause of *wait* seconds at least."""
+        failures = self.failures + 1
+        return BackOff(failures, now + max(_pause(failures), wait), text or self.text)
+
+
+NO_FAILURE = BackOff()
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The record of one group; the default is a group of which nothing is known."""
+
+    revision: str = ""  # the latest from the watch, also of an object that cannot be read
+    seen: SeenGroup | None = None  # the latest object that could be read
+    write: GroupWrite | None = None  # sent, until the watch shows its outcome
+    unanswered: bool = False  # the answer to it was lost: it is sent again
+    back_off: BackOff = NO_FAILURE  # of its writes
+    error: BackOff = NO_FAILURE  # internal errors while it was handled
+    look_at: float = inf  # when to look at it again without news
+    problem: str = ""  # what it lacks, as the last Event says
+
+    def pauses(self, now: float) -> bool:
+        """Whether no write is to be sent yet, because the latest ones failed."""
+        return self.back_off.until > now
+
+    def is_busy(self, now: float) -> bool:
+        """Whether a write is pending, or paused after a failure."""
+        return self.write is not None or self.pauses(now)
+
+    def check(self) -> None:
+        """Assert what must hold of any record."""
+        assert self.write is not None or not self.unanswered, "only a pending write is repeated"
+        assert self.write is None or isinstance(self.write, CreateGroup) == (self.seen is None), (
+            "an object is created while there is none, and changed while there is one"
+        )
