@@ -26,6 +26,25 @@ class _Document(Struct, frozen=True, kw_only=True):
     entries: tuple[Entry, ...]
 
 
+def read_entries(folder: Path, boot: str) -> dict[Item, Entry]:
+    """Return the entries that the journal in *folder* has for a boot; none without a journal.
+
+    Writes nothing. Raises OSError, and ValueError for a damaged file.
+    """
+    try:
+        data = (folder / FILE).read_bytes()
+    except FileNotFoundError:
+        return {}
+    document = msgspec.json.decode(data, type=_Document)
+    for each in document.entries:
+        check(each.item, each.original)
+    if document.boot == boot:
+        return {each.item: each for each in document.entries}
+    if document.entries:
+        log.info("journal-of-another-boot", extra={"dropped": len(document.entries)})
+    return {}
+
+
 class Journal:
     """The entries by their item; only the holder of the folder's lock may write."""
 
@@ -38,22 +57,11 @@ class Journal:
         self._boot = boot
         self.entries: dict[Item, Entry] = {}
         try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            return
-        try:
-            document = msgspec.json.decode(data, type=_Document)
-            for each in document.entries:
-                check(each.item, each.original)
+            self.entries = read_entries(folder, boot)
         except ValueError as error:
             aside = self.path.with_suffix(".damaged")
             self.path.replace(aside)
             log.error("journal-damaged", extra={"kept_as": str(aside), "error": str(error)})  # noqa: TRY400 - not a bug
-            return
-        if document.boot == boot:
-            self.entries = {each.item: each for each in document.entries}
-        elif document.entries:
-            log.info("journal-of-another-boot", extra={"dropped": len(document.entries)})
 
     def record(self, entries: Iterable[Entry]) -> None:
         """Store *entries* in place of earlier ones of their items; OSError: none is stored."""

@@ -22,7 +22,10 @@ STATE_DIR = Path("/var/lib/nri-policy-tuner")  # no other process of the policy 
 MAX_LINE = 4 << 20  # bytes
 MAX_ITEMS = 32768
 _PATIENCE = 5.0  # seconds
-_START = "start the tuner: systemctl enable --now nri-policy-tuner, or as docs/tuning.md says"
+_NO_TUNER = (
+    "no tuner runs (nothing answers at {}); start it: systemctl enable --now nri-policy-tuner,"
+    " or as docs/tuning.md says"
+)
 
 
 class WishedItem(Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,7 +108,9 @@ def ask(path: Path, desired: Desired | None = None, *, repair: bool = False) -> 
             connection.sendall(line)
             reply = _replies.decode(receive_line(connection))
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise TunerError(f"{path}: {error.strerror}; {_START}") from error
+        raise TunerError(_NO_TUNER.format(path)) from error
+    except PermissionError as error:
+        raise TunerError(f"only user 0 may ask the tuner (at {path})") from error
     except OSError as error:
         raise TunerError(f"{path}: {error.strerror or error}") from error
     except ValueError as error:

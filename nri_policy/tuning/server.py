@@ -20,9 +20,10 @@ import msgspec
 
 from nri_policy.foundation.singleton import only_instance
 from nri_policy.foundation.wording import printable
+from nri_policy.tuning.decision import Action, Attempts, Lack, State, Step, decide
 from nri_policy.tuning.files import Files, KernelFiles, boot_id
-from nri_policy.tuning.journal import Journal
-from nri_policy.tuning.protocol import Reply, desired_of, parse_request, receive_line
+from nri_policy.tuning.journal import Journal, read_entries
+from nri_policy.tuning.protocol import Reply, Tunable, desired_of, parse_request, receive_line
 from nri_policy.tuning.tuner import Tuner
 
 LOCK = "lock"
@@ -39,6 +40,29 @@ def open_tuner(
     with only_instance(folder / LOCK):
         journal = Journal(folder, boot_id(root))
         yield Tuner(make_files(root), journal, now=time.monotonic, wall=time.time)
+
+
+def preview_restore(root: Path, folder: Path) -> tuple[Tunable, ...]:
+    """Return how the items of the journal in *folder* are, and why one would stay as it is.
+
+    Writes nothing. Raises OSError, and ValueError for a damaged journal.
+    """
+    files, shown = KernelFiles(root), []
+    for item, entry in read_entries(folder, boot_id(root)).items():
+        found = files.read(item)
+        step = decide(None, found, entry, Attempts(), 0.0, repair=False)
+        if step.action is Action.LEAVE:
+            step = Step(Action.LEAVE, State.CONTESTED, "something else has set it: it stays")
+        shown.append(
+            Tunable(
+                item=item,
+                state=step.state,
+                found=None if isinstance(found, Lack) else found,
+                original=entry.original,
+                why=step.why,
+            )
+        )
+    return tuple(shown)
 
 
 @contextmanager

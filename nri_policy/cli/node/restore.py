@@ -15,7 +15,7 @@ from nri_policy.cli.output import print_drawing
 from nri_policy.foundation.singleton import AlreadyRunningError
 from nri_policy.foundation.wording import counted
 from nri_policy.observability.logs import show_warnings
-from nri_policy.tuning.server import open_tuner
+from nri_policy.tuning.server import open_tuner, preview_restore
 
 
 @click.command
@@ -31,19 +31,21 @@ def command(context: click.Context, host_root: Path, journal_dir: Path, *, dry_r
     """
     show_warnings()
     try:
+        shown = preview_restore(host_root, journal_dir)
+        if dry_run or not shown:
+            print_drawing(draw(shown) if shown else Text("Nothing is to be restored."))
+            return
         with open_tuner(host_root, journal_dir) as tuner:
-            before = tuner.list_tunables()
-            if dry_run or not before:
-                print_drawing(draw(before) if before else Text("Nothing is to be restored."))
-                return
             tuner.set({}, repair=False)
             left = tuner.list_tunables()
     except AlreadyRunningError as error:
         text = f"the tuner runs (process {error.holder}): stop the daemon, then the tuner"
         raise Failure(text) from error
+    except ValueError as error:
+        raise Failure(f"the journal in {journal_dir} is damaged: {error}") from error
     except OSError as error:
         raise Failure(str(error)) from error
-    print_drawing(Text(f"{counted(len(before) - len(left), 'tunable')} restored or left alone."))
+    print_drawing(Text(f"{counted(len(shown) - len(left), 'tunable')} restored or left alone."))
     if left:
         print_drawing(draw(left))
         context.exit(Exit.NO)

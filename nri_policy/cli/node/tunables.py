@@ -24,7 +24,8 @@ def command(tuner_socket: Path, form: str) -> None:
     try:
         tunables = ask(tuner_socket).tunables
     except TunerError as error:
-        raise Failure(f"the tuner does not answer: {error}", Exit.UNREACHABLE) from error
+        left = "nri-policy restore --dry-run shows what an earlier tuner has left set"
+        raise Failure(f"{error}; {left}", Exit.UNREACHABLE) from error
     if form == "table":
         print_drawing(draw(tunables) if tunables else Text("Nothing is set."))
     else:

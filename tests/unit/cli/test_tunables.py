@@ -40,11 +40,38 @@ def test_tunables_shows_what_is_set_and_what_was_there(root: Path, tmp_path: Pat
         assert (document["wished"], document["original"]) == ("1", "0-3")
 
 
-def test_tunables_says_that_no_tuner_answers(tmp_path: Path) -> None:
-    result = run("tunables", "--tuner-socket", tmp_path / "tuner.sock")
+def test_tunables_says_that_no_tuner_runs_and_how_to_see_what_one_has_left(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.sock"
+    result = run("tunables", "--tuner-socket", path)
     assert result.exit_code == 3
-    assert "the tuner does not answer" in result.output
-    assert "tuner.sock: No such file or directory; start the tuner: " in result.output
+    assert f"no tuner runs (nothing answers at {path}); start it: systemctl" in result.output
+    assert "nri-policy restore --dry-run shows what an earlier tuner has left" in result.output
+
+
+def test_a_dry_run_writes_nothing_and_makes_no_folder(root: Path, tmp_path: Path) -> None:
+    where = ("--host-root", root, "--journal-dir", tmp_path / "state")
+    for options in (("--dry-run",), ()):
+        result = run("restore", *where, *options)
+        assert (result.exit_code, result.output) == (0, "Nothing is to be restored.\n")
+        assert not (tmp_path / "state").exists()
+    with open_tuner(root, tmp_path / "state", StrictFiles) as tuner:
+        tuner.set(WISHES, repair=False)
+    (root / "proc/irq/24/smp_affinity_list").write_text("2\n")
+    before = _list_files(tmp_path)
+    result = run("restore", *where, "--dry-run")
+    assert "irq/24/affinity" in result.output
+    assert "something else has set it: it stays" in result.output
+    assert _list_files(tmp_path) == before
+    (tmp_path / "state/tunables.json").write_text("{")
+    before = _list_files(tmp_path)
+    for options in (("--dry-run",), ()):
+        result = run("restore", *where, *options)
+        assert (result.exit_code, "is damaged: " in result.output) == (1, True)
+        assert _list_files(tmp_path) == before
+
+
+def _list_files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_restore_puts_originals_back_without_a_tuner(root: Path, tmp_path: Path) -> None:
