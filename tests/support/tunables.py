@@ -6,15 +6,19 @@ import errno
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.tuning.decision import Lack
-from nri_policy.tuning.files import KernelFiles
-from nri_policy.tuning.items import Item, Kind
+from nri_policy.tuning.files import Files, KernelFiles
+from nri_policy.tuning.items import Desired, Item, Kind
+from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.protocol import Reply, TunerError
 from nri_policy.tuning.server import listening, serve
 from nri_policy.tuning.tuner import Tuner
+from tests.support.daemon import Served, served
 
 BOOT = "0f3f1c0e-boot-1"
 
@@ -79,6 +83,35 @@ class StrictFiles(KernelFiles):
     def text(self, item: Item) -> str:
         """Return a file's own text."""
         return self._path(item).read_text()
+
+
+class TunedHost:
+    """A host with a tuner that a daemon asks directly."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self.folder, self.files = folder, files
+        self.time = 0.0  # the tuner's
+        self.away = False  # whether no tuner runs
+        self.start_tuner()
+
+    def start_tuner(self) -> None:
+        """Start the tuner, or start it again: all that it knows is in its journal."""
+        folder = self.folder / "tuner"
+        folder.mkdir(exist_ok=True)
+        journal = Journal(folder, BOOT)
+        self.tuner = Tuner(self.files, journal, now=lambda: self.time, wall=lambda: 0.0)
+
+    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+        """Answer the daemon; TunerError."""
+        if self.away:
+            raise TunerError("tuner.sock: no such file")
+        if desired is not None:
+            self.tuner.set(desired, repair=repair)
+        return Reply(tunables=self.tuner.list_tunables(), writes=self.tuner.list_writes())
+
+    def serving(self, *machine: str, **given: Any) -> AbstractAsyncContextManager[Served]:
+        """Return a daemon on this host, for an `async with`."""
+        return served(self.folder, *machine, ask_tuner=self.ask, **given)
 
 
 @contextmanager

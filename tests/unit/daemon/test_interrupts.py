@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,12 @@ from click.testing import CliRunner
 
 from nri_policy.cli import main
 from nri_policy.tuning.decision import State
-from nri_policy.tuning.items import Desired
-from nri_policy.tuning.journal import Journal
-from nri_policy.tuning.protocol import Reply, TunerError
-from nri_policy.tuning.tuner import Tuner
-from tests.support.daemon import Served, pod, served
+from tests.support.daemon import Served, pod
 from tests.support.patience import HANGS
-from tests.support.tunables import StrictFiles, irq, make_host
+from tests.support.tunables import StrictFiles, TunedHost, irq, make_host
 
 KEY = "irq-affinity.resource-policy.nri.io"
+MACHINE = "package:1 core:4 pu:1"
 AFFINITIES = {4: "0-3", 24: "1", 25: "0-3", 26: "2"}
 TEXT = """\
        CPU0   CPU1   CPU2   CPU3
@@ -33,28 +30,13 @@ TEXT = """\
 """
 
 
-class Host:
+class Host(TunedHost):
     """A host of four CPUs with a tuner; interrupt 26 is managed by the kernel."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = make_host(folder, AFFINITIES)
+        make_host(folder, AFFINITIES)
         (folder / "proc/interrupts").write_text(TEXT)
-        self.files = StrictFiles(folder, managed=[26])
-        self.away = False
-        self.restart_tuner()
-
-    def restart_tuner(self) -> None:
-        folder = self.folder / "tuner"
-        folder.mkdir(exist_ok=True)
-        journal = Journal(folder, "boot")
-        self.tuner = Tuner(self.files, journal, now=lambda: 0.0, wall=lambda: 0.0)
-
-    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        if self.away:
-            raise TunerError("tuner.sock: no such file")
-        if desired is not None:
-            self.tuner.set(desired, repair=repair)
-        return Reply(tunables=self.tuner.list_tunables())
+        super().__init__(folder, StrictFiles(folder, managed=[26]))
 
     def affinities(self) -> dict[str, str]:
         return {
@@ -62,13 +44,9 @@ class Host:
             for each in [*map(str, AFFINITIES), "default"]
         }
 
-    @asynccontextmanager
-    async def serving(self, **spec: Any) -> AsyncIterator[Served]:
-        settings = {"reservedResources": {"cpu": "cpuset:0"}, **spec}
-        async with served(
-            self.folder, "package:1 core:4 pu:1", ask_tuner=self.ask, **settings
-        ) as up:
-            yield up
+    def serving(self, *machine: str, **given: Any) -> AbstractAsyncContextManager[Served]:
+        settings = {"reservedResources": {"cpu": "cpuset:0"}, **given}
+        return super().serving(*(machine or (MACHINE,)), **settings)
 
 
 @pytest.fixture(name="host")
@@ -145,7 +123,7 @@ def test_after_restarts_interrupts_are_computed_from_their_originals(host: Host)
             up.daemon.tuner_link.inform()
             changed = host.affinities()
             assert changed != before
-            host.restart_tuner()
+            host.start_tuner()
             up.daemon.tuner_link.tunables = {}  # as a new daemon
             up.daemon.tuner_link.inform()
             assert host.affinities() == changed

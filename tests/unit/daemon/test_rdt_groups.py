@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,11 @@ from nri_policy.hardware.resctrl import resctrl_of
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.tuning.decision import State
-from nri_policy.tuning.items import Desired
-from nri_policy.tuning.journal import Journal
-from nri_policy.tuning.protocol import Reply
-from nri_policy.tuning.tuner import Tuner
 from tests.support import nodes
-from tests.support.daemon import Served, pod, served
+from tests.support.daemon import Served, pod
 from tests.support.fake_resctrl import FakeGroups, FakeResctrl
 from tests.support.patience import HANGS
+from tests.support.tunables import TunedHost
 
 KEY = "rdtclass.resource-policy.nri.io/pod"
 
@@ -39,23 +36,12 @@ def rdt(gold: str = "60%", **fields: Any) -> dict[str, Any]:
     return {"rdt": {"enable": True, "partitions": partitions, **fields}}
 
 
-class Host:
+class Host(TunedHost):
     """A host with resctrl and a tuner."""
 
     def __init__(self, folder: Path, **features: Any) -> None:
-        self.folder = folder
         self.resctrl = FakeResctrl(folder, **({"caches": {"L3": 20}, "ids": [0]} | features))
-        (folder / "tuner").mkdir()
-        files = FakeGroups(folder, self.resctrl)
-        self.time = 0.0
-        self.tuner = Tuner(
-            files, Journal(folder / "tuner", "boot"), now=lambda: self.time, wall=lambda: 0.0
-        )
-
-    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        if desired is not None:
-            self.tuner.set(desired, repair=repair)
-        return Reply(tunables=self.tuner.list_tunables(), writes=self.tuner.list_writes())
+        super().__init__(folder, FakeGroups(folder, self.resctrl))
 
     def equipment(self) -> Equipment:
         found = resctrl_of(self.folder)
@@ -69,13 +55,10 @@ class Host:
             for path in self.resctrl.top.glob("*/schemata")
         }
 
-    @asynccontextmanager
-    async def serving(self, control: dict[str, Any]) -> AsyncIterator[Served]:
+    def run(self, control: dict[str, Any]) -> AbstractAsyncContextManager[Served]:
+        """Return a daemon with the settings `control`, for an `async with`."""
         sources = Sources(equipment=self.equipment)
-        async with served(
-            self.folder, sources=sources, ask_tuner=self.ask, listening=False, control=control
-        ) as up:
-            yield up
+        return self.serving(sources=sources, listening=False, control=control)
 
 
 @pytest.fixture(name="host")
@@ -91,7 +74,7 @@ def test_groups_are_made_for_classes_and_removed_with_them(host: Host) -> None:
     host.resctrl.mkdir("theirs")  # the peer removes such a group
 
     async def test() -> None:
-        async with host.serving(rdt()) as up:
+        async with host.run(rdt()) as up:
             link = up.daemon.tuner_link
             link.inform()
             assert host.schemata() == {
@@ -116,7 +99,7 @@ def test_groups_are_made_for_classes_and_removed_with_them(host: Host) -> None:
 
 def test_new_shares_count_at_once(host: Host) -> None:
     async def test() -> None:
-        async with host.serving(rdt("100%")) as up:
+        async with host.run(rdt("100%")) as up:
             link = up.daemon.tuner_link
             link.inform()
             assert host.schemata()["gold"] == "L3:0=fff00"
@@ -138,7 +121,7 @@ def test_a_group_of_somebody_else_is_taken_over_only_by_force(host: Host, force:
     host.resctrl.write("gold/schemata", b"L3:0=1\n")
 
     async def test() -> None:
-        async with host.serving(rdt("100%", force=force)) as up:
+        async with host.run(rdt("100%", force=force)) as up:
             link = up.daemon.tuner_link
             for _ in range(2):  # it is somebody else's the second time, too
                 link.inform()
@@ -156,7 +139,7 @@ def test_what_the_kernel_says_is_quoted(tmp_path: Path) -> None:
     host.resctrl.mkdir("theirs")
 
     async def test() -> None:
-        async with host.serving(rdt()) as up:
+        async with host.run(rdt()) as up:
             link = up.daemon.tuner_link
             link.inform()
             (each,) = (each for each in link.tunables.values() if each.state is State.PENDING)
@@ -173,7 +156,7 @@ def test_a_group_whose_shares_are_refused_is_not_left_behind(host: Host) -> None
     host.resctrl.exclusive = {""}  # all of the cache
 
     async def test() -> None:
-        async with host.serving(rdt()) as up:
+        async with host.run(rdt()) as up:
             link = up.daemon.tuner_link
             link.inform()
             assert not host.schemata()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,12 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import from_spec
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.items import Desired
-from nri_policy.tuning.journal import Journal
 from nri_policy.tuning.protocol import Reply, TunerError
-from nri_policy.tuning.tuner import Tuner
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 from tests.support.fake_cpus import HYBRID, FakeCPUs, FakeFiles, two_kinds
 from tests.support.patience import HANGS
+from tests.support.tunables import TunedHost
 
 KEY = "cpu-class.resource-policy.nri.io"
 SPEC: dict[str, Any] = {
@@ -46,32 +45,15 @@ FAST = {f"{KEY}/pod": "fast"}
 GOVERNOR = "cpufreq/policy1/scaling_governor"
 
 
-class Host:
+class Host(TunedHost):
     """A hybrid host with a tuner."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         self.cpus: FakeCPUs = two_kinds(folder)
-        self.tuner = self.make_tuner()
-        self.away = False
+        super().__init__(folder, FakeFiles(self.cpus))
 
-    def make_tuner(self) -> Tuner:
-        folder = self.folder / "tuner"
-        folder.mkdir(exist_ok=True)
-        journal = Journal(folder, "boot")
-        return Tuner(FakeFiles(self.cpus), journal, now=lambda: 0.0, wall=lambda: 0.0)
-
-    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        if self.away:
-            raise TunerError("tuner.sock: no such file")
-        if desired is not None:
-            self.tuner.set(desired, repair=repair)
-        return Reply(tunables=self.tuner.list_tunables(), writes=self.tuner.list_writes())
-
-    @asynccontextmanager
-    async def serving(self, **spec: Any) -> AsyncIterator[Served]:
-        async with served(self.folder, HYBRID, ask_tuner=self.ask, **(SPEC | spec)) as up:
-            yield up
+    def serving(self, *machine: str, **given: Any) -> AbstractAsyncContextManager[Served]:
+        return super().serving(*(machine or (HYBRID,)), **(SPEC | given))
 
 
 @pytest.fixture(name="host")
@@ -119,7 +101,7 @@ def test_a_restarted_daemon_and_tuner_know_the_originals(host: Host) -> None:
             up.daemon.tuner_link.inform()
         changed = host.cpus.texts()
         assert changed != before
-        host.tuner = host.make_tuner()
+        host.start_tuner()
         assert host.cpus.texts() == changed, "nothing changes before a daemon asks for it"
         host.tuner.set({}, repair=False)
         assert host.cpus.texts() == before
